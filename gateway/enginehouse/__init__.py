@@ -20,6 +20,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.strategies import Placement as Placement
     from enginehouse.interfaces.schedulers import Scheduler as Scheduler
     from enginehouse.interfaces.swappers import Swapper as Swapper
+    from enginehouse.interfaces.scalers import Scaler as Scaler
     from enginehouse.interfaces.drivers import Driver as Driver
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
@@ -102,6 +103,9 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.schedulers import Effects as Effects
     from enginehouse.interfaces.schedulers import SchedulingLimits as SchedulingLimits
     from enginehouse.interfaces.schedulers import Waiting as Waiting
+    from enginehouse.interfaces.scalers import ModelLoad as ModelLoad
+    from enginehouse.interfaces.scalers import ScaleView as ScaleView
+    from enginehouse.interfaces.scalers import WantedReplicas as WantedReplicas
     from enginehouse.interfaces.swappers import HostedReplica as HostedReplica
     from enginehouse.interfaces.swappers import HostFacts as HostFacts
     from enginehouse.interfaces.swappers import SwapPlan as SwapPlan

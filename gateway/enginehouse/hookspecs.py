@@ -24,6 +24,7 @@ from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
+from enginehouse.interfaces.scalers import Scaler
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Strategy
@@ -77,6 +78,11 @@ def register_schedulers(register: Register[Scheduler]) -> None:
 @hookspec
 def register_swappers(register: Register[Swapper]) -> None:
     """Register swappers, chosen by ``scheduling.swapper``."""
+
+
+@hookspec
+def register_scalers(register: Register[Scaler]) -> None:
+    """Register scalers, chosen by ``scheduling.scaler``. They decide for models with ``replicas = { min, max }``."""
 
 
 # --- engines

@@ -23,6 +23,7 @@ from enginehouse.app.discovery.discovery import Discovery, check_discovery
 from enginehouse.app.discovery.found_backends import Joined
 from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.app.role_warnings import warn_of_roles
+from enginehouse.app.scaling.scaling import Scaling, make_scaler
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.managed import driver_of, hosts_of_model
 from enginehouse.config.plugin_tables import plugin_table
@@ -87,6 +88,7 @@ class GatewayParts(NamedTuple):
     access_log: AccessLog
     discovery: Discovery
     caches: FollowedCaches
+    scaling: Scaling
 
 
 class CurrentConfig:
@@ -114,7 +116,9 @@ class CurrentConfig:
         """
         self._parts.relay.check_open()
         check_discovery(new, self._parts.registry)
-        change = ConfigChange(self._parts, self.context, self._parts.discovery.found.joined_to(new))
+        make_scaler(new, self._parts.registry)
+        joined = self._parts.discovery.found.joined_to(self._parts.scaling.sized(new))
+        change = ConfigChange(self._parts, self.context, joined)
         for warning in change.warnings:
             _log.warning("%s", warning)
         return change
@@ -123,19 +127,22 @@ class CurrentConfig:
         """Put in force what ``prepare`` returned last."""
         change.carry_out()
         self.context, self._joined = change.context, change.joined
+        self._parts.scaling.reconfigure(change.context.config)
         self._parts.discovery.reconfigure(change.context.config)
 
     def rejoin(self) -> None:
-        """Put the backends in force that discoverers have found since, and no longer those that are gone.
+        """Put the backends in force that discoverers have found and scalers want, and no longer those that are gone.
 
         Raises ``ConfigError`` or ``PluginError`` if that cannot be; then nothing has changed.
         """
         found = self._parts.discovery.found
-        change = ConfigChange(self._parts, self.context, found.joined_to(self._joined.without_found(self.config)))
+        configured = self._parts.scaling.sized(self._joined.without_found(self.config))
+        change = ConfigChange(self._parts, self.context, found.joined_to(configured))
         change.carry_out()
         self.context, self._joined = change.context, change.joined
+        self._parts.scaling.reconfigure(self.config)
         if lines := "; ".join(change.diff.lines()):
-            _log.info("Discovery: %s", lines)
+            _log.info("Changed without a reload: %s", lines)
 
 
 class ConfigChange:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -31,6 +32,7 @@ from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import ProtocolPages
 from enginehouse.api.pages.reload import Reload
+from enginehouse.api.pages.scale import ScalePages
 from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import build_admission, build_drivers, build_fleet, build_limit_store, first_host_context
@@ -44,6 +46,7 @@ from enginehouse.app.exports import build_exporter, build_metric_push, build_tra
 from enginehouse.app.plugin_instances import check_parameters, create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.sampling import EverySecond, gauges
+from enginehouse.app.scaling.scaling import Scaling
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -84,7 +87,8 @@ class Gateway:
     """A whole gateway, built from its configuration. ``start`` and ``stop`` begin and end its background work.
 
     ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
-    ``outside``: the clock and the way to engines, by default this machine's.
+    ``outside``: the clock and the way to engines, by default this machine's. ``replace``: starts another gateway that
+    takes over and returns its process id; set by a server that can.
     """
 
     def __init__(
@@ -137,6 +141,7 @@ class Gateway:
         self.every_second = EverySecond(self.series.sample, outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.discovery = Discovery(config, registry, self.relay)
+        self.scaling = Scaling(config, registry, self.relay, self.engines)
         parts = GatewayParts(
             registry,
             self.fleet,
@@ -148,6 +153,7 @@ class Gateway:
             self._access_log,
             self.discovery,
             self._caches,
+            self.scaling,
         )
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
@@ -155,7 +161,10 @@ class Gateway:
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
         self._state_file: StateFile | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._first_round: asyncio.Future[None] | None = None
         self._settling: asyncio.Future[None] | None = None
+        self.replace: Callable[[], Awaitable[int]] | None = None
         self.plugin_times = PluginTimes()
         self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)
@@ -168,11 +177,13 @@ class Gateway:
         """The configuration in force."""
         return self.current.config
 
-    def build_hosts(self, state_file: StateFile | None = None) -> None:
+    def build_hosts(self, state_file: StateFile | None = None, drained: asyncio.Future[None] | None = None) -> None:
         """Make the hosts of launched engines. Raises ``ConfigError`` or ``PluginError``. Nothing is started.
 
-        ``state_file`` keeps the running engines; by default, it is in the folder of this gateway.
+        ``state_file`` keeps the running engines; by default, it is in the folder of this gateway. ``drained``: when the
+        gateway from which this one takes over no longer uses them.
         """
+        self._drained = drained
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
         try:
             self.engines.build(self._state_file, self._prober, self.relay.drains)
@@ -192,21 +203,32 @@ class Gateway:
             self.exporter.start()
         if self._metric_push is not None:
             self._metric_push.start()
+        first_round = self._begin_probing()
+        if self._state_file is None:
+            self.build_hosts()
+        await self.limits.open()
+        await self.engines.open(self._drained)
+        self._caches.follow(kv_events_of(self.config))
+        self.reloader.open()
+        self.discovery.open(self.current.rejoin)
+        self.scaling.open(self.current.rejoin)
+        self._settling = asyncio.ensure_future(self._settle(first_round))
+
+    async def probed(self) -> None:
+        """Probe the remote backends before ``start``, and wait until each has answered, or for the time limit."""
+        await asyncio.wait([self._begin_probing()], timeout=self.config.checks.timeout)
+
+    def _begin_probing(self) -> asyncio.Future[None]:
+        if self._first_round is not None:
+            return self._first_round
         checks, prober, context = self.config.checks, self._prober, self.current.context
         for name, backend in self.config.backends.items():
             client = Client(context.upstreams[name], checks.timeout)
             report = partial(self.engines.remote.report, name)
             models = partial(self.engines.discover, name)
             prober.add(name, context.drivers[backend.driver], client, on_concurrency=report, on_models=models)
-        first_round = asyncio.ensure_future(prober.first_round(_SILENCE_S))
-        if self._state_file is None:
-            self.build_hosts()
-        await self.limits.open()
-        await self.engines.open()
-        self._caches.follow(kv_events_of(self.config))
-        self.reloader.open()
-        self.discovery.open(self.current.rejoin)
-        self._settling = asyncio.ensure_future(self._settle(first_round))
+        self._first_round = asyncio.ensure_future(prober.first_round(_SILENCE_S))
+        return self._first_round
 
     async def settled(self) -> None:
         """Wait until every remote backend was probed once. One that does not answer delays this by a moment only.
@@ -220,6 +242,42 @@ class Gateway:
         firsts = [first_round, asyncio.ensure_future(self.discovery.first_lists())]
         await asyncio.wait(firsts, timeout=self.config.checks.timeout)
         self.rescheduler.start()
+
+    # --- another gateway takes over
+
+    @property
+    def state_folder(self) -> Path | None:
+        """The folder by which another gateway takes over; ``None`` if the next one will not find it."""
+        state_file = self._state_file
+        return None if state_file is None or state_file.lock is None else state_file.folder
+
+    async def pause(self) -> int:
+        """Touch no engine, and leave the state folder to another gateway. Returns the descriptor of its lock.
+
+        Returns when acts in progress, such as an engine's stop, have ended.
+        """
+        await self.engines.ownership.pause()
+        assert self._state_file is not None
+        assert self._state_file.lock is not None
+        self._state_file.leave()
+        return self._state_file.lock
+
+    def resume(self) -> None:
+        """Go on as before ``pause``."""
+        assert self._state_file is not None
+        self._state_file.take_back()
+        self.engines.ownership.resume()
+
+    def give_up(self) -> None:
+        """Leave the engines to the gateway that has taken over. Live requests continue."""
+        self.engines.ownership.give_up()
+        self.reloader.close()
+        self.rescheduler.stop()
+        self.discovery.close()
+        self.scaling.close()
+        self.streams.close()
+
+    # --- the end
 
     def refuse_new(self) -> None:
         """Refuse new requests. Live requests continue, but not those that wait for a load.
@@ -243,6 +301,7 @@ class Gateway:
         self.reloader.close()
         self.every_second.stop()
         self.discovery.close()
+        self.scaling.close()
         self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
@@ -284,6 +343,7 @@ class Gateway:
             self.plugin_times,
             exported,
             self.discovery.status,
+            self.scaling.status,
             self.limits,
         )
 
@@ -309,13 +369,14 @@ class Gateway:
                     *SeriesPage(series, clock.epoch).routes,
                     *DrainPages(self.relay, self.engines).routes,
                     *Lifecycle(self.engines).routes,
+                    *ScalePages(self.scaling.status).routes,
                     *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
                     *Events(
                         EventStream(self.observers, snapshot=live.snapshot, progress=live.progress, clock=clock.epoch),
                         self.streams,
                     ).routes,
                     *Logs(self.engines, self.log.ring, self.streams).routes,
-                    *Reload(self.reloader.reload).routes,
+                    *Reload(self.reloader.reload, lambda: self.replace).routes,
                 ],
             ),
         ]
@@ -365,5 +426,6 @@ class Gateway:
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
             "kv_events": self._caches.figures(),
+            "scaling": self.scaling.status(),
             "limits": {"store": self.config.limits.store, "problem": self.limits.problem()},
         }

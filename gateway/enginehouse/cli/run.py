@@ -11,6 +11,7 @@ import tomli_w
 
 from enginehouse.app.watch import FolderWatch
 from enginehouse.cli.model_files import check_programs, models_document
+from enginehouse.cli.options import take_over_option
 from enginehouse.cli.serve import adjusted, serve_loaded
 from enginehouse.config.load_config import LoadedConfig, read_document
 from enginehouse.config.schema import PluginSettings
@@ -24,7 +25,8 @@ from enginehouse.plugin_manager.discovery import load_plugins
 @click.option("--host", help="Address to listen on; 127.0.0.1 by default.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 8080 by default, 0 picks one.")
 @click.option("--print-config", is_flag=True, help="Print the configuration that this uses, and do not serve.")
-def run(paths: Sequence[Path], host: str | None, port: int | None, print_config: bool) -> None:
+@take_over_option
+def run(paths: Sequence[Path], host: str | None, port: int | None, print_config: bool, take_over: bool) -> None:
     """Serve models without a configuration file: GGUF files, folders of Hugging Face models, or folders of these.
 
     A model has the name of its file without the ending, or of its folder. All shards of a model are one model, and its
@@ -41,7 +43,7 @@ def run(paths: Sequence[Path], host: str | None, port: int | None, print_config:
         click.echo(tomli_w.dumps(document), nl=False)
         return
     check_programs(document, drivers)
-    serve_loaded(read, watch=FolderWatch([path for path in paths if path.is_dir()]))
+    serve_loaded(read, watch=FolderWatch([path for path in paths if path.is_dir()]), take_over=take_over)
 
 
 def _drivers() -> Mapping[str, SupportsLaunch]:

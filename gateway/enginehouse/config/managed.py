@@ -16,10 +16,26 @@ def hosts_of_model(model: ModelSettings) -> Sequence[str]:
 
 
 def managed_backends(name: str, model: ModelSettings) -> Mapping[str, str]:
-    """A model's managed backends, each with its host: its own name, then ``NAME-2``, ``NAME-3`` ..."""
+    """A model's managed backends, each with its host: its own name, then ``NAME-2``, ``NAME-3`` ...
+
+    Those of a range of replicas keep their names and hosts when their number changes.
+    """
+    return _backends(name, model, model.replicas if isinstance(model.replicas, int) else model.replicas.now)
+
+
+def possible_backends(name: str, model: ModelSettings) -> Mapping[str, str]:
+    """All managed backends that a model may have, at any load, each with its host."""
+    return _backends(name, model, model.replicas if isinstance(model.replicas, int) else model.replicas.max)
+
+
+def _backends(name: str, model: ModelSettings, replicas: int) -> Mapping[str, str]:
     if not model.launches:
         return {}
-    places = [host for host in hosts_of_model(model) for _ in range(model.replicas)]
+    hosts = hosts_of_model(model)
+    if isinstance(model.replicas, int):
+        places = [host for host in hosts for _ in range(replicas)]
+    else:
+        places = [hosts[number % len(hosts)] for number in range(replicas)]
     return {f"{name}-{number}" if number > 1 else name: host for number, host in enumerate(places, 1)}
 
 

@@ -14,6 +14,7 @@ PLUGIN_KINDS = (
     "strategy",
     "scheduler",
     "swapper",
+    "scaler",
     "driver",
     "launcher",
     "discoverer",

@@ -13,7 +13,7 @@ from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import ANY_ANSWER, hosts_of_model
 from enginehouse.config.masks import has_mask
 from enginehouse.config.port_range import parse_ports
-from enginehouse.config.schema import Config, KeySettings
+from enginehouse.config.schema import Config, KeySettings, ReplicaRange
 from enginehouse.config.secrets import MASK
 from enginehouse.config.shape import PARAMETERS, Path, dotted
 from enginehouse.config.units import format_size
@@ -211,6 +211,14 @@ def _fault_of_ports(text: str) -> str:
     return ""
 
 
+def _ranges(config: Config) -> Iterator[Problem]:
+    for name, model in config.models.items():
+        replicas = model.replicas
+        if isinstance(replicas, ReplicaRange) and replicas.min > replicas.max:
+            path = ("models", name, "replicas", "min")
+            yield Problem(path, f"{replicas.min} is more than max, which is {replicas.max}", "lower it, or raise max")
+
+
 def _commands(config: Config) -> Iterator[Problem]:
     for name, model in config.models.items():
         if model.command and "${port}" not in model.command:
@@ -313,6 +321,7 @@ _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
     _keys,
     _hosts,
     _ports,
+    _ranges,
     _masks,
     _commands,
     _health_paths,

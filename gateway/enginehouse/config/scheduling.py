@@ -34,6 +34,9 @@ class SchedulingSettings(Section, frozen=True):
 
     scheduler: Annotated[str, Meta(description="`fifo` or a plugin's")] = "fifo"
     swapper: Annotated[str, Meta(description="`group`, `matrix`, `memory` or a plugin's")] = "group"
+    scaler: Annotated[
+        str, Meta(description="decides for models with `replicas = { min, max }`: `expected_wait` or a plugin's")
+    ] = "expected_wait"
     queue_timeout: Annotated[Duration, Meta(description="longest time that a request waits for its model")] = 600
     max_queue: Annotated[Count, Meta(description="most requests waiting on one host")] = 1000
     min_residency: Annotated[Duration, Meta(description="time before a loaded model may be evicted")] = 0

@@ -224,6 +224,28 @@ class BodyFilterSettings(Section, frozen=True):
     set: Annotated[dict[str, Any], Meta(description="fields to set after that, in place of the client's")] = {}
 
 
+class ReplicaRange(Section, frozen=True):
+    """How few and how many replicas a model may have, for `replicas = { min, max }`."""
+
+    max: Annotated[Positive, Meta(description="most replicas")]
+    min: Annotated[Count, Meta(description="fewest replicas")] = 0
+
+    @property
+    def now(self) -> int:
+        """The number of backends that there are for them: one at least, stopped while no replica is wanted."""
+        return max(1, self.min)
+
+
+class SizedRange(ReplicaRange, frozen=True):
+    """A range whose scaler wants ``size`` replicas now."""
+
+    size: int = 0
+
+    @property
+    def now(self) -> int:
+        return max(1, self.size)
+
+
 class ModelSettings(CapabilitySettings, frozen=True):
     """A model that the gateway launches on demand.
 
@@ -249,7 +271,19 @@ class ModelSettings(CapabilitySettings, frozen=True):
     ] = "local"
     zone: Annotated[str, Meta(description="privacy zone that it is in; `[zones]` says which requests stay there")] = ""
     tier: Annotated[Count, Meta(description="how good its models are; `routing.least_tier` asks for one")] = 0
-    replicas: Annotated[Positive, Meta(description="number of engines to launch, on each host")] = 1
+    replicas: Annotated[
+        Positive | ReplicaRange,
+        Meta(
+            description="number of engines to launch, on each host; or `{ min = 0, max = 4 }` by load: in all, dealt "
+            "out to its hosts in turn"
+        ),
+    ] = 1
+    scale_up_wait: Annotated[
+        Duration, Meta(description="a replica more is wanted when requests will probably wait for longer than this")
+    ] = 2
+    scale_down_idle: Annotated[
+        Duration, Meta(description="a replica less is wanted when it was not needed for so long")
+    ] = 300
     priority: Annotated[Count, Meta(description="lower is better")] = 0
     weight: Annotated[
         float,

@@ -19,6 +19,7 @@ from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.load_request import load
 from enginehouse.engines.model_files import ModelFiles
+from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote.remote_servers import RemoteServers
@@ -44,7 +45,14 @@ class Host(QueueListener):
     """
 
     def __init__(
-        self, name: str, context: HostContext, ports: Ports, state_file: StateFile, prober: Prober, drains: Drains
+        self,
+        name: str,
+        context: HostContext,
+        ports: Ports,
+        state_file: StateFile,
+        prober: Prober,
+        drains: Drains,
+        ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self._drains = drains
@@ -66,6 +74,7 @@ class Host(QueueListener):
             on_exited=self._note_exited,
             gpus=host_gpus(context.host_settings(name)),
             footprints=state_file.footprints,
+            ownership=ownership,
         )
         self._files = ModelFiles(self._note_facts)
         self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
@@ -81,11 +90,14 @@ class Host(QueueListener):
         self._servers.begin()
         self._read_files()
 
-    async def open(self) -> None:
-        """Begin the background work, and take over the engines that an earlier gateway left running here."""
+    async def open(self, drained: asyncio.Future[None] | None = None) -> None:
+        """Begin the background work, and take over the engines that an earlier gateway left running here.
+
+        ``drained``: as for ``EnginePool.open``.
+        """
         self._servers.begin()
         self._read_files()
-        await self.pool.open()
+        await self.pool.open(drained)
 
     @property
     def empty(self) -> bool:
@@ -174,6 +186,13 @@ class Host(QueueListener):
         in_flight = {replica: load(managed.backend).pending for replica, managed in self.replicas.kept().items()}
         for replica in self._idle.due(self.pool.states(), in_flight, self.queue.now()):
             self.pool.sleep_or_stop(replica)
+
+    def rest(self, replicas: Sequence[str]) -> None:
+        """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""
+        for replica in replicas:
+            ready = self.pool.states()[replica] is ReplicaState.READY
+            if ready and not self._context.fleet.load(self.replicas[replica].backend).pending:
+                self.pool.sleep_or_stop(replica)
 
     async def close(self, error: RequestError) -> None:
         """Refuse the waiting requests with ``error`` and stop every engine."""

@@ -14,6 +14,7 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
+from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.placing import Placing
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.second_tries import TryAgain, never_again
@@ -56,6 +57,7 @@ class Supervisor:
         rules: LaunchRules = NO_RULES,
         placement: PlacementOptions = ANYWHERE,
         elsewhere: bool = False,
+        ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self.elsewhere = elsewhere
@@ -69,6 +71,7 @@ class Supervisor:
         self._connect = connect
         self.reconfigure(model, driver, rules, placement)
         self._launcher = launcher
+        self._ownership = ownership or EngineOwnership()
         self._placing = Placing(name, launcher, ports)
         self._on_state = on_state
         self._on_ended = on_ended
@@ -272,16 +275,20 @@ class Supervisor:
 
     async def _take_over(self, engine: EngineRun, asleep: bool) -> None:
         if asleep:
-            await self._driver.wake(engine)
+            await self._woken(engine)
         await self._until_ready(engine, StartLimits(self._model, self.log))
 
     async def _wake(self, engine: EngineRun, again: TryAgain) -> None:
         limits = StartLimits(self._model, self.log)
-        if await self._driver.wake(engine):
+        if await self._woken(engine):
             await self._until_ready(engine, limits)
         else:
             await self._ending(self._end(engine))
             await self._launch(again)
+
+    async def _woken(self, engine: EngineRun) -> bool:
+        async with self._ownership.act():
+            return await self._driver.wake(engine)
 
     async def _until_ready(self, engine: EngineRun, limits: StartLimits) -> None:
         def note(problem: str) -> None:
@@ -336,10 +343,14 @@ class Supervisor:
                     self._become(ReplicaState.STOPPED)
 
     async def _sleep_or_end(self, engine: EngineRun, wanted: bool) -> None:
-        if not (wanted and await self._driver.sleep(engine)):
+        if not (wanted and await self._falls_asleep(engine)):
             await self._end(engine)
         elif self._engine is engine and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)
+
+    async def _falls_asleep(self, engine: EngineRun) -> bool:
+        async with self._ownership.act():
+            return await self._driver.sleep(engine)
 
     def _clear(self, engine: EngineRun) -> None:
         self._engine = None

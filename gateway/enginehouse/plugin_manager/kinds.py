@@ -22,6 +22,7 @@ from enginehouse.interfaces.migrators import Migrator
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
+from enginehouse.interfaces.scalers import Scaler
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Strategy
@@ -47,6 +48,7 @@ KINDS = (
     Kind("register_strategies", "strategy", Strategy),
     Kind("register_schedulers", "scheduler", Scheduler),
     Kind("register_swappers", "swapper", Swapper),
+    Kind("register_scalers", "scaler", Scaler),
     Kind("register_drivers", "driver", Driver),
     Kind("register_launchers", "launcher", Launcher),
     Kind("register_discoverers", "discoverer", Discoverer),

@@ -72,6 +72,9 @@ class OpenExchange(Protocol):
     def client_disconnected(self) -> None:
         """End the request, whose answer no longer has a reader."""
 
+    def withdraw(self) -> bool:
+        """End the request unanswered and unreported if no engine has got it; whether that is so."""
+
     def pause(self) -> None:
         """Read no more of the engine's answer until ``resume``: the client is slow."""
 

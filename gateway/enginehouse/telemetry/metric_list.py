@@ -159,6 +159,11 @@ ERROR_SHARE = _gauge(
 )
 DISCOVERED = _gauge("enginehouse_discovered_backends", "Backends in a discoverer's last list.", ("discovery",))
 DISCOVERY_AGE = _gauge("enginehouse_discovery_age_seconds", "Age of a discoverer's last list.", ("discovery",))
+WANTED_REPLICAS = _gauge(
+    "enginehouse_wanted_replicas",
+    "Replicas that the scaler wants of a model with `replicas = { min, max }`, for autoscalers too.",
+    ("model",),
+)
 LIMITS_ALONE = _gauge(
     "enginehouse_limits_alone",
     "1 while the limit store is lost, so that this gateway keeps to its share of the limits of keys.",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from enginehouse.testing.checks.routing import check_strategy as check_strategy
     from enginehouse.testing.checks.schedulers import check_scheduler as check_scheduler
     from enginehouse.testing.checks.swappers import check_swapper as check_swapper
+    from enginehouse.testing.checks.scalers import check_scaler as check_scaler
     from enginehouse.testing.checks.drivers import check_driver as check_driver
     from enginehouse.testing.checks.live_engine import HttpEngineClient as HttpEngineClient
     from enginehouse.testing.checks.live_engine import check_live_engine as check_live_engine

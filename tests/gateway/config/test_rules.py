@@ -177,3 +177,20 @@ def test_the_largest_body_fits_into_the_memory_for_bodies(refuse: Refuse, load: 
     error = refuse('[server]\nmax_body = "2MiB"\nmax_body_memory = "1MiB"')
     assert (error.key, error.remedy) == ("server.max_body_memory", "set it to 2MiB at least")
     assert load('[server]\nmax_body_memory = "0"').config.server.max_body_memory == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "problem"),
+    [
+        ("[models.m]\nreplicas = { min = 3, max = 2 }", "models.m.replicas.min", "3 is more than max, which is 2"),
+        ("[models.m]\nreplicas = { min = 3 }", "models.m.replicas.max", "is missing"),
+        ("[models.m]\nreplicas = { min = 3, max = 0 }", "models.m.replicas.max", "expected a whole number, 1 or more"),
+        ("[models.m]\nreplicas = 'many'", "models.m.replicas", "expected a whole number, 1 or more or a table"),
+        ("[hosts.h]\nports = '5-4'", "hosts.h.ports", 'expected ports such as "20000-32767", got "5-4"'),
+        ("[hosts.h]\nports = '1-70000'", "hosts.h.ports", "expected ports"),
+    ],
+)
+def test_ranges_of_replicas_and_of_ports(refuse: Refuse, text: str, key: str, problem: str) -> None:
+    error = refuse(text)
+    assert error.key == key
+    assert problem in error.problem

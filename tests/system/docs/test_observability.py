@@ -96,4 +96,5 @@ def test_every_metric_of_requests_and_engines_is_on_the_dashboard() -> None:
         "enginehouse_request_body_bytes",
         "enginehouse_slow_plugin_calls",
         "enginehouse_stale_connections",
+        "enginehouse_wanted_replicas",
     }

@@ -16,7 +16,7 @@ from enginehouse.aio.clock import Clock
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.virtual.virtual_client import VirtualClient, VirtualDoor
 from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualLauncher
-from enginehouse.config.managed import managed_backends
+from enginehouse.config.managed import possible_backends
 from enginehouse.config.schema import Config, HostSettings
 from enginehouse.domain.errors import Unauthorized
 from enginehouse.domain.request import InferenceRequest
@@ -186,9 +186,9 @@ def _registered(launcher: VirtualLauncher) -> Registered:
 
 
 def _managed(config: Config) -> Iterator[tuple[str, str]]:
-    """The backends of launched models, each with its model."""
+    """The backends that launched models may have, each with its model."""
     for model, settings in config.models.items():
-        for backend in managed_backends(model, settings):
+        for backend in possible_backends(model, settings):
             yield backend, model
 
 

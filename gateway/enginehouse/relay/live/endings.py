@@ -61,6 +61,10 @@ class Endings:
         if self.on_ended is not None:
             self.on_ended(job, record)
 
+    def withdrawn(self, request: LiveRequest) -> None:
+        """Remove a live request, which another gateway will serve and report."""
+        self.live.pop(request, None)
+
     def _trace(self, job: Job, seconds: float, status: int) -> Trace | None:
         """The trace of a request that is sampled, or was slow or failed."""
         tracer = self._context.tracer

@@ -75,6 +75,12 @@ class TranslatedExchange:
         self._open_refused().client_disconnected()
         self._translating.release()
 
+    def withdraw(self) -> bool:
+        withdrawn = self._exchange is not None and self._exchange.withdraw()
+        if withdrawn:
+            self._translating.release()
+        return withdrawn
+
     def pause(self) -> None:
         if self._exchange is not None:
             self._exchange.pause()

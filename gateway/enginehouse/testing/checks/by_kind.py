@@ -14,6 +14,7 @@ from enginehouse.testing.checks.observers import check_observer
 from enginehouse.testing.checks.protocols import check_protocol
 from enginehouse.testing.checks.rescheduling_checks import check_migrator, check_rescheduling_policy
 from enginehouse.testing.checks.routing import check_filter, check_scorer, check_strategy
+from enginehouse.testing.checks.scalers import check_scaler
 from enginehouse.testing.checks.schedulers import check_scheduler
 from enginehouse.testing.checks.surfaces import check_command, check_routes
 from enginehouse.testing.checks.swappers import check_swapper
@@ -25,6 +26,7 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
     "strategy": check_strategy,
     "scheduler": check_scheduler,
     "swapper": check_swapper,
+    "scaler": check_scaler,
     "driver": check_driver,
     "launcher": check_launcher,
     "discoverer": check_discoverer,

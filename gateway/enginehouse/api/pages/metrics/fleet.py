@@ -11,6 +11,7 @@ from enginehouse.api.pages.metrics import births
 from enginehouse.api.pages.metrics.families import Numbers, from_zero, histograms, numbers
 from enginehouse.domain.discovery_status import DiscoveryStatus
 from enginehouse.domain.replica import Health, ReplicaState
+from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import metric_list as metrics
@@ -39,6 +40,11 @@ def discovery_metrics(sources: Sequence[DiscoveryStatus]) -> Iterator[Metric]:
     """The families of discoverers. One that has listed nothing yet has no age."""
     yield numbers(metrics.DISCOVERED, (([each.name], each.backends) for each in sources))
     yield numbers(metrics.DISCOVERY_AGE, (([each.name], each.age_s) for each in sources if each.age_s is not None))
+
+
+def scale_metrics(models: Sequence[ScaleStatus]) -> Iterator[Metric]:
+    """The family of models whose replicas follow their load."""
+    yield numbers(metrics.WANTED_REPLICAS, (([each.model], each.wanted) for each in models))
 
 
 def _gpus(engines: ManagedEngines) -> Numbers:

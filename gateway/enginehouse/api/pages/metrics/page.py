@@ -17,10 +17,11 @@ from starlette.responses import Response
 
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.pages.metrics.families import numbers, with_created
-from enginehouse.api.pages.metrics.fleet import discovery_metrics, fleet_metrics
+from enginehouse.api.pages.metrics.fleet import discovery_metrics, fleet_metrics, scale_metrics
 from enginehouse.api.pages.metrics.process import process_metrics
 from enginehouse.api.pages.metrics.requests import request_metrics
 from enginehouse.domain.discovery_status import DiscoveryStatus
+from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.relay.relay import Relay
@@ -56,6 +57,7 @@ class Metrics(Collector):
         plugin_times: PluginTimes,
         exported: ExportCounters,
         sources: Callable[[], Sequence[DiscoveryStatus]],
+        scaled: Callable[[], Sequence[ScaleStatus]],
         limits: LimitStore,
     ) -> None:
         self._limits = limits
@@ -66,6 +68,7 @@ class Metrics(Collector):
         self._plugin_times = plugin_times
         self._exported = exported
         self._sources = sources
+        self._scaled = scaled
         self._since = time()
         self.registry = CollectorRegistry()
         self.registry.register(self)
@@ -89,5 +92,6 @@ class Metrics(Collector):
         yield from request_metrics(self._relay, self._body_memory)
         yield from fleet_metrics(self._relay, self._engines)
         yield from discovery_metrics(self._sources())
+        yield from scale_metrics(self._scaled())
         yield numbers(metrics.LIMITS_ALONE, [([], bool(self._limits.problem()))])
         yield from process_metrics(self._loop_monitor, self._plugin_times, self._exported)

@@ -1,0 +1,118 @@
+"""The load of models whose replicas may become more or fewer."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from enginehouse.app.scaling.sizes import least, ranges
+from enginehouse.config.schema import Config, ModelSettings, ReplicaRange
+from enginehouse.domain.replica import Candidate, Health, ReplicaState
+from enginehouse.domain.ticket import Ticket
+from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.interfaces.scalers import ModelLoad, ScaleView
+from enginehouse.relay.relay import Relay
+from enginehouse.scheduling.flow_control import expected_wait
+
+_RUNS = (ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.READY)
+
+
+class _LiveCounts(NamedTuple):
+    """The live requests by model: those at engines, those that wait, and the longest wait in seconds."""
+
+    serving: Counter[str]
+    waiting: Counter[str]
+    longest: dict[str, float]
+
+
+class Demand:
+    """Reads the load from the relay, the fleet and the hosts' queues. Remembers since when a replica was spare."""
+
+    def __init__(self, relay: Relay, engines: ManagedEngines) -> None:
+        self._relay = relay
+        self._engines = engines
+        self._spare_since: dict[str, float] = {}
+
+    def view(self, config: Config) -> ScaleView:
+        """The load of every model of ``config`` with a range of replicas, now."""
+        now, found = self._relay.context.clock.now(), ranges(config)
+        self._spare_since = {name: since for name, since in self._spare_since.items() if name in found}
+        requests = self._requests(now) if found else _LiveCounts(Counter(), Counter(), {})
+        loads = (self._load(name, config.models[name], each, requests, now) for name, each in found.items())
+        return ScaleView(now=now, models=tuple(loads))
+
+    def replicas(self, model: str, *, launched: bool) -> Sequence[Candidate]:
+        """The replicas of ``model`` that run, start or wait for a place; those elsewhere that are not broken."""
+        offered = [each for each in self._relay.context.fleet.snapshot.candidates(model) if not each.draining]
+        if launched:
+            return [each for each in offered if each.state in _RUNS]
+        return [each for each in offered if each.health is not Health.UNHEALTHY]
+
+    def _load(
+        self, name: str, model: ModelSettings, range: ReplicaRange, requests: _LiveCounts, now: float
+    ) -> ModelLoad:
+        replicas = self.replicas(name, launched=model.launches)
+        ready = [each for each in replicas if each.state is ReplicaState.READY]
+        inside = sum(each.load.engine_waiting for each in ready)
+        waiting = requests.waiting[name] + inside
+        slots = max((each.load.slots for each in replicas), default=0)
+        needed = _needed(requests.serving[name] + requests.waiting[name], slots, len(replicas))
+        return ModelLoad(
+            model=name,
+            replicas=len(replicas),
+            ready=len(ready),
+            least=least(model, range),
+            most=range.max,
+            slots=slots,
+            serving=requests.serving[name],
+            waiting=waiting,
+            expected_wait_s=self._expected_wait(ready, waiting, inside, requests.longest.get(name, 0.0)),
+            spare_s=self._spare_s(name, spare=needed < len(replicas), now=now),
+            scale_up_wait=model.scale_up_wait,
+            scale_down_idle=model.scale_down_idle,
+        )
+
+    def _expected_wait(self, ready: Sequence[Candidate], waiting: int, inside: int, longest: float) -> float:
+        """By the pace at which waiting requests were granted; at least as long as one has waited already.
+
+        Requests that wait inside an engine wait as long as its answers take to begin.
+        """
+        if not waiting and (not ready or any(each.load.free != 0 for each in ready)):
+            return 0.0
+        queues = self._relay.context.queues
+        backlogs = {queues[each.backend].backlog: None for each in ready if each.backend in queues}
+        begins = max((each.load.avg_latency_ms / 1000 for each in ready), default=0.0) if inside else 0.0
+        return max(expected_wait(backlogs.keys(), waiting + 1), longest, begins)
+
+    def _spare_s(self, name: str, *, spare: bool, now: float) -> float:
+        if not spare:
+            self._spare_since.pop(name, None)
+            return 0.0
+        return now - self._spare_since.setdefault(name, now)
+
+    def began_anew(self, name: str) -> None:
+        """Note that the number of replicas has changed: whether one is spare is measured from now on."""
+        self._spare_since.pop(name, None)
+
+    def _requests(self, now: float) -> _LiveCounts:
+        found = _LiveCounts(Counter(), Counter(), {})
+        waiting = {*self._engines.waiting(), *self._relay.context.waiting_room.waiting()}
+        for model, ticket, began in self._live():
+            if ticket in waiting:
+                found.waiting[model] += 1
+                found.longest[model] = max(found.longest.get(model, 0.0), now - began)
+            else:
+                found.serving[model] += 1
+        return found
+
+    def _live(self) -> Iterator[tuple[str, Ticket | None, float]]:
+        for live in self._relay.live:
+            if (model := live.route.chosen.model if live.route is not None else live.model) is not None:
+                yield model, live.ticket, live.began
+
+
+def _needed(requests: int, slots: int, replicas: int) -> int:
+    """The replicas that so many requests need. Without a known limit, each replica serves one request at least."""
+    return math.ceil(requests / slots) if slots else min(requests, replicas)
