@@ -105,17 +105,18 @@ class CachedBlocks:
             else:
                 whole = end * len(tokens.ids) // length
             if whole >= engine.size and chunk not in self._links:
-                self._add(chunk, _Link(numbers[whole // engine.size - 1], model, counted), engine.size)
+                self._add(chunk, _Link(numbers[whole // engine.size - 1], model, counted), engine)
 
-    def _add(self, chunk: int, link: _Link, size: int) -> None:
+    def _add(self, chunk: int, link: _Link, reader: _EngineBlocks) -> None:
+        """Add a link. The engine that has just read the prompt, ``reader``, may tell of it later."""
         self._links[chunk] = link
         self._chunks.setdefault(link.block, []).append(chunk)
         for backend, engine in self._engines.items():
-            if engine.size == size:
+            if engine.size == reader.size:
                 replica = replica_name(link.model, backend)
                 if link.block in engine.present:
                     self._index.seen(replica, chunk, link.tokens)
-                elif engine.exact:
+                elif engine.exact and engine is not reader:
                     self._index.gone(replica, chunk)
         while len(self._links) > _MOST_LINKS:
             oldest, forgotten = self._links.popitem(last=False)

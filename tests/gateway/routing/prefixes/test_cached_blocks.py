@@ -78,11 +78,13 @@ def test_what_is_evicted_is_forgotten_from_the_end() -> None:
     assert engines.has(IDS) == {"a": 1280}
 
 
-def test_a_prompt_that_was_sent_and_is_not_stored_is_not_there() -> None:
+def test_a_prompt_that_was_sent_and_is_not_stored_is_there_only_if_it_was_just_read() -> None:
     engines = Engines()
-    engines.stores("a", IDS, range(64))
+    engines.stores("b", IDS, range(64))
+    engines.index.note("m@b", Prompt("m", IDS), ROOM)
+    engines.stores("a", IDS[:64], range(4))
     engines.learns("a", IDS, PromptTokens(IDS), sent=True)
-    assert engines.has(IDS) == {"a": 1024}
+    assert engines.has(IDS) == {"a": 1280, "b": 1024}, "the events of a are still to come"
 
 
 def test_after_a_loss_the_index_keeps_what_it_noted() -> None:
