@@ -70,9 +70,7 @@ class CachedBlocks:
 
     def happened(self, backend: str, events: Sequence[CacheEvent]) -> None:
         """Take the events of one engine, in their order."""
-        engine = self._engines.get(backend)
-        if engine is None:
-            engine = self._engines[backend] = _EngineBlocks()
+        engine = self._engine(backend)
         for event in events:
             if isinstance(event, BlocksStored):
                 self._store(backend, engine, event)
@@ -90,9 +88,7 @@ class CachedBlocks:
 
     def link(self, prompt: Prompt, tokens: PromptTokens, backend: str, model: str, lora: str = "") -> None:
         """Link the chunks of ``prompt``, which ``backend`` serves with ``model``, to their blocks."""
-        engine = self._engines.get(backend)
-        if engine is None:
-            return
+        engine = self._engine(backend)
         if not engine.size:
             if len(engine.early) < _MOST_EARLY:
                 engine.early.append(partial(self.link, prompt, tokens, backend, model, lora))
@@ -106,6 +102,12 @@ class CachedBlocks:
                 whole = end * len(tokens.ids) // length
             if whole >= engine.size and chunk not in self._links:
                 self._add(chunk, _Link(numbers[whole // engine.size - 1], model, counted), engine)
+
+    def _engine(self, backend: str) -> _EngineBlocks:
+        engine = self._engines.get(backend)
+        if engine is None:
+            engine = self._engines[backend] = _EngineBlocks()
+        return engine
 
     def _add(self, chunk: int, link: _Link, reader: _EngineBlocks) -> None:
         """Add a link. The engine that has just read the prompt, ``reader``, may tell of it later."""

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from enginehouse import BlocksRemoved, BlocksStored, CacheCleared, CachedBlocks, EventsLost, Prompt, PromptTokens
 from enginehouse.routing.prefixes.shared_index import SharedPrefixIndex
 
@@ -12,10 +14,10 @@ ROOM = 1_000_000
 class Engines:
     """An index that follows the engines ``a`` and ``b``, whose hashes of a block have nothing in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, *followed: str) -> None:
         self.index = SharedPrefixIndex()
         self.blocks = CachedBlocks(self.index)
-        for name in "ab":
+        for name in followed or "ab":
             self.blocks.happened(name, [CacheCleared()])
 
     def stores(self, name: str, ids: Sequence[int], blocks: range, lora: str = "") -> None:
@@ -53,8 +55,9 @@ def test_an_engine_has_what_it_stored_whoever_sent_it() -> None:
     assert engines.has(IDS) == {"a": 1280, "b": 1280}
 
 
-def test_tokens_may_be_known_before_the_first_event() -> None:
-    engines = Engines()
+@pytest.mark.parametrize("followed", [False, True])
+def test_tokens_may_be_known_before_the_first_event(followed: bool) -> None:
+    engines = Engines(*"ab" if followed else "b")
     engines.learns("a", IDS, PromptTokens(IDS))
     assert engines.has(IDS) == {}
     engines.stores("a", IDS, range(80))
