@@ -56,7 +56,7 @@ MODULES = {
         "mirror_job",
         "picking_job",
     ),
-    "gateway/enginehouse/relay/live": ("endings", "live_request", "traced_request", "watchdog"),
+    "gateway/enginehouse/relay/live": ("endings", "live_request", "traced_request", "watchdog", "worker_request"),
     "gateway/enginehouse/relay/retrying": ("hedge_delay", "retries", "retry_budget"),
     "gateway/enginehouse/relay/upstream": ("connection", "pool", "upload", "upload_connection", "upstream"),
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),

@@ -24,6 +24,7 @@ _AT_ONCE: Collection[Path] = (
     ("server", "drain_timeout"),
     ("server", "drain_delay"),
     ("server", "watch"),
+    ("server", "worker_timeout"),
     ("auth",),
     ("telemetry", "log_format"),
     ("telemetry", "log_level"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -30,7 +31,7 @@ from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
-from enginehouse.api.pages.protocols import ProtocolPages
+from enginehouse.api.pages.protocols import ProtocolPages, protocol_doors
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.scale import ScalePages
 from enginehouse.api.pages.series import SeriesPage
@@ -57,6 +58,7 @@ from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCac
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.plugin_manager.registry import Registry
@@ -69,6 +71,7 @@ from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.logs import GatewayLog
+from enginehouse.telemetry.loop_load import LoopLoad, worker_row
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
@@ -87,8 +90,9 @@ class Gateway:
     """A whole gateway, built from its configuration. ``start`` and ``stop`` begin and end its background work.
 
     ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
-    ``outside``: the clock and the way to engines, by default this machine's. ``replace``: starts another gateway that
-    takes over and returns its process id; set by a server that can.
+    ``outside``: the clock and the way to engines, by default this machine's. ``limits``: instead of the configured
+    limit store. ``workers`` lists the processes that relay requests. ``replace``: starts another gateway that takes
+    over and returns its process id; set by a server that can.
     """
 
     def __init__(
@@ -98,6 +102,7 @@ class Gateway:
         log: GatewayLog | None = None,
         source: ConfigSource | None = None,
         outside: Outside | None = None,
+        limits: LimitStore | None = None,
     ) -> None:
         outside = outside or Outside()
         outside.engine_memory.most = config.server.max_engine_memory
@@ -133,7 +138,7 @@ class Gateway:
         self.observers.add(RoomEvents(waiting_room))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
-        self.limits = build_limit_store(config, registry, outside.clock)
+        self.limits = limits or build_limit_store(config, registry, outside.clock)
         self.admission = build_admission(config, self.relay, self.limits)
         self.series = SeriesStore(
             self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
@@ -160,6 +165,8 @@ class Gateway:
         self.rescheduler = build_rescheduler(
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
+        self.workers = self._alone
+        self._loop_load = LoopLoad()
         self._state_file: StateFile | None = None
         self._drained: asyncio.Future[None] | None = None
         self._first_round: asyncio.Future[None] | None = None
@@ -317,6 +324,10 @@ class Gateway:
         if self.exporter is not None:
             await self.exporter.close()
 
+    def _alone(self) -> Sequence[Mapping[str, Any]]:
+        """The worker that this process itself is."""
+        return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
+
     def _relay_parts(self, context: HostContext, waiting_room: WaitingRoom, caches: CacheView) -> RelayParts:
         return RelayParts(
             self.fleet,
@@ -357,7 +368,8 @@ class Gateway:
         routes: list[BaseRoute] = [
             *self._plugin_routes(of_compat=True),
             *models.routes,
-            *ProtocolPages(admission, self.protocols, models).routes,
+            *ProtocolPages(self.protocols, models).routes,
+            *protocol_doors(admission, self.protocols),
             *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases, lambda: self.config.scheduling.never_load_for),
@@ -426,6 +438,7 @@ class Gateway:
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
             "kv_events": self._caches.figures(),
+            "workers": self.workers(),
             "scaling": self.scaling.status(),
             "limits": {"store": self.config.limits.store, "problem": self.limits.problem()},
         }

@@ -39,11 +39,6 @@ def warnings(config: Config) -> list[str]:
     ]
 
 
-def _workers(config: Config) -> Iterator[Problem]:
-    if config.server.workers > 1:
-        yield Problem(("server", "workers"), "more than one serving process is not supported", "set it to 1")
-
-
 def _body_memory(config: Config) -> Iterator[Problem]:
     server = config.server
     if 0 < server.max_body_memory < server.max_body:
@@ -309,7 +304,6 @@ def _versioned_urls(config: Config) -> Iterator[str]:
 
 
 _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
-    _workers,
     _body_memory,
     _models_named,
     _routing_rules,

@@ -28,13 +28,22 @@ from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.config.zones import ZoneSettings
 from enginehouse.domain.replica import Role
 
+Workers = Annotated[int, Meta(ge=1, le=256)] | Literal["auto"]
+
 
 class ServerSettings(Section, frozen=True):
     """The gateway's address, its limits and its shutdown."""
 
     host: Annotated[str, Meta(description="address to listen on")] = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 picks a free port")] = 8080
-    workers: Annotated[Positive, Meta(description="number of serving processes; only 1 is supported")] = 1
+    workers: Annotated[
+        Workers,
+        Meta(description='number of processes that relay requests; `"auto"`: as many as there are cores; 1: no others'),
+    ] = 1
+    worker_timeout: Annotated[
+        Duration,
+        Meta(description="a worker whose event loop is held for so long is replaced; 0 waits for ever"),
+    ] = 10
     max_body: Annotated[ByteSize, Meta(description="largest request body accepted")] = 32 * 1024**2
     max_body_memory: Annotated[
         ByteSize,

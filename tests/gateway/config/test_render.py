@@ -80,7 +80,7 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (ModelSettings, "command"): TEXT.map(lambda text: text and text + "${port}"),
     (ModelSettings, "env"): st.dictionaries(TEXT, st.sampled_from(["0,1", "true", "", "${env:HOME}"]), max_size=2),
     (ModelSettings, "health_path"): st.sampled_from(["", "none", "/ready?x=%20"]),
-    (ServerSettings, "workers"): st.just(1),
+    (ServerSettings, "workers"): st.sampled_from([1, 3, "auto"]),
     (ServerSettings, "max_body"): st.integers(0, 1 << 20),
     (ServerSettings, "max_body_memory"): st.just(0) | st.integers(1 << 20, 1 << 40),
     (RoutingSettings, "aliases"): st.dictionaries(TEXT.map("alias {}".format), TEXT.map("model {}".format), max_size=2),

@@ -126,7 +126,7 @@ class LiveView:
         for exchange in sorted(self._relay.live, key=lambda exchange: exchange.began):
             ticket = exchange.ticket
             waits = waiting.get(ticket) if ticket is not None else None
-            yield exchange, (waits.phase, waits.position) if waits else (exchange.phase, None)
+            yield exchange, (waits.phase, waits.position) if waits else (exchange.phase, exchange.position)
 
 
 def replica(candidate: Candidate) -> dict[str, Any]:
