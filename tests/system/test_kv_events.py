@@ -101,12 +101,15 @@ def test_an_engine_that_is_launched_anew_has_nothing(
 def test_a_router_that_a_reload_brings_learns_what_the_engines_have(
     gateway: RunningGateway, engines: dict[str, SimEngine], tmp_path: Path
 ) -> None:
-    ask(gateway.url, PROMPT)
     text = "".join(backend(tmp_path, name, each.url) for name, each in engines.items())
     gateway.write_config(text + "[plugins.cache_aware]\npriority_s = 2.0\n")
     gateway.reload()
-    ask(gateway.url, PROMPT)
-    gateway.until(lambda _: any(cached(gateway).values()))
-    holder = next(name for name, tokens in cached(gateway).items() if tokens)
+    gateway.until(lambda _: "was reloaded" in gateway.log)
+    gateway.until(lambda _: evicted(gateway, engines))
+
+
+def evicted(gateway: RunningGateway, engines: dict[str, SimEngine]) -> bool:
+    """Whether the gateway notices that an engine evicts what it was sent."""
+    holder = ask(gateway.url, PROMPT)
     ask(engines[holder].url, OTHER)
-    gateway.until(lambda _: cached(gateway)[holder] == 0)
+    return cached(gateway)[holder] == 0
