@@ -28,6 +28,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
     from enginehouse.interfaces.migrators import Migrator as Migrator
     from enginehouse.interfaces.observers import Observer as Observer
+    from enginehouse.interfaces.model_sources import ModelSource as ModelSource
     from enginehouse.interfaces.protocols import Protocol as Protocol
     from enginehouse.interfaces.protocols import ProtocolRequest as ProtocolRequest
     from enginehouse.interfaces.protocols import Translation as Translation
@@ -151,6 +152,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launch_options import option_arguments as option_arguments
     from enginehouse.interfaces.model_folder import find_model_folders as find_model_folders
     from enginehouse.interfaces.model_folder import missing_folder as missing_folder
+    from enginehouse.interfaces.model_folder import model_folder_name as model_folder_name
     from enginehouse.interfaces.model_folder import read_model_folder as read_model_folder
     from enginehouse.interfaces.places import EngineNeeds as EngineNeeds
     from enginehouse.interfaces.places import Place as Place
@@ -160,6 +162,10 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launchers import Exit as Exit
     from enginehouse.interfaces.launchers import LaunchLine as LaunchLine
     from enginehouse.interfaces.discoverers import FoundBackend as FoundBackend
+    from enginehouse.interfaces.model_sources import PulledModel as PulledModel
+    from enginehouse.interfaces.model_sources import PulledFile as PulledFile
+    from enginehouse.interfaces.model_sources import PullProgress as PullProgress
+    from enginehouse.config.pull import PullSettings as PullSettings
 
     # --- Limits of callers
     from enginehouse.interfaces.limit_stores import Limit as Limit
@@ -237,6 +243,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.errors import NotFound as NotFound
     from enginehouse.domain.errors import PluginError as PluginError
     from enginehouse.domain.errors import PluginFailed as PluginFailed
+    from enginehouse.domain.errors import PullFailed as PullFailed
     from enginehouse.domain.errors import QueueFull as QueueFull
     from enginehouse.domain.errors import QueueTimeout as QueueTimeout
     from enginehouse.domain.errors import RateLimited as RateLimited

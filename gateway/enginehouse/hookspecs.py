@@ -21,6 +21,7 @@ from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
+from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
@@ -101,6 +102,11 @@ def register_launchers(register: Register[Launcher]) -> None:
 @hookspec
 def register_discoverers(register: Register[Discoverer]) -> None:
     """Register discoverers, chosen by ``discovery.*.type``."""
+
+
+@hookspec
+def register_model_sources(register: Register[ModelSource]) -> None:
+    """Register model sources. The first one that takes a name downloads the model."""
 
 
 @hookspec

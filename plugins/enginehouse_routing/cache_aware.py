@@ -27,7 +27,13 @@ from enginehouse import (
 )
 from enginehouse_routing.engine_costs import EngineCosts
 
-_WITHOUT_CACHE = (ReplicaState.STOPPED, ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.FAILED)
+_WITHOUT_CACHE = (
+    ReplicaState.STOPPED,
+    ReplicaState.DOWNLOADING,
+    ReplicaState.PLACING,
+    ReplicaState.STARTING,
+    ReplicaState.FAILED,
+)
 _CACHE_TOKENS = 500_000
 """The size of a prefix cache that is neither configured nor reported."""
 _TRUSTED = 4

@@ -12,7 +12,7 @@ from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
-from enginehouse.app.plugin_instances import create, identity, prepare
+from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.managed import driver_of, hosts_of_model, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
@@ -29,6 +29,7 @@ from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import launch_line, launch_rules, why_not
@@ -39,6 +40,7 @@ from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.limit_stores import LimitStore
+from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
@@ -145,7 +147,12 @@ def build_host_context(
         make_scheduler=partial(create, config, registry, "scheduler", scheduler, "scheduling.scheduler"),
         make_swapper=partial(build_swapper, config, registry),
         make_launcher=partial(_launcher, config, registry),
+        downloads=Downloads(partial(_model_sources, config, registry)),
     )
+
+
+def _model_sources(config: Config, registry: Registry) -> list[ModelSource]:
+    return [source for _, source in create_installed(config, registry, "model_source")]
 
 
 def first_host_context(

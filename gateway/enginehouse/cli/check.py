@@ -28,7 +28,9 @@ from enginehouse.plugin_manager.discovery import load_plugins
 @click.option("--all", "in_full", is_flag=True, help="Print default values too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, also for an invalid configuration.")
 def check(config: Path | None, in_full: bool, as_json: bool) -> None:
-    """Check the configuration, from file and environment, and print it with masked secrets.
+    """Check the configuration and print it with masked secrets.
+
+    It comes from the file and the environment.
 
     Refuses what `serve` refuses: it loads all plugins and builds the whole gateway, but starts nothing.
 

@@ -65,7 +65,9 @@ _PONG_TIMEOUT_S = 120.0
 @click.option("--watch", is_flag=True, help="Reload the configuration when its file changes, as server.watch does.")
 @take_over_option
 def serve(config: Path | None, host: str | None, port: int | None, watch: bool, take_over: bool) -> None:
-    """Run the gateway; without any configuration, in front of two simulated models.
+    """Run the gateway.
+
+    Without any configuration, it stands in front of two simulated models.
 
     On SIGHUP, the gateway reloads its configuration. On SIGUSR2, it starts this program anew to take over.
     """
@@ -78,11 +80,16 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool, 
 
 
 def serve_loaded(
-    read: Callable[[], LoadedConfig], watch: FolderWatch | None = None, *, take_over: bool = False
+    read: Callable[[], LoadedConfig],
+    watch: FolderWatch | None = None,
+    *,
+    take_over: bool = False,
+    greeting: Callable[[str], str] | None = None,
 ) -> None:
     """Serve the configuration of ``read``, called now and at each reload, until a signal. ``watch`` notices changes.
 
-    With ``take_over``, take over from the gateway of the same name, if one runs.
+    With ``take_over``, take over from the gateway of the same name, if one runs. ``greeting`` makes the text that is
+    printed first, of the gateway's URL.
     """
     loaded = read()
     settings = loaded.config
@@ -97,8 +104,8 @@ def serve_loaded(
         if predecessor is not None:
             rehearse_start(settings, registry)  # while the other one serves
         gateway = Gateway(settings, registry, log, source, limits=forks.limits if forks is not None else None)
-        embedded = loaded.file is None and watch is None
-        _run(_GatewayServer(gateway, ServiceManager(), predecessor, forks, embedded=embedded))
+        greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
+        _run(_GatewayServer(gateway, ServiceManager(), predecessor, forks, greeting))
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
 
@@ -161,8 +168,7 @@ class _GatewayServer(uvicorn.Server):
         service: ServiceManager,
         predecessor: Predecessor | None,
         forks: Forks | None,
-        *,
-        embedded: bool,
+        greeting: Callable[[str], str],
     ) -> None:
         settings = gateway.config.server
         self._workers: WorkerPool | None = None
@@ -192,7 +198,7 @@ class _GatewayServer(uvicorn.Server):
         self._predecessor = predecessor
         self._replacement = Replacement(gateway, self, _VERSION, service.variables)
         self._successor: SuccessorGateway | None = None
-        self._embedded = embedded
+        self._greeting = greeting
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = asyncio.Event()
@@ -236,7 +242,7 @@ class _GatewayServer(uvicorn.Server):
                 self._replacement.open()
             if self._predecessor is None:
                 await self._gateway.settled()  # operators' pages answer meanwhile
-            click.echo(_greeting(self.listeners.url, self._embedded))
+            click.echo(self._greeting(self.listeners.url))
             self._service.ready(self.listeners.url)
 
     async def _take_over(self, predecessor: Predecessor) -> None:
@@ -368,9 +374,11 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _greeting(url: str, embedded: bool) -> str:
-    if not embedded:
-        return f"Enginehouse is listening on {url}"
+def _greeting(url: str) -> str:
+    return f"Enginehouse is listening on {url}"
+
+
+def _greeting_of_embedded(url: str) -> str:
     return f"""\
 Enginehouse is listening on {url}, in front of two simulated models: sim-small and sim-large.
 

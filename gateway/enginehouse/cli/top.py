@@ -24,6 +24,7 @@ class _Request(msgspec.Struct):
     path: str
     model: str | None
     phase: str
+    progress: str | None
     position: int | None
     replica: str | None
     moves: int
@@ -42,7 +43,7 @@ class _RequestsAnswer(msgspec.Struct):
 @click.option("--interval", type=Duration(), default="1s", show_default=True, help="Time between two updates.")
 @click.option("--json", "as_json", is_flag=True, help="Print the current state as a JSON object, and exit.")
 def top(gateway: GatewayClient, interval: float, as_json: bool) -> None:
-    """Watch the backends, the workers and the live requests of a running gateway until Ctrl-C."""
+    """Watch backends, workers and live requests until Ctrl-C."""
     if as_json:
         print_json(_as_json(gateway))
         return
@@ -70,7 +71,8 @@ def _request_table(live: list[_Request]) -> Table:
     """A row for each live request, the oldest first."""
     table = Table("request", "model", "phase", "replica", "age", "tokens", "moves")
     for each in live:
-        phase = each.phase if each.position is None else f"{each.phase} ({each.position})"
+        more = each.progress or each.position
+        phase = each.phase if more is None else f"{each.phase} ({more})"
         table.add_row(
             escape(each.id),
             escape(each.model or each.path),

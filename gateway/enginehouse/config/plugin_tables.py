@@ -18,6 +18,7 @@ PLUGIN_KINDS = (
     "driver",
     "launcher",
     "discoverer",
+    "model_source",
     "protocol",
     "limit_store",
     "rescheduling_policy",

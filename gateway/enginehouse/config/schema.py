@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.limits import LimitSettings
+from enginehouse.config.pull import PullSettings
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import RoutingSettings
 from enginehouse.config.scheduling import SchedulingSettings
@@ -258,12 +259,19 @@ class SizedRange(ReplicaRange, frozen=True):
 class ModelSettings(CapabilitySettings, frozen=True):
     """A model that the gateway launches on demand.
 
-    Without `driver`, `path` and `command`, it launches nothing: the table then declares capabilities for every backend
-    that serves the model.
+    Without `driver`, `path`, `source` and `command`, it launches nothing: the table then declares capabilities for
+    every backend that serves the model.
     """
 
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `sim` or a plugin's")] = ""
     path: Annotated[str, Meta(description="the model's file or folder")] = ""
+    source: Annotated[
+        str,
+        Meta(
+            description="where its first load downloads it from, in place of `path`: `hf.co/ORG/REPO:QUANT`, "
+            "`ollama.com/MODEL:TAG` or the URL of a GGUF file"
+        ),
+    ] = ""
     command: Annotated[
         str,
         Meta(
@@ -383,7 +391,7 @@ class ModelSettings(CapabilitySettings, frozen=True):
     @property
     def launches(self) -> bool:
         """Whether the gateway launches an engine for the model."""
-        return bool(self.driver or self.path or self.command)
+        return bool(self.driver or self.path or self.source or self.command)
 
 
 class DiscoverySettings(Section, frozen=True):
@@ -432,6 +440,7 @@ class Config(Section, frozen=True):
     scheduling: SchedulingSettings = SchedulingSettings()
     rescheduling: ReschedulingSettings = ReschedulingSettings()
     discovery: dict[str, DiscoverySettings] = {}
+    pull: PullSettings = PullSettings()
     zones: dict[str, ZoneSettings] = {}
     compat: Annotated[
         dict[str, bool],

@@ -419,6 +419,10 @@ class LoadCancelled(LoadFailed):
     """The load was given up: an operator unloaded the model, or no request waits for it any more."""
 
 
+class PullFailed(LoadFailed):
+    """A model could not be downloaded. The message says what to do about it."""
+
+
 class NotEnoughMemory(LoadFailed):
     """The engine ran out of memory while it started. It may start after other models have been unloaded."""
 

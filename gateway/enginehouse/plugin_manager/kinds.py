@@ -19,6 +19,7 @@ from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
+from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
@@ -52,6 +53,7 @@ KINDS = (
     Kind("register_drivers", "driver", Driver),
     Kind("register_launchers", "launcher", Launcher),
     Kind("register_discoverers", "discoverer", Discoverer),
+    Kind("register_model_sources", "model_source", ModelSource),
     Kind("register_protocols", "protocol", Protocol),
     Kind("register_limit_stores", "limit_store", LimitStore),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),

@@ -21,6 +21,7 @@ from enginehouse.routing.refusals import unknown_model
 _WORDS = {
     ReplicaState.READY: "loaded",
     ReplicaState.STARTING: "loading",
+    ReplicaState.DOWNLOADING: "loading",
     ReplicaState.PLACING: "loading",
     ReplicaState.SLEEPING: "sleeping",
 }

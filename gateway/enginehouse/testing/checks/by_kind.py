@@ -10,6 +10,7 @@ from enginehouse.testing.checks.drivers import check_driver
 from enginehouse.testing.checks.extractors import check_extractor
 from enginehouse.testing.checks.launchers import check_launcher
 from enginehouse.testing.checks.limit_stores import check_limit_store
+from enginehouse.testing.checks.model_sources import check_model_source
 from enginehouse.testing.checks.observers import check_observer
 from enginehouse.testing.checks.protocols import check_protocol
 from enginehouse.testing.checks.rescheduling_checks import check_migrator, check_rescheduling_policy
@@ -30,6 +31,7 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
     "driver": check_driver,
     "launcher": check_launcher,
     "discoverer": check_discoverer,
+    "model_source": check_model_source,
     "protocol": check_protocol,
     "limit_store": check_limit_store,
     "rescheduling_policy": check_rescheduling_policy,
