@@ -130,10 +130,11 @@ class CacheAware(Strategy):
         caches = self._caches
         if caches is None or not caches.follows(chosen.backend) or not self._blocks.needs(prompt):
             return None
-        link = partial(self._blocks.link, prompt, backend=chosen.backend, model=chosen.model)
+        there = chosen.name_there or chosen.model
+        lora = there if chosen.capabilities.parent is not None else ""
+        link = partial(self._blocks.link, prompt, backend=chosen.backend, model=chosen.model, lora=lora)
         if prompt.ids is not None:
             return partial(link, PromptTokens(prompt.ids))
-        there = chosen.name_there or chosen.model
         return partial(caches.tokenize, chosen.backend, there, prompt.raw, link) if prompt.raw else None
 
     def _cached(self, requirements: Requirements) -> Mapping[str, int]:
@@ -159,7 +160,7 @@ class _Learning(Placement):
 
     __slots__ = (
         *("_ahead", "_at", "_costs", "_engine", "_granted", "_host", "_now", "_replica", "_tokens", "_waits"),
-        "tokens_of",
+        *("_adapter", "tokens_of"),
     )
 
     def __init__(self, costs: EngineCosts, now: Callable[[], float], chosen: Candidate, tokens: int) -> None:
@@ -171,12 +172,15 @@ class _Learning(Placement):
         self._granted = self._ahead = 0.0
         self._at = self._waits = False
         self._host, self._replica = chosen.host, chosen.replica
+        self._adapter = (chosen.name_there or chosen.model) if chosen.capabilities.parent is not None else ""
         if chosen.state is not ReplicaState.READY:
             costs.loading.setdefault(chosen.host, {})[chosen.replica] = chosen.wake_s
 
     def queued(self) -> None:
         self._engine.backlog += self._tokens
         self._waits = True
+        if self._adapter:
+            self._engine.begin_adapter(self._adapter)
 
     def granted(self) -> None:
         self._granted, self._at = self._now(), True
@@ -196,6 +200,8 @@ class _Learning(Placement):
             self._costs.ended(self._engine, self._now() - self._granted)
         self._answered()
         self._loaded()
+        if self._adapter:
+            self._engine.end_adapter(self._adapter)
 
     def _answered(self) -> None:
         if self._waits:

@@ -179,6 +179,7 @@ class CapabilitySettings(Section, frozen=True):
     tools: Annotated[bool | None, Meta(description="accepts tools")] = None
     json_mode: Annotated[bool | None, Meta(description="can be restricted to JSON")] = None
     embeddings: Annotated[bool | None, Meta(description="computes embeddings")] = None
+    parent: Annotated[str | None, Meta(description="the model that it is a LoRA adapter of")] = None
 
 
 class BackendModelSettings(CapabilitySettings, frozen=True):
