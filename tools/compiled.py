@@ -22,7 +22,7 @@ GROUP = "enginehouse"
 """The library with the code of all modules is named after this: ``enginehouse__mypyc``."""
 MODULES = {
     "gateway/enginehouse/aio": ("clock", "write_batch"),
-    "gateway/enginehouse/api": ("keys",),
+    "gateway/enginehouse/api": ("callers", "keys", "limit_set"),
     "gateway/enginehouse/api/doors": ("admission", "body_memory", "framing"),
     "gateway/enginehouse/api/doors/fast": (
         "chunk_walk",

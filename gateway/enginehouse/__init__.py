@@ -24,7 +24,9 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import Driver as Driver
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
+    from enginehouse.interfaces.guards import Guard as Guard
     from enginehouse.interfaces.limit_stores import LimitStore as LimitStore
+    from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
     from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
     from enginehouse.interfaces.migrators import Migrator as Migrator
     from enginehouse.interfaces.observers import Observer as Observer
@@ -78,6 +80,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.cache_events import PromptTokens as PromptTokens
     from enginehouse.interfaces.engine_caches import EngineCaches as EngineCaches
     from enginehouse.routing.prefixes.cached_blocks import CachedBlocks as CachedBlocks
+    from enginehouse.routing.prefixes.shared_index import PrefixNews as PrefixNews
     from enginehouse.routing.prefixes.shared_index import SharedPrefixIndex as SharedPrefixIndex
     from enginehouse.routing.prefixes.prefix_index import PrefixIndex as PrefixIndex
 
@@ -167,7 +170,15 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.model_sources import PullProgress as PullProgress
     from enginehouse.config.pull import PullSettings as PullSettings
 
-    # --- Limits of callers
+    # --- Guards
+    from enginehouse.interfaces.guards import GuardRequest as GuardRequest
+    from enginehouse.interfaces.guards import GuardAnswer as GuardAnswer
+    from enginehouse.interfaces.guards import Refuse as Refuse
+    from enginehouse.interfaces.guards import Change as Change
+
+    # --- Limits and usage of callers
+    from enginehouse.domain.usage import AuditEntry as AuditEntry
+    from enginehouse.domain.usage import UsageRow as UsageRow
     from enginehouse.interfaces.limit_stores import Limit as Limit
     from enginehouse.interfaces.limit_stores import LimitRule as LimitRule
     from enginehouse.interfaces.local_limit import LocalLimit as LocalLimit

@@ -18,6 +18,7 @@ from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
+from enginehouse.interfaces.guards import Guard
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
@@ -30,6 +31,7 @@ from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import Swapper
+from enginehouse.interfaces.usage_stores import UsageStore
 
 hookspec = pluggy.HookspecMarker("enginehouse")
 hookimpl = pluggy.HookimplMarker("enginehouse")
@@ -118,8 +120,18 @@ def register_protocols(register: Register[Protocol]) -> None:
 
 
 @hookspec
+def register_guards(register: Register[Guard]) -> None:
+    """Register guards, chosen by ``guards``, in that order."""
+
+
+@hookspec
 def register_limit_stores(register: Register[LimitStore]) -> None:
     """Register limit stores, chosen by ``limits.store``."""
+
+
+@hookspec
+def register_usage_stores(register: Register[UsageStore]) -> None:
+    """Register usage stores, chosen by ``usage.store``."""
 
 
 # --- rescheduling

@@ -14,6 +14,7 @@ from enginehouse import (
     EngineCaches,
     Extractor,
     Placement,
+    PrefixNews,
     Prompt,
     PromptExtractor,
     PromptTokens,
@@ -39,6 +40,7 @@ _CACHE_TOKENS = 500_000
 _TRUSTED = 4
 """An engine whose events are all known may have so many times the tokens that it should have room for."""
 _NOTHING: Mapping[str, int] = {}
+_read_news = msgspec.msgpack.Decoder(list[PrefixNews]).decode
 
 
 class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,6 +52,13 @@ class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     cache_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     priority_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    """What is kept: what was learned of engines, by backend, and what they have cached, by replica."""
+
+    sums: dict[str, tuple[float, float, float, float]]
+    prefixes: dict[str, tuple[bytes, bytes]]
 
 
 class CacheAware(Strategy):
@@ -136,6 +145,21 @@ class CacheAware(Strategy):
         if prompt.ids is not None:
             return partial(link, PromptTokens(prompt.ids))
         return partial(caches.tokenize, chosen.backend, there, prompt.raw, link) if prompt.raw else None
+
+    def news(self) -> bytes:
+        news = self._prefixes.news()
+        return msgspec.msgpack.encode(news) if news else b""
+
+    def hear(self, news: bytes) -> None:
+        self._prefixes.hear(_read_news(news))
+
+    def remembered(self) -> bytes:
+        return msgspec.msgpack.encode(_Memory(self._costs.sums(), self._prefixes.remembered()))
+
+    def recall(self, remembered: bytes) -> None:
+        memory = msgspec.msgpack.decode(remembered, type=_Memory)
+        self._prefixes.recall(memory.prefixes)
+        self._costs.recall(memory.sums)
 
     def _cached(self, requirements: Requirements) -> Mapping[str, int]:
         prompt = prompt_of(requirements)

@@ -18,6 +18,7 @@ from enginehouse.app.build import (
 )
 from enginehouse.app.build_relay import change_relay
 from enginehouse.app.build_router import build_router, needs_new_router, settle
+from enginehouse.app.callers import Callers
 from enginehouse.app.config_diff import diff_configs
 from enginehouse.app.discovery.discovery import Discovery, check_discovery
 from enginehouse.app.discovery.found_backends import Joined
@@ -52,7 +53,9 @@ _KEPT_KINDS = (
     "routes",
     "discoverer",
     "protocol",
+    "guard",
     "limit_store",
+    "usage_store",
     "migrator",
     "rescheduling_policy",
 )
@@ -72,6 +75,7 @@ class GatewayParts(NamedTuple):
     access_log: AccessLog
     discovery: Discovery
     caches: FollowedCaches
+    callers: Callers
     scaling: Scaling
 
 
@@ -172,7 +176,7 @@ class ConfigChange:
             config,
             registry,
             fleet=parts.fleet,
-            upstreams=renew_upstreams(old, relay.upstreams, config, context.outside),
+            upstreams=renew_upstreams(old, relay.upstreams, config, context.outside, drivers),
             drivers=drivers,
             observers=context.observers,
             outside=context.outside,
@@ -187,6 +191,7 @@ class ConfigChange:
         )
         if self._view is not None:
             parts.caches.use(self._view)
+        parts.callers.configure(config)
         parts.fleet.become(self._fleet)
         self._probe(before)
         parts.discovery.found.commit(self.joined)

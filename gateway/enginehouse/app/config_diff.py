@@ -26,6 +26,8 @@ _AT_ONCE: Collection[Path] = (
     ("server", "watch"),
     ("server", "worker_timeout"),
     ("auth",),
+    ("prices",),
+    ("usage", "keep"),
     ("telemetry", "log_format"),
     ("telemetry", "log_level"),
     ("routing",),

@@ -36,11 +36,13 @@ from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.scale import ScalePages
 from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
-from enginehouse.app.build import build_admission, build_drivers, build_fleet, build_limit_store, first_host_context
+from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
+from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_relay import RelayParts, build_relay_context
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
 from enginehouse.app.build_waiting_room import RoomEvents, build_waiting_room
+from enginehouse.app.callers import Callers
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
@@ -48,6 +50,7 @@ from enginehouse.app.plugin_instances import check_parameters, create_installed,
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.app.scaling.scaling import Scaling
+from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -134,12 +137,13 @@ class Gateway:
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock, waiting_room),
         )
+        self.relay.context.guards = build_guards(config, registry)
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(RoomEvents(waiting_room))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
-        self.limits = limits or build_limit_store(config, registry, outside.clock)
-        self.admission = build_admission(config, self.relay, self.limits)
+        self.callers = Callers(config, registry, outside.clock, self.observers, limits)
+        self.admission = build_admission(config, self.relay, self.callers.keyring)
         self.series = SeriesStore(
             self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
         )
@@ -158,12 +162,16 @@ class Gateway:
             self._access_log,
             self.discovery,
             self._caches,
+            self.callers,
             self.scaling,
         )
         self.current = CurrentConfig(parts, context)
         self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
         self.rescheduler = build_rescheduler(
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
+        )
+        self._strategy_memory = StrategyMemory(
+            lambda: self.relay.context.router.memories(), lambda kept: self.relay.context.router.recall(kept)
         )
         self.workers = self._alone
         self._loop_load = LoopLoad()
@@ -192,6 +200,7 @@ class Gateway:
         """
         self._drained = drained
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
+        self.callers.open(self._state_file.folder, self.relay.context)
         try:
             self.engines.build(self._state_file, self._prober, self.relay.drains)
         except PluginError as error:
@@ -213,7 +222,9 @@ class Gateway:
         first_round = self._begin_probing()
         if self._state_file is None:
             self.build_hosts()
-        await self.limits.open()
+        await self.callers.start()
+        assert self._state_file is not None
+        await self._strategy_memory.open(self._state_file.folder)
         await self.engines.open(self._drained)
         self._caches.follow(kv_events_of(self.config))
         self.reloader.open()
@@ -263,6 +274,7 @@ class Gateway:
 
         Returns when acts in progress, such as an engine's stop, have ended.
         """
+        await self._strategy_memory.save()
         await self.engines.ownership.pause()
         assert self._state_file is not None
         assert self._state_file.lock is not None
@@ -278,6 +290,7 @@ class Gateway:
     def give_up(self) -> None:
         """Leave the engines to the gateway that has taken over. Live requests continue."""
         self.engines.ownership.give_up()
+        self._strategy_memory.close()
         self.reloader.close()
         self.rescheduler.stop()
         self.discovery.close()
@@ -313,12 +326,14 @@ class Gateway:
         self.relay.close()
         self._prober.close()
         self._caches.close()
+        await self._strategy_memory.save()
+        self._strategy_memory.close()
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
         self.relay.endings.delivery.close()
         await self._access_log.close()
-        await self.limits.close()
+        await self.callers.close()
         if self._metric_push is not None:
             self._metric_push.close()
         if self.exporter is not None:
@@ -355,7 +370,7 @@ class Gateway:
             exported,
             self.discovery.status,
             self.scaling.status,
-            self.limits,
+            self.callers.store,
         )
 
     def _application(self) -> Starlette:
@@ -373,6 +388,7 @@ class Gateway:
             *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases, lambda: self.config.scheduling.never_load_for),
+            self.callers.own_page(lambda: self.admission),
             OperatorPages(
                 admission,
                 [
@@ -389,7 +405,9 @@ class Gateway:
                     ).routes,
                     *Logs(self.engines, self.log.ring, self.streams).routes,
                     *Reload(self.reloader.reload, lambda: self.replace).routes,
+                    *self.callers.pages(lambda: self.admission),
                 ],
+                self.callers.note,
             ),
         ]
         if config.telemetry.metrics:
@@ -421,7 +439,7 @@ class Gateway:
             else:
                 for route in routes:
                     guarded = isinstance(route, GuardedRoutes)
-                    yield OperatorPages(self.admission, route.routes) if guarded else route
+                    yield OperatorPages(self.admission, route.routes, self.callers.note) if guarded else route
 
     def _session_headers(self) -> Sequence[str]:
         """The headers that name the session of a request, as ``routing.session`` has them."""
@@ -440,5 +458,5 @@ class Gateway:
             "kv_events": self._caches.figures(),
             "workers": self.workers(),
             "scaling": self.scaling.status(),
-            "limits": {"store": self.config.limits.store, "problem": self.limits.problem()},
+            "limits": {"store": self.config.limits.store, "problem": self.callers.store.problem()},
         }

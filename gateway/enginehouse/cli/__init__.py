@@ -14,11 +14,13 @@ from enginehouse.domain.errors import EnginehouseError
 
 _COMMANDS = {
     "activity": "enginehouse.cli.activity:activity",
+    "audit": "enginehouse.cli.usage:audit",
     "chat": "enginehouse.cli.chat:chat",
     "check": "enginehouse.cli.check:check",
     "drain": "enginehouse.cli.drain:drain",
     "explain": "enginehouse.cli.explain:explain",
     "import": "enginehouse.cli.import_configuration:import_configuration",
+    "keys": "enginehouse.cli.keys:keys",
     "list": "enginehouse.cli.pull:list_models",
     "load": "enginehouse.cli.load:load",
     "logs": "enginehouse.cli.logs:logs",
@@ -39,6 +41,7 @@ _COMMANDS = {
     "top": "enginehouse.cli.top:top",
     "undrain": "enginehouse.cli.drain:undrain",
     "unload": "enginehouse.cli.load:unload",
+    "usage": "enginehouse.cli.usage:usage",
 }
 _KIND = "compiled" if find_spec("enginehouse__mypyc") is not None else "pure Python"
 """``tools/compiled.py`` makes that library."""

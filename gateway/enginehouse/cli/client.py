@@ -50,6 +50,10 @@ class GatewayClient:
         """Return the answer to ``POST``. Parts of the path are quoted, ``body`` is sent as JSON; ``timeout`` in s."""
         return self._ask("POST", _path(path) + query, timeout, None if body is None else msgspec.json.encode(body))
 
+    def delete(self, *path: str) -> bytes:
+        """Return the answer to ``DELETE``. Parts of the path are quoted."""
+        return self._ask("DELETE", _path(path))
+
     def stream(self, *path: str, **query: str) -> Iterator[bytes]:
         """Yield the answer to ``GET`` as it arrives, without a time limit."""
         with self._asked("GET", f"{_path(path)}?{urlencode(query)}", None) as response:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from enginehouse.config.aliases import Aliases, read_alias
+from enginehouse.config.auth import is_moment
 from enginehouse.config.decode import Problem
 from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import ANY_ANSWER, hosts_of_model
@@ -164,6 +165,9 @@ def _keys(config: Config) -> Iterator[Problem]:
     for index, key in enumerate(config.auth.keys):
         if not key.key:
             yield Problem(("auth", "keys", index, "key"), "is empty", "put a secret there")
+        if key.expires and not is_moment(key.expires):
+            remedy = "write 2030-01-31 or 2030-01-31T18:00:00Z"
+            yield Problem(("auth", "keys", index, "expires"), "is no date or time in ISO 8601", remedy)
 
 
 def _same(

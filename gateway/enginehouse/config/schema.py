@@ -6,6 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from enginehouse.config.auth import AuthSettings
+from enginehouse.config.auth import KeySettings as KeySettings
+from enginehouse.config.guards import GuardSettings
 from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.limits import LimitSettings
 from enginehouse.config.pull import PullSettings
@@ -26,6 +29,7 @@ from enginehouse.config.section import (
     Section,
 )
 from enginehouse.config.telemetry import TelemetrySettings
+from enginehouse.config.usage import PriceSettings, UsageSettings
 from enginehouse.config.zones import ZoneSettings
 from enginehouse.domain.replica import Role
 
@@ -81,53 +85,6 @@ class ServerSettings(Section, frozen=True):
         ),
     ] = []
     cors: Annotated[list[str], Meta(description='web origins whose pages may call the gateway; `["*"]` for any')] = []
-
-
-class KeySettings(Section, frozen=True):
-    """One client's API key. A limit of 0 means no limit."""
-
-    name: Annotated[str, Meta(description="name of the key in logs and metrics")]
-    key: Annotated[SecretText, Meta(description='the secret itself, `"env:NAME"` or `"file:PATH"`')]
-    models: Annotated[list[str], Meta(description="models that the key may use; `*` and `?` match as in a shell")] = (
-        field(default_factory=lambda: ["*"])
-    )
-    admin: Annotated[bool, Meta(description="whether the key may use operators' pages, such as `/api`")] = False
-    requests_per_minute: Annotated[Count, Meta(description="limit of requests per minute")] = 0
-    tokens_per_minute: Annotated[Count, Meta(description="limit of tokens of prompts and answers per minute")] = 0
-    max_concurrent: Annotated[Count, Meta(description="limit of concurrent requests")] = 0
-    priority: Annotated[
-        int,
-        Meta(description="added to the queue priority of its requests; engines that order requests by priority get it"),
-    ] = 0
-    weight: Annotated[
-        float,
-        Meta(ge=0.001, le=1000, description="its share of engines under the scheduler `fair`, relative to other keys"),
-    ] = 1.0
-    ttft_objective: Annotated[
-        Duration,
-        Meta(
-            description="how long its requests may wait; those that cannot be served in time are refused (429 "
-            "`deadline`), unless `x-enginehouse-deadline` says otherwise; `0` is no limit"
-        ),
-    ] = 0.0
-
-
-class AuthSettings(Section, frozen=True):
-    """The keys of clients. Without keys, every client that can reach the gateway may use it."""
-
-    keys: Annotated[list[KeySettings], Meta(description="one table for each key")] = []
-    hash_users: Annotated[
-        bool,
-        Meta(
-            description="show a hash instead of the end user that a body names (`user`, `safety_identifier`, "
-            "`metadata.user_id`)"
-        ),
-    ] = False
-
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        """The names of the keys, or an empty one if none are set."""
-        return tuple(key.name for key in self.keys) or ("",)
 
 
 class CheckSettings(Section, frozen=True):
@@ -428,9 +385,14 @@ class PluginSettings(Section, frozen=True):
 class Config(Section, frozen=True):
     """``enginehouse.toml``."""
 
+    guards: Annotated[
+        list[str | GuardSettings], Meta(description="guards that see each request and its answer, in this order")
+    ] = []
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
     limits: LimitSettings = LimitSettings()
+    usage: UsageSettings = UsageSettings()
+    prices: Annotated[dict[str, PriceSettings], Meta(description="by model; `*` and `?` match as in a shell")] = {}
     telemetry: TelemetrySettings = TelemetrySettings()
     routing: RoutingSettings = RoutingSettings()
     checks: CheckSettings = CheckSettings()

@@ -15,6 +15,9 @@ from enginehouse.interfaces.engine_caches import EngineCaches
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.scorers import WeightedScorer
 
+MOST_REMEMBERED = 16 << 20
+"""In bytes: what one strategy may have kept."""
+
 
 class Placement:
     """One request at the replica that was picked for it, as a strategy that learns follows it.
@@ -98,6 +101,31 @@ class Strategy(ABC):
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """Return what it has learned of each backend, figures by name. ``/api/status`` shows them."""
         return {}
+
+    def news(self) -> bytes:
+        """Return what it has learned since the last call, for the same strategy in other workers; empty for nothing.
+
+        Called ten times a second in a gateway with several workers, else never. Keep it small: it goes to all of them.
+        """
+        return b""
+
+    def hear(self, news: bytes) -> None:
+        """Take what another worker returned from ``news``."""
+
+    def remembered(self) -> bytes:
+        """Return what another instance of this strategy should know; empty for nothing. At most 16 MiB are kept.
+
+        The gateway keeps it through a reload, a take-over and a restart. It asks every minute and at its end, on its
+        event loop.
+        """
+        return b""
+
+    def recall(self, remembered: bytes) -> None:
+        """Take what another instance returned from ``remembered``: another version's, perhaps, in another process.
+
+        Called after ``start``, before the first request if there is something. Raise any exception if it cannot be
+        used, before anything is changed: the gateway logs it, and the strategy learns anew.
+        """
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
         """Return the score of ``chosen``, which ``pick`` has just returned; ``None`` if there is none. For traces.

@@ -98,6 +98,24 @@ class GuardedStrategy(Strategy):
         except msgspec.ValidationError:
             raise wrong_result(self._plugin, f"returned {_of_type(learned)} from learned instead of figures") from None
 
+    def news(self) -> bytes:
+        news = self._strategy.news()
+        if not isinstance(news, bytes):
+            raise wrong_result(self._plugin, f"returned {_of_type(news)} from news instead of bytes")
+        return news
+
+    def hear(self, news: bytes) -> None:
+        self._strategy.hear(news)
+
+    def remembered(self) -> bytes:
+        remembered = self._strategy.remembered()
+        if not isinstance(remembered, bytes):
+            raise wrong_result(self._plugin, f"returned {_of_type(remembered)} from remembered instead of bytes")
+        return remembered
+
+    def recall(self, remembered: bytes) -> None:
+        self._strategy.recall(remembered)
+
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
         placement = self._strategy.placed(requirements, chosen)
         if placement is not None and not isinstance(placement, Placement):

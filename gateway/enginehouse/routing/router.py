@@ -230,6 +230,18 @@ class Router:
         for runner in self._all_runners:
             runner.on_view(view, settings)
 
+    def memories(self) -> dict[str, bytes]:
+        """What strategies should know after a reload or a restart, by their types."""
+        runners = {runner.type: runner for runner in [*self._runners.values(), self._default_runner]}
+        found = {type: runner.remembered() for type, runner in runners.items()}
+        return {type: memory for type, memory in found.items() if memory}
+
+    def recall(self, memories: Mapping[str, bytes]) -> None:
+        """Give the strategies what strategies of their types knew."""
+        for runner in dict.fromkeys([*self._runners.values(), self._default_runner]):
+            if runner.type in memories:
+                runner.recall(memories[runner.type])
+
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """What the strategies have learned of each backend."""
         learned: dict[str, dict[str, float]] = {}
@@ -237,6 +249,17 @@ class Router:
             for backend, figures in runner.learned().items():
                 learned.setdefault(backend, {}).update(figures)
         return learned
+
+    def news(self) -> dict[str, bytes]:
+        """What strategies have learned since the last call, by their types, for other workers."""
+        found = {runner.type: runner.news() for runner in self._all_runners}
+        return {type: news for type, news in found.items() if news}
+
+    def hear(self, news: Mapping[str, bytes]) -> None:
+        """Tell the strategies what they have learned in another worker."""
+        for runner in self._all_runners:
+            if runner.type in news:
+                runner.hear(news[runner.type])
 
     def explain(
         self,

@@ -300,3 +300,25 @@ def test_other_models_wait_for_no_adapter() -> None:
     [plain] = gateway.strategy.explain(gateway.asks(1), fleet("a"))
     [adapter] = gateway.strategy.explain(gateway.asks(1), adapters("a"))
     assert adapter.parts["backlog_s"] == pytest.approx(plain.parts["backlog_s"] + 0.1)
+
+
+def test_another_instance_goes_on_where_one_has_learned() -> None:
+    gateway, other, engines = Gateway(), Gateway(), fleet("a", "b")
+    for number in range(6):
+        first = gateway.serve(gateway.asks(*range(100 * number, 100 * number + 20)), engines, first=0.05 * (number + 1))
+    other.strategy.recall(gateway.strategy.remembered())
+    assert {name: figures["ms_per_token"] for name, figures in other.strategy.learned().items()} == {
+        name: figures["ms_per_token"] for name, figures in gateway.strategy.learned().items()
+    }
+    assert other.serve(other.asks(*range(500, 530)), engines) == first
+
+
+SHORT = msgspec.msgpack.encode({"sums": {"a": [1.0] * 4}, "prefixes": {"a": [b"1", b""]}})
+
+
+@pytest.mark.parametrize("memory", [b"", b"nonsense", SHORT])
+def test_a_memory_that_cannot_be_read_changes_nothing(memory: bytes) -> None:
+    gateway = Gateway()
+    with pytest.raises((msgspec.DecodeError, ValueError)):
+        gateway.strategy.recall(memory)
+    assert gateway.strategy.learned() == {}

@@ -22,11 +22,20 @@ _LOOK_EVERY_S: Final = 0.2
 
 
 class Publisher:
-    """Keeps what all workers were told. ``current``: the configuration in force. ``send`` sends them all a message."""
+    """Keeps what all workers were told. ``current``: the configuration in force. ``send`` sends them all a message.
+
+    ``folder`` returns that of the gateway's state.
+    """
 
     def __init__(
-        self, relay: Relay, current: CurrentConfig, board: LoadBoard, send: Callable[[msgspec.Struct], None]
+        self,
+        relay: Relay,
+        current: CurrentConfig,
+        board: LoadBoard,
+        send: Callable[[msgspec.Struct], None],
+        folder: Callable[[], str],
     ) -> None:
+        self._folder = folder
         self._relay = relay
         self._current = current
         self._send = send
@@ -59,7 +68,7 @@ class Publisher:
             backend for name, model in config.models.items() for backend in managed_backends(name, model)
         )
         columns = dict(self._columns.assign(self._relay.context.upstreams))
-        self._configure = Configure(self._current.version, pickle.dumps(config), columns)
+        self._configure = Configure(self._current.version, pickle.dumps(config), columns, self._folder())
         for name in self._relay.context.upstreams:
             column = columns.get(name)
             cells = self._board.cells(column) if column is not None else None
@@ -70,7 +79,7 @@ class Publisher:
 
     def greet(self, send: Callable[[msgspec.Struct], None]) -> None:
         """Tell a new worker everything."""
-        send(self._configure)
+        send(msgspec.structs.replace(self._configure, memories=self._relay.context.router.memories()))
         views, places = zip(*self._sent.values(), strict=True) if self._sent else ((), ())
         send(Views(list(views), list(places)))
 

@@ -8,6 +8,7 @@ import pickle
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Final
 
@@ -25,25 +26,28 @@ from enginehouse.app.build import (
     build_admission,
     build_drivers,
     build_fleet,
-    build_limit_store,
-    build_upstreams,
     renew_upstreams,
 )
+from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_relay import RelayParts, build_relay_context, change_relay
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.build_waiting_room import RoomEvents, build_waiting_room
+from enginehouse.app.callers import Callers
 from enginehouse.app.exports import build_tracer
 from enginehouse.app.plugin_instances import create, create_installed
 from enginehouse.app.workers.messages import (
     Act,
     Configure,
     Drain,
+    Learned,
     MoveRequest,
     SaysReady,
     SendsReport,
+    SendsUsage,
     Told,
     Views,
     WantReport,
+    WatchRequests,
     telling,
     told,
 )
@@ -51,6 +55,7 @@ from enginehouse.app.workers.outcomes import OutcomeSender
 from enginehouse.app.workers.pages import OwnerPages
 from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
+from enginehouse.app.workers.request_events import RequestEvents
 from enginehouse.app.workers.traces import OwnerExporter
 from enginehouse.app.workers.worker_channel import WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
@@ -59,6 +64,7 @@ from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.backend_load import Load
 from enginehouse.domain.errors import CannotContinue, RequestError
+from enginehouse.domain.usage import UsageRow
 from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.fleet.load_board import BoardReader
 from enginehouse.interfaces.protocols import Protocol
@@ -122,7 +128,7 @@ class Worker:
         self._caches.use(view)
         parts = RelayParts(
             self._fleet,
-            build_upstreams(config, outside),
+            renew_upstreams(config, {}, config, outside, self._drivers),
             self._drivers,
             self.queues.by_backend,
             self._observers,
@@ -138,13 +144,15 @@ class Worker:
             RecordDelivery(self._observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.queues.by_backend, outside.clock, waiting_room),
         )
+        self.relay.context.router.recall(first.memories)
         self.relay.mirror(config.routing.mirrors)
         self._observers.add(RoomEvents(waiting_room))
         self._queue_changed = queue_changed
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
-        shared = memory.limit_store(config, number)
-        self._limits = shared or build_limit_store(config, registry, outside.clock)
-        self.admission = build_admission(config, self.relay, self._limits)
+        self.relay.context.guards = build_guards(config, registry)
+        self._callers = Callers(config, registry, outside.clock, self._observers, memory.limit_store(config, number))
+        self._callers.open(Path(first.folder), self.relay.context, self._send_usage)
+        self.admission = build_admission(config, self.relay, self._callers.keyring)
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(
             self.relay, self.admission.body_memory, self.loop_monitor, self.queues.number, self._session_headers
@@ -152,6 +160,7 @@ class Worker:
         self.pages = OwnerPages(channel.send)
         self.application = WorkerApplication(self._local_application(), self.pages)
         self._tasks = BackgroundTasks()
+        self._events: RequestEvents | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._share_load(first.columns)
         channel.worker = self
@@ -161,7 +170,7 @@ class Worker:
         self._log.open()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
-        self._tasks.start(self._limits.open())
+        self._tasks.start(self._callers.start())
         self._caches.follow(kv_events_of(self.config))
         self._beat()
         self._report_soon()
@@ -177,7 +186,7 @@ class Worker:
         self._caches.close()
         self.relay.endings.delivery.close()
         await self._access_log.close()
-        await self._limits.close()
+        await self._callers.close()
         self.exporter.flush()
         self._outcomes.flush()
         self._channel.send(SendsReport(0, self._reporter.report(live=False)))
@@ -195,8 +204,9 @@ class Worker:
         renewed = needs_new_router(old, new, self._registry)
         view = CacheView(self._caches)
         router = build_router(new, self._registry, context.clock, view) if renewed else context.router
-        upstreams = renew_upstreams(old, context.upstreams, new, self._outside)
+        upstreams = renew_upstreams(old, context.upstreams, new, self._outside, drivers)
         fleet = build_fleet(new, drivers=drivers)
+        self._callers.configure(new)
         before = change_relay(self.relay, self.admission, new, drivers, upstreams, router)
         if renewed:
             self._caches.use(view)
@@ -229,6 +239,19 @@ class Worker:
     def queue_changed(self) -> None:
         """Let waiting requests look for a free slot."""
         self._queue_changed()
+
+    def learn(self, message: Learned) -> None:
+        """Tell the strategies what they have learned in another worker."""
+        self.relay.context.router.hear(message.news)
+
+    def watch(self, message: WatchRequests) -> None:
+        """Tell the owner of each event of a request, or no longer."""
+        if message.wanted and self._events is None:
+            self._events = RequestEvents(self._channel.send)
+            self._observers.add(self._events)
+        elif not message.wanted and self._events is not None:
+            self._observers.remove(self._events)
+            self._events = None
 
     def drain(self, message: Drain) -> None:
         """Move or end streams of a backend or a replica."""
@@ -274,9 +297,14 @@ class Worker:
         else:
             self._channel.send(Told(message.call, list(moved)))
 
+    def _send_usage(self, rows: list[UsageRow], used: list[str]) -> None:
+        self._channel.send(SendsUsage(rows, used))
+
     def _beat(self) -> None:
         self._board.beats[self.number] = monotonic()
         self._board.waiting[self.number] = len(self.relay.context.waiting_room)
+        if news := self.relay.context.router.news():
+            self._channel.send(Learned(news))
         self._timers["beat"] = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
 
     def _report_soon(self) -> None:

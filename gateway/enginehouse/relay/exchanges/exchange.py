@@ -315,6 +315,8 @@ class Exchange(MovableExchange):
             head, body = readable_error(head, body, self._reply.form, chosen, job.requirements)
         if job.context.renames and (chosen.name_there or chosen.model) != route.requested and not job.raw:
             self._name_model(head, route.requested)
+        if job.hides_usage and head.stream and head.status == 200:
+            self._reply.hide_usage()
         origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
         if self._reply.status:
             self._reply = self._reply.join(head, origin, chosen.backend)
@@ -324,7 +326,7 @@ class Exchange(MovableExchange):
             theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
             overhead = int(self._overhead * 1e6)
             own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
-            lines = theirs + origin + own + job.protocol_line
+            lines = theirs + origin + own + job.protocol_line + job.limit_lines
             stream = head.stream and not job.raw
             if complete and not stream and job.method != "HEAD":
                 self._reply.answer(head.status, lines, body)
@@ -427,7 +429,8 @@ class Exchange(MovableExchange):
         job, why = self._job, error.message if error is not None else ""
         self._status = status
         answer = self._reply.measure()
-        job.release(answer)
+        attempt = self._dispatch.attempt
+        job.release(answer, attempt.route.chosen.model if attempt is not None else "")
         if self._hedge is not None:
             self._hedge.end(outcome, why)
         self._dispatch.end(outcome, why)

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+import msgspec
+
 from enginehouse.routing.prefixes.prompt import COARSE_TOKENS, FINE_TOKENS, Prompt
+
+_MOST_KEPT: Final = (8 << 20) // 10
+"""Chunks: each takes ten bytes."""
+_MOST_NEWS: Final = 1000
+
+
+class PrefixNews(msgspec.Struct, frozen=True, array_like=True):
+    """A prompt that was sent to an engine, as ``SharedPrefixIndex.note`` keeps it."""
+
+    engine: str
+    most: int
+    coarse: list[int]
+    fine: list[int]
+    tail: list[int]
 
 
 class _EngineChunks:
@@ -18,6 +35,22 @@ class _EngineChunks:
         self.bit: Final = bit
         self.chunks: OrderedDict[int, int] = OrderedDict()
         self.tokens = 0
+
+    def packed(self, most: int) -> tuple[bytes, bytes]:
+        """The ``most`` chunks that were used last, and the tokens of each."""
+        skipped = max(0, len(self.chunks) - most)
+        chunks, tokens = array("q", self.chunks), array("H", self.chunks.values())
+        return chunks[skipped:].tobytes(), tokens[skipped:].tobytes()
+
+
+def _unpacked(chunks: bytes, tokens: bytes) -> list[tuple[int, int]]:
+    """The chunks with their tokens, as ``packed`` has packed them. Raises ``ValueError``."""
+    numbers, sizes = array("q"), array("H")
+    numbers.frombytes(chunks)
+    sizes.frombytes(tokens)
+    if len(numbers) != len(sizes):
+        raise ValueError("the tokens of some chunks are missing")
+    return list(zip(numbers, sizes, strict=True))
 
 
 class SharedPrefixIndex:
@@ -32,6 +65,7 @@ class SharedPrefixIndex:
         self._engines: dict[int, int] = {}
         self._sent: dict[str, _EngineChunks] = {}
         self._names: dict[int, str] = {}
+        self._news: deque[PrefixNews] | None = None
 
     def leading(self, prompt: Prompt) -> Mapping[str, int]:
         """Return how many tokens at the beginning of ``prompt`` each engine has; engines that have none are left out.
@@ -55,14 +89,32 @@ class SharedPrefixIndex:
 
         Forgets the last chunks of a prompt first, as engines do, because they are useless without its beginning.
         """
+        parting = self._parting(prompt)
+        fine = prompt.fine(parting) if parting < len(prompt.coarse) else []
+        if self._news is not None:
+            self._news.append(PrefixNews(engine, most, prompt.coarse, fine, prompt.tail))
+        self._note(engine, prompt.coarse, fine, prompt.tail, most)
+
+    def news(self) -> list[PrefixNews]:
+        """Return what was noted since the last call, the newest 1000 prompts, for ``hear`` of another index.
+
+        The first call returns nothing: without one, nothing is kept for it.
+        """
+        news, self._news = self._news or (), deque(maxlen=_MOST_NEWS)
+        return list(news)
+
+    def hear(self, news: Iterable[PrefixNews]) -> None:
+        """Note what another index did."""
+        for each in news:
+            self._note(each.engine, each.coarse, each.fine, each.tail, each.most)
+
+    def _note(self, engine: str, coarse: list[int], fine: list[int], tail: list[int], most: int) -> None:
         sent = self._sent.get(engine)
         if sent is None:
             sent = self._sent[engine] = self._new(engine)
-        parting = self._parting(prompt)
-        self._add(sent, prompt.tail, FINE_TOKENS)
-        if parting < len(prompt.coarse):
-            self._add(sent, prompt.fine(parting), 0)
-        self._add(sent, prompt.coarse, COARSE_TOKENS)
+        self._add(sent, tail, FINE_TOKENS)
+        self._add(sent, fine, 0)
+        self._add(sent, coarse, COARSE_TOKENS)
         while sent.tokens > most and len(sent.chunks) > 1:
             self._drop(sent, *sent.chunks.popitem(last=False))
 
@@ -86,6 +138,22 @@ class SharedPrefixIndex:
             for chunk, tokens in sent.chunks.items():
                 self._drop(sent, chunk, tokens)
             del self._names[sent.bit]
+
+    def remembered(self) -> dict[str, tuple[bytes, bytes]]:
+        """Return the chunks of each engine and their tokens, for ``recall``: the least recently used are left out.
+
+        At most 8 MiB in all.
+        """
+        most = _MOST_KEPT // max(1, len(self._sent))
+        return {engine: sent.packed(most) for engine, sent in self._sent.items() if sent.chunks}
+
+    def recall(self, remembered: Mapping[str, tuple[bytes, bytes]]) -> None:
+        """Remember what another index did of the engines that this one does not know. Raises ``ValueError``."""
+        found = {engine: _unpacked(*packed) for engine, packed in remembered.items() if engine not in self._sent}
+        for engine, chunks in found.items():
+            self._sent[engine] = sent = self._new(engine)
+            for chunk, tokens in chunks:
+                self._add(sent, [chunk], tokens)
 
     def _new(self, engine: str) -> _EngineChunks:
         bit = 1
