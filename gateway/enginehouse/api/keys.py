@@ -7,21 +7,30 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
+import msgspec
+
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, RateLimited, Unauthorized
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, LimitStore
+from enginehouse.relay.heads.behalf import Behalf, read_behalf
 
+_MOST_BEHALVES: Final = 1000
 _NEWEST: Final = 0.2
 """The weight of the newest request in the running average of a key's answers."""
 
 
 class KeyHolder:
-    """The ``Caller`` that a key identifies. ``store`` counts what it has used of its limits."""
+    """The ``Caller`` that a key identifies. ``store`` counts what it has used of its limits.
 
-    def __init__(self, key: KeySettings, store: LimitStore) -> None:
+    ``counted_as``: the name of the limits; by default that of the key. ``gateway``: another gateway has the key.
+    """
+
+    def __init__(self, key: KeySettings, store: LimitStore, counted_as: str = "") -> None:
         self._store = store
+        self._counted_as = counted_as or key.name
+        self._behalves: dict[Behalf, KeyHolder] = {}
         self._running = 0
         self._requests: Limit | None = None
         self._tokens: Limit | None = None
@@ -32,6 +41,9 @@ class KeyHolder:
     def configure(self, key: KeySettings) -> None:
         """Apply other settings. Counts stay."""
         self.name = key.name
+        self.gateway = key.gateway
+        self._key = key
+        self._behalves.clear()
         self.admin = key.admin
         self.priority = key.priority
         self.weight = key.weight
@@ -51,7 +63,17 @@ class KeyHolder:
 
     def _limit(self, what: str, amount: int, per: LimitPeriod) -> Limit | None:
         """One of the key's limits; ``None`` if there is none."""
-        return self._store.limit(f"{self.name}/{what}", LimitRule(amount, per)) if amount else None
+        return self._store.limit(f"{self._counted_as}/{what}", LimitRule(amount, per)) if amount else None
+
+    def on_behalf(self, behalf: Behalf) -> KeyHolder:
+        """Whoever sent the request to the gateway that has this key. The limits are still those of the key."""
+        holder = self._behalves.get(behalf)
+        if holder is None:
+            if len(self._behalves) >= _MOST_BEHALVES:
+                self._behalves.clear()
+            key = msgspec.structs.replace(self._key, name=behalf.caller, priority=behalf.priority, admin=False)
+            holder = self._behalves[behalf] = KeyHolder(key, self._store, self._counted_as)
+        return holder
 
     def may_use(self, model: str) -> bool:
         """Whether the key's ``models`` include ``model``."""
@@ -130,7 +152,8 @@ class Keyring:
         if holder is None:
             problem = "Unknown API key" if shown else "No API key: send it as 'Authorization: Bearer KEY'"
             raise Unauthorized(problem)
-        return holder
+        behalf = read_behalf(headers) if holder.gateway else None
+        return holder if behalf is None else holder.on_behalf(behalf)
 
     def named(self, name: str) -> KeyHolder | None:
         """The holder of the key called ``name``; ``None`` if there is no such key."""

@@ -81,6 +81,12 @@ class KeySettings(Section, frozen=True):
         field(default_factory=lambda: ["*"])
     )
     admin: Annotated[bool, Meta(description="whether the key may use operators' pages, such as `/api`")] = False
+    gateway: Annotated[
+        bool,
+        Meta(
+            description="whether another gateway has the key: its requests then say whose they are, and their priority"
+        ),
+    ] = False
     requests_per_minute: Annotated[Count, Meta(description="limit of requests per minute")] = 0
     tokens_per_minute: Annotated[Count, Meta(description="limit of tokens of prompts and answers per minute")] = 0
     max_concurrent: Annotated[Count, Meta(description="limit of concurrent requests")] = 0
@@ -206,6 +212,12 @@ class BackendSettings(Section, frozen=True):
     ] = 0
     api_key: Annotated[SecretText, Meta(description='API key for the engine; `"env:NAME"` or `"file:PATH"`')] = ""
     pass_authorization: Annotated[bool, Meta(description="forward the client's key to the engine")] = False
+    pass_caller: Annotated[
+        bool,
+        Meta(
+            description="tell it the caller and the priority of each request, as to a gateway with a key for this one"
+        ),
+    ] = False
     verify_tls: Annotated[bool, Meta(description="verify the engine's TLS certificate")] = True
     timeouts: Annotated[
         TimeoutSettings | None, Meta(description="time limits that replace the common `[timeouts]`")
