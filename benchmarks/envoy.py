@@ -66,7 +66,9 @@ def start(stack: ExitStack, engine: str, folder: Path) -> list[tuple[str, str, S
     picker = stack.enter_context(own_picker(engine, folder, http, grpc))
     ports = ["--listen", by_authz, "--listen-ext-proc", by_ext_proc, "--http-port", http, "--grpc-port", grpc]
     command = [sys.executable, "-m", "enginehouse", "envoy", "config", *map(str, ports)]
-    (folder / "picked.yaml").write_text(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    text = text.replace("FULL_DUPLEX_STREAMED", "BUFFERED")  # the engine of the benchmark wants a content-length
+    (folder / "picked.yaml").write_text(text)
     picked = stack.enter_context(envoy(folder / "picked.yaml", by_authz))
     return [
         ("our relay", relay.url, [relay]),
