@@ -24,7 +24,7 @@ class Line(NamedTuple):
     inner: tuple[RunningGateway, RunningGateway]
     engines: tuple[SimEngine, SimEngine]
 
-    def ask(self, gateway: RunningGateway | None = None, **headers: str) -> httpx.Response:
+    def ask(self, gateway: RunningGateway | None = None, /, **headers: str) -> httpx.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         chosen = gateway or self.outer
         return plain_httpx.post(f"{chosen.url}/v1/chat/completions", json=BODY, headers=named)
@@ -85,7 +85,7 @@ def test_the_request_id_the_trace_and_the_caller_go_all_the_way(line: Line) -> N
 
 def test_a_client_cannot_say_whose_its_request_is(line: Line) -> None:
     told = {"x_enginehouse_caller": "boss", "x_enginehouse_priority": "99"}
-    line.ask(authorization="Bearer secret-of-ann", x_request_id="forged", **told)
+    line.ask(None, authorization="Bearer secret-of-ann", x_request_id="forged", **told)
     [record] = [each for gateway in line.inner for each in records(gateway, "forged")]
     assert record["caller"] == "ann ü"
     line.ask(line.inner[0], authorization="Bearer secret-of-plain", x_request_id="plain", **told)

@@ -178,6 +178,7 @@ class LeasedLimitStore(LimitStore):
     the number of gateways that the store knew last.
     """
 
+    remembers: ClassVar[bool] = True
     interval: ClassVar[float] = 0.1
     patience: ClassVar[float] = 0.25
 
