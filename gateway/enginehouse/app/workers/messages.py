@@ -35,12 +35,16 @@ class TellingError(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Configure(WorkerMessage, frozen=True):
-    """The configuration of a ``version``, pickled, the backends' columns of the board, and the folder of the state."""
+    """The configuration of a ``version``, pickled, the backends' columns of the board, and the folder of the state.
+
+    ``memories``: what strategies know, by their types; only in the first one that a worker gets.
+    """
 
     version: int
     config: bytes
     columns: dict[str, int]
     folder: str
+    memories: dict[str, bytes] = {}
 
 
 class Views(WorkerMessage, frozen=True):
@@ -241,6 +245,12 @@ class LogLines(WorkerMessage, frozen=True):
     data: bytes
 
 
+class Learned(WorkerMessage, frozen=True):
+    """What strategies have learned, by their types. The owner sends it on to all other workers."""
+
+    news: dict[str, bytes]
+
+
 class Traced(WorkerMessage, frozen=True):
     """Requests for the exporter of traces."""
 
@@ -257,9 +267,10 @@ class EndedRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
-    """What has happened since the last report, and what is. ``ended``: how many requests; ``rows``: the last of them.
+    """What has happened since the last report, and what is. ``ended``: how many requests. ``rows``: the last that
+    ended, ``decisions`` and ``live``: only if they were asked for.
 
-    ``busy``: the share of the last seconds in which the event loop worked. ``live``: if it was asked for.
+    ``busy``: the share of the last seconds in which the event loop worked.
     """
 
     counted: CountedTotals
@@ -307,6 +318,7 @@ FromOwner = (
     | Positions
     | QueueChanged
     | Recall
+    | Learned
     | Drain
     | Act
     | MoveRequest
@@ -330,6 +342,7 @@ FromWorker = (
     | PageTaken
     | LogLines
     | Traced
+    | Learned
     | SendsReport
     | SendsUsage
     | Told

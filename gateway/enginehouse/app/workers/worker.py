@@ -39,6 +39,7 @@ from enginehouse.app.workers.messages import (
     Act,
     Configure,
     Drain,
+    Learned,
     MoveRequest,
     SaysReady,
     SendsReport,
@@ -133,6 +134,7 @@ class Worker:
             RecordDelivery(self._observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.queues.by_backend, outside.clock, waiting_room),
         )
+        self.relay.context.router.recall(first.memories)
         self.relay.mirror(config.routing.mirrors)
         self._observers.add(RoomEvents(waiting_room))
         self._queue_changed = queue_changed
@@ -221,6 +223,10 @@ class Worker:
         """Let waiting requests look for a free slot."""
         self._queue_changed()
 
+    def learn(self, message: Learned) -> None:
+        """Tell the strategies what they have learned in another worker."""
+        self.relay.context.router.hear(message.news)
+
     def drain(self, message: Drain) -> None:
         """Move or end streams of a backend or a replica."""
         drains = self.relay.drains
@@ -271,6 +277,8 @@ class Worker:
     def _beat(self) -> None:
         self._board.beats[self.number] = monotonic()
         self._board.waiting[self.number] = len(self.relay.context.waiting_room)
+        if news := self.relay.context.router.news():
+            self._channel.send(Learned(news))
         self._timers["beat"] = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
 
     def _report_soon(self) -> None:

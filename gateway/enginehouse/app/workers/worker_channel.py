@@ -19,6 +19,7 @@ from enginehouse.app.workers.messages import (
     EndLive,
     FromOwner,
     Granted,
+    Learned,
     Leave,
     LogLines,
     MoveRequest,
@@ -49,6 +50,8 @@ class Follower(Protocol):
     def follow(self, message: Views) -> None: ...
 
     def queue_changed(self) -> None: ...
+
+    def learn(self, message: Learned) -> None: ...
 
     def drain(self, message: Drain) -> None: ...
 
@@ -131,6 +134,8 @@ class WorkerChannel:
             worker.queues.put_positions(message)
         elif isinstance(message, QueueChanged):
             worker.queue_changed()
+        elif isinstance(message, Learned):
+            worker.learn(message)
         elif isinstance(message, Recall):
             worker.queues.recall(message)
         elif isinstance(message, Configure):

@@ -21,6 +21,7 @@ from enginehouse.app.workers.messages import (
     CancelTicket,
     FoundUnloaded,
     FromWorker,
+    Learned,
     LogLines,
     MoveRequest,
     Outcomes,
@@ -56,7 +57,8 @@ from enginehouse.telemetry.log_ring import LogRing
 class OwnerParts(NamedTuple):
     """What the owner has for its workers. ``prepare`` is awaited before a page of some path is made.
 
-    ``recall`` asks all workers for the places at a backend that they keep for later requests.
+    ``recall`` asks all workers for the places at a backend that they keep for later requests. ``learned`` tells the
+    others what one has learned.
     """
 
     relay: Relay
@@ -65,6 +67,7 @@ class OwnerParts(NamedTuple):
     application: ASGIApp
     prepare: Callable[[str], Awaitable[None]]
     recall: Callable[[str], None]
+    learned: Callable[[WorkerLink, Learned], None]
     log: LogRing
     exporter: ExporterProcess | None
     callers: Callers
@@ -147,6 +150,8 @@ class WorkerLink:
             if self._parts.exporter is not None:
                 for each in message.requests:
                     self._parts.exporter.add(each)
+        elif isinstance(message, Learned):
+            self._parts.learned(self, message)
         elif isinstance(message, SendsUsage):
             self._parts.callers.take(message.rows, message.used)
         elif isinstance(message, Told):

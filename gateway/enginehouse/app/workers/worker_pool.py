@@ -19,7 +19,7 @@ from enginehouse.aio.timeouts import wait_within
 from enginehouse.api.pages.metrics.workers import WorkerFigures
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.workers.fork_server import ForkServer
-from enginehouse.app.workers.messages import Drain, EndLive, Leave, QueueChanged, Recall, telling
+from enginehouse.app.workers.messages import Drain, EndLive, Learned, Leave, QueueChanged, Recall, telling
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.reports import ReportedSums
 from enginehouse.app.workers.worker_link import OwnerParts, WorkerLink
@@ -68,6 +68,7 @@ class WorkerPool(Observer):
             gateway.application,
             self._prepare,
             self._recall,
+            self._learned,
             gateway.log.ring,
             gateway.exporter,
             gateway.callers,
@@ -226,6 +227,12 @@ class WorkerPool(Observer):
         if now - self._recalled.get(backend, 0.0) >= _RECALL_EVERY_S:
             self._recalled[backend] = now
             self.send(Recall(backend))
+
+    def _learned(self, teller: WorkerLink, message: Learned) -> None:
+        self._gateway.relay.context.router.hear(message.news)
+        for link in self.links.values():
+            if link is not teller:
+                link.send(message)
 
     async def _prepare(self, path: str) -> None:
         if not path.startswith(_UNREFRESHED):
