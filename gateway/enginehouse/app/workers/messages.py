@@ -9,6 +9,7 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request_record import RequestRecord
+from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
@@ -97,6 +98,12 @@ class Recall(WorkerMessage, frozen=True):
     """Requests wait for a backend: give the places there back that are kept for later requests."""
 
     backend: str
+
+
+class WatchRequests(WorkerMessage, frozen=True):
+    """Tell of each request that is routed, moved or ended, or no longer."""
+
+    wanted: bool
 
 
 class Drain(WorkerMessage, frozen=True):
@@ -239,6 +246,29 @@ class PageTaken(WorkerMessage, frozen=True):
     page: int
 
 
+class RequestRouted(WorkerMessage, frozen=True):
+    """An observer's ``routed``. ``state`` has the route."""
+
+    id: str
+    requirements: Requirements
+    state: LiveState
+
+
+class RequestMoved(WorkerMessage, frozen=True):
+    """An observer's ``moved``."""
+
+    id: str
+    source: str
+    destination: str
+    gap_ms: float
+
+
+class RequestEnded(WorkerMessage, frozen=True):
+    """An observer's ``finished``."""
+
+    record: RequestRecord
+
+
 class LogLines(WorkerMessage, frozen=True):
     """Lines of the worker's log."""
 
@@ -318,6 +348,7 @@ FromOwner = (
     | Positions
     | QueueChanged
     | Recall
+    | WatchRequests
     | Learned
     | Drain
     | Act
@@ -341,6 +372,9 @@ FromWorker = (
     | PageIn
     | PageTaken
     | LogLines
+    | RequestRouted
+    | RequestMoved
+    | RequestEnded
     | Traced
     | Learned
     | SendsReport

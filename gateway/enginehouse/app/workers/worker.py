@@ -47,6 +47,7 @@ from enginehouse.app.workers.messages import (
     Told,
     Views,
     WantReport,
+    WatchRequests,
     telling,
     told,
 )
@@ -54,6 +55,7 @@ from enginehouse.app.workers.outcomes import OutcomeSender
 from enginehouse.app.workers.pages import OwnerPages
 from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
+from enginehouse.app.workers.request_events import RequestEvents
 from enginehouse.app.workers.traces import OwnerExporter
 from enginehouse.app.workers.worker_channel import WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
@@ -150,6 +152,7 @@ class Worker:
         self.pages = OwnerPages(channel.send)
         self.application = WorkerApplication(self._local_application(), self.pages)
         self._tasks = BackgroundTasks()
+        self._events: RequestEvents | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._share_load(first.columns)
         channel.worker = self
@@ -226,6 +229,15 @@ class Worker:
     def learn(self, message: Learned) -> None:
         """Tell the strategies what they have learned in another worker."""
         self.relay.context.router.hear(message.news)
+
+    def watch(self, message: WatchRequests) -> None:
+        """Tell the owner of each event of a request, or no longer."""
+        if message.wanted and self._events is None:
+            self._events = RequestEvents(self._channel.send)
+            self._observers.add(self._events)
+        elif not message.wanted and self._events is not None:
+            self._observers.remove(self._events)
+            self._events = None
 
     def drain(self, message: Drain) -> None:
         """Move or end streams of a backend or a replica."""

@@ -32,6 +32,7 @@ from enginehouse.app.workers.messages import (
     Told,
     Views,
     WantReport,
+    WatchRequests,
     told,
 )
 from enginehouse.app.workers.pages import OwnerPages
@@ -52,6 +53,8 @@ class Follower(Protocol):
     def queue_changed(self) -> None: ...
 
     def learn(self, message: Learned) -> None: ...
+
+    def watch(self, message: WatchRequests) -> None: ...
 
     def drain(self, message: Drain) -> None: ...
 
@@ -134,6 +137,8 @@ class WorkerChannel:
             worker.queues.put_positions(message)
         elif isinstance(message, QueueChanged):
             worker.queue_changed()
+        elif isinstance(message, WatchRequests):
+            worker.watch(message)
         elif isinstance(message, Learned):
             worker.learn(message)
         elif isinstance(message, Recall):

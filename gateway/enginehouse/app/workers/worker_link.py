@@ -27,6 +27,9 @@ from enginehouse.app.workers.messages import (
     Outcomes,
     PageIn,
     PageTaken,
+    RequestEnded,
+    RequestMoved,
+    RequestRouted,
     SaysReady,
     SendsReport,
     SendsUsage,
@@ -52,6 +55,7 @@ from enginehouse.relay.live.worker_request import WorkerRequest
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.exporter_process import ExporterProcess
 from enginehouse.telemetry.log_ring import LogRing
+from enginehouse.telemetry.observers import Observers
 
 
 class OwnerParts(NamedTuple):
@@ -71,6 +75,7 @@ class OwnerParts(NamedTuple):
     log: LogRing
     exporter: ExporterProcess | None
     callers: Callers
+    observers: Observers
 
 
 class WorkerLink:
@@ -150,6 +155,8 @@ class WorkerLink:
             if self._parts.exporter is not None:
                 for each in message.requests:
                     self._parts.exporter.add(each)
+        elif isinstance(message, (RequestRouted, RequestMoved, RequestEnded)):
+            self._tell_observers(message)
         elif isinstance(message, Learned):
             self._parts.learned(self, message)
         elif isinstance(message, SendsUsage):
@@ -200,6 +207,19 @@ class WorkerLink:
             chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
         asked = state.requirements.model if state.requirements is not None else state.model
         return Route(asked, chosen, state.reason, state.attempted)
+
+    def _tell_observers(self, message: RequestRouted | RequestMoved | RequestEnded) -> None:
+        observers = self._parts.observers
+        if isinstance(message, RequestRouted):
+            route = self._place(message.state)
+            for tell in observers.added("routed") if route is not None else ():
+                tell(message.id, message.requirements, route)
+        elif isinstance(message, RequestMoved):
+            for tell in observers.added("moved"):
+                tell(message.id, message.source, message.destination, message.gap_ms)
+        else:
+            for tell in observers.added("finished"):
+                tell(message.record)
 
     def _act(self, number: int, act: str, error: RequestError | None, why: str) -> None:
         self.send(Act(number, act, telling(error) if error is not None else None, why))
