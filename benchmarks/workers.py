@@ -2,7 +2,7 @@
 
 ``python benchmarks/workers.py [--rounds N] [--seconds S] [--workers 1,2,4] [--streams N] [--paced R]`` starts a gateway
 for each number in turn, round by round, in front of an engine that answers at once, and asks it over 32 connections for
-each worker: a loop that wakes for fewer requests at once spends more on each. It prints the medians over the rounds with
+each worker: a loop that wakes for fewer at once spends more on each. It prints the medians over the rounds with
 their spread: processor time of a request in all of the gateway's processes, and in the owner alone, and the requests a
 second with client and engine on the same cores. ``--streams``: of 100 chunks each, at once, instead of short requests.
 ``--paced``: so many requests a second at most, for the owner's share.
