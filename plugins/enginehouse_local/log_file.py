@@ -58,6 +58,9 @@ class LogFile:
     def read(self) -> bool:
         """Copy the output since the last call. Returns whether there was any."""
         behind = os.fstat(self.descriptor).st_size - self._position
+        if behind < 0:  # another gateway, which takes this engine over, has truncated it
+            self._position = 0
+            behind = 0
         skipped = max(0, behind - _MOST)
         self._position += skipped
         data = os.pread(self.descriptor, _MOST, self._position)

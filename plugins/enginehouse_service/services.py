@@ -18,7 +18,7 @@ Wants=network-online.target
 [Service]
 Type=notify
 ExecStart={command}
-# `systemctl reload` reads the configuration again.
+# `systemctl reload` reads the configuration again. SIGUSR2 upgrades without a break: the process changes, and says so.
 ExecReload=/bin/kill -HUP $MAINPID
 # A gateway whose event loop stands still for so long is killed and started anew; its engines run on.
 WatchdogSec=120

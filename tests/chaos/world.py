@@ -15,6 +15,8 @@ import msgspec
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
 from enginehouse.app.virtual.virtual_loop import Timer, VirtualLoop
+from enginehouse.cli.listen import Listeners
+from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.config.load_config import LoadedConfig, read_document
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
@@ -94,7 +96,8 @@ class World:
         self.log.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logging.getLogger().handlers[:] = [self.taps, self.log]
         self.gateway = Gateway(config, registry, self.log, ConfigSource(self.read, None), Outside(GATEWAY_CLOCK))
-        self.server = _ChaosServer(self.gateway, embedded=False)
+        self.server = _ChaosServer(self.gateway, ServiceManager({}), embedded=False)
+        self.server.listeners = Listeners([cast(Any, ListeningAddress(self.network, GATEWAY))])
         self.server.server_state.connections = OrderedSet()
         self.server.server_state.tasks = OrderedSet()
         self.operators = Operators(self)
@@ -186,7 +189,7 @@ class World:
         for number in range(4):
             name = f"e{number}"
             self.network.listen(name, (name, 8000), self.engine(name).accept)
-        serving = self.loop.create_task(self.server._serve([cast(Any, ListeningAddress(self.network, GATEWAY))]))
+        serving = self.loop.create_task(self.server._serve([*self.server.listeners.sockets]))
         for plan in self.schedule.plans:
             plan = plan._replace(at=plan.at + self._born)
             self.clients.append(Client(plan, self.network, GATEWAY, random.Random(f"{self.schedule.seed}/{plan.at}")))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Literal, Protocol, cast
@@ -13,11 +15,14 @@ from uvicorn import Config as UvicornConfig
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.api.callers import CallerLimits
 from enginehouse.api.doors.admission import INFERENCE_PATHS
-from enginehouse.api.doors.fast import FastDoor, WebSocketProtocol, fast_door
+from enginehouse.api.doors.fast import FastDoor, Resumed, WebSocketProtocol, fast_door
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
+from enginehouse.config.usage import Prices
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.exchanges.exchange import Exchange
@@ -37,13 +42,17 @@ class ServedGateway:
 
     until = staticmethod(until)
 
-    def __init__(self, gateway: Gateway, port: int, state: ServerState) -> None:
+    def __init__(
+        self, gateway: Gateway, port: int, state: ServerState, make_protocol: Callable[[], asyncio.Protocol]
+    ) -> None:
         self.gateway = gateway
         self._state = state
+        self._make_protocol = make_protocol
         self.relay = gateway.relay
         self.fleet = gateway.fleet
         self.port = port
         self.clients: list[RawClient] = []
+        self._adopting = BackgroundTasks()
 
     async def client(self) -> RawClient:
         client = RawClient(*await asyncio.open_connection("127.0.0.1", self.port))
@@ -136,6 +145,25 @@ class ServedGateway:
         for connection in list(self._state.connections):
             connection.shutdown()
 
+    @property
+    def receiving(self) -> bool:
+        """Whether a request has come in part."""
+        return any(not each._between for each in cast("set[FastDoor]", self._state.connections))
+
+    def leave_to(self, successor: ServedGateway) -> None:
+        """Give the connections to ``successor``, each as soon as that is possible."""
+        for connection in list(cast("set[FastDoor]", self._state.connections)):
+            connection.leave(successor.adopt)
+
+    def adopt(self, descriptor: int, received: bytes) -> None:
+        """Serve a connection of another gateway."""
+        passed = socket.socket(fileno=os.dup(descriptor))
+        self._adopting.start(self._serve(passed, received))
+
+    async def _serve(self, passed: socket.socket, received: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: Resumed(self._make_protocol, received), passed)
+
     async def disconnected(self) -> None:
         """Until no client is connected any more."""
         await until(lambda: not self._state.connections and not self._state.tasks)
@@ -150,11 +178,11 @@ def _host(lines: Sequence[bytes]) -> list[bytes]:
     return [] if any(line.startswith(b"host:") for line in lines) else [b"host: localhost"]
 
 
-def limits_at(clock: Callable[[], float]) -> MemoryLimits:
-    """A limit store that reads ``clock``."""
+def limits_at(clock: Callable[[], float], config: Config | None = None) -> CallerLimits:
+    """Limits that read ``clock``, with the prices of ``config``."""
     store = MemoryLimits()
     store.prepare("", clock, clock)
-    return store
+    return CallerLimits(store, Prices(config.prices if config is not None else {}))
 
 
 class HasUrl(Protocol):
@@ -203,7 +231,7 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
         gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts, Outside())
         gateway.fleet.succeeded(name)
     if clock is not None:
-        gateway.admission.keyring = Keyring(config.auth.keys, limits_at(clock))
+        gateway.admission.keyring = Keyring(config.auth.keys, limits_at(clock, config))
     return gateway
 
 
@@ -220,7 +248,9 @@ async def serve(gateway: Gateway, door: DoorName) -> tuple[ServedGateway, asynci
         ws_max_size=config.server.max_body,
     )
     state = ServerState()
-    server = await loop.create_server(
-        lambda: protocol(config=settings, server_state=state, app_state={}, _loop=loop), "127.0.0.1", 0
-    )
-    return ServedGateway(gateway, server.sockets[0].getsockname()[1], state), server
+
+    def make() -> asyncio.Protocol:
+        return protocol(config=settings, server_state=state, app_state={}, _loop=loop)
+
+    server = await loop.create_server(make, "127.0.0.1", 0)
+    return ServedGateway(gateway, server.sockets[0].getsockname()[1], state, make), server

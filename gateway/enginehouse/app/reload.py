@@ -34,12 +34,16 @@ class ConfigSource(NamedTuple):
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of ``/api/reload``. ``applied`` is false after a dry run."""
+    """The answer of ``/api/reload``. ``applied`` is false after a dry run.
+
+    ``taken_over_by``: the process id of the gateway that has taken over, if that was wanted.
+    """
 
     applied: bool
     file: str | None
     changes: ConfigDiff
     warnings: tuple[str, ...]
+    taken_over_by: int | None = None
 
 
 class Reloader:

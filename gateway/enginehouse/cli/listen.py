@@ -39,7 +39,10 @@ class Listeners:
     def fits(self, host: str, port: int) -> bool:
         """Whether these are the sockets of ``host`` and ``port``; port 0 takes any."""
         found = {each.getsockname()[:2] for each in self.sockets}
-        wanted = {(address[4][0], address[4][1]) for address in _addresses(host, port)}
+        try:
+            wanted = {(address[4][0], address[4][1]) for address in _addresses(host, port)}
+        except OSError:
+            return False
         return found == wanted if port else {each[0] for each in found} == {each[0] for each in wanted}
 
     def close(self) -> None:

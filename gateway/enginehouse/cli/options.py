@@ -39,3 +39,9 @@ class Duration(click.ParamType[float]):
 
 answer_as_json = click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 """Passes ``as_json``, for a command that otherwise says in words what the gateway answered."""
+
+take_over_option = click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take over from the running gateway of the same server.name: its port, its engines and its clients.",
+)

@@ -16,13 +16,19 @@ _TIMEOUT_S = 60.0
 @click.command()
 @gateway_options
 @click.option("--dry-run", is_flag=True, help="Only print what would change.")
+@click.option("--take-over", is_flag=True, help="Have a new gateway take over, for changes that need a restart.")
 @answer_as_json
-def reload(gateway: GatewayClient, dry_run: bool, as_json: bool) -> None:
-    """Make the gateway read its configuration again, and print what changed.
+def reload(gateway: GatewayClient, dry_run: bool, take_over: bool, as_json: bool) -> None:
+    """Have the gateway read its configuration again.
 
-    Requests continue, and so do the engines of unchanged models. An error in the configuration changes nothing.
+    What changed is printed.
+
+    Requests continue, and so do the engines of unchanged models. An error in the configuration changes nothing. With
+    --take-over, a new process takes over: it has the new program and all of the configuration.
     """
-    answer = gateway.post("api", "reload", query="?dry_run=true" if dry_run else "", timeout=_TIMEOUT_S)
+    flags = {"dry_run": dry_run, "take_over": take_over}
+    query = "&".join(f"{name}=true" for name, wanted in flags.items() if wanted)
+    answer = gateway.post("api", "reload", query=f"?{query}" if query else "", timeout=_TIMEOUT_S)
     if as_json:
         print_json(answer)
         return
@@ -33,5 +39,7 @@ def reload(gateway: GatewayClient, dry_run: bool, as_json: bool) -> None:
         click.echo(line)
     if reloaded.changes == ConfigDiff():
         click.echo("nothing to change" if dry_run else "nothing changed")
-    if reloaded.changes.needs_restart:
+    if reloaded.taken_over_by is not None:
+        click.echo(f"process {reloaded.taken_over_by} has taken over")
+    elif reloaded.changes.needs_restart:
         warn(f"needs a restart: {', '.join(reloaded.changes.needs_restart)}")

@@ -12,34 +12,47 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
 import uvicorn
 
-from enginehouse.aio.timeouts import wait_within
-from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
+from enginehouse.aio.timeouts import run_unless, wait_within
+from enginehouse.api.doors.fast import FastDoor, Resumed, WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
+from enginehouse.app.rehearsal import rehearse_start
 from enginehouse.app.reload import ConfigSource
+from enginehouse.app.take_over.connections import SuccessorGateway
+from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed, my_hello
 from enginehouse.app.watch import FolderWatch
 from enginehouse.cli.allocator import return_freed_memory
 from enginehouse.cli.listen import Listeners
-from enginehouse.cli.options import config_option
+from enginehouse.cli.options import config_option, take_over_option
+from enginehouse.cli.replacement import Replacement
 from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
+from enginehouse.config.worker_count import worker_count
 from enginehouse.domain.errors import ConfigError, EnginehouseError
+from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.logs import configure_logs
 from enginehouse.telemetry.loop_watch import LoopWatchdog
 
+if TYPE_CHECKING:
+    from enginehouse.app.workers.worker_pool import WorkerPool
+    from enginehouse.cli.worker_server import Forks
+
 _log = logging.getLogger(__name__)
 
+_VERSION = version("enginehouse")
 _LOOK_EVERY_S = 0.1
 _PONG_TIMEOUT_S = 120.0
 """Not shorter than an engine may stall: a client's pong waits behind messages that the engine has not yet taken."""
@@ -50,21 +63,34 @@ _PONG_TIMEOUT_S = 120.0
 @click.option("--host", help="Address to listen on, instead of server.host.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of server.port; 0 picks one.")
 @click.option("--watch", is_flag=True, help="Reload the configuration when its file changes, as server.watch does.")
-def serve(config: Path | None, host: str | None, port: int | None, watch: bool) -> None:
-    """Run the gateway; without any configuration, in front of two simulated models.
+@take_over_option
+def serve(config: Path | None, host: str | None, port: int | None, watch: bool, take_over: bool) -> None:
+    """Run the gateway.
 
-    On SIGHUP, the gateway reloads its configuration.
+    Without any configuration, it stands in front of two simulated models.
+
+    On SIGHUP, the gateway reloads its configuration. On SIGUSR2, it starts this program anew to take over.
     """
 
     def read() -> LoadedConfig:
         loaded = load_config_or_embedded(config, os.environ)
         return loaded._replace(config=adjusted(loaded.config, host, port, watch))
 
-    serve_loaded(read)
+    serve_loaded(read, take_over=take_over)
 
 
-def serve_loaded(read: Callable[[], LoadedConfig], watch: FolderWatch | None = None) -> None:
-    """Serve the configuration of ``read``, called now and at each reload, until a signal. ``watch`` notices changes."""
+def serve_loaded(
+    read: Callable[[], LoadedConfig],
+    watch: FolderWatch | None = None,
+    *,
+    take_over: bool = False,
+    greeting: Callable[[str], str] | None = None,
+) -> None:
+    """Serve the configuration of ``read``, called now and at each reload, until a signal. ``watch`` notices changes.
+
+    With ``take_over``, take over from the gateway of the same name, if one runs. ``greeting`` makes the text that is
+    printed first, of the gateway's URL.
+    """
     loaded = read()
     settings = loaded.config
     log = configure_logs(settings.telemetry, secrets=secret_values(settings))
@@ -72,19 +98,41 @@ def serve_loaded(read: Callable[[], LoadedConfig], watch: FolderWatch | None = N
         _log.warning("%s", warning)
     try:
         source = ConfigSource(read, loaded.file, watch)
-        gateway = Gateway(settings, load_plugins(settings.plugins).registry, log, source)
-        server = _GatewayServer(gateway, ServiceManager(), embedded=loaded.file is None and watch is None)
-        _run(server, Listeners.open(settings.server.host, settings.server.port))
+        registry = load_plugins(settings.plugins).registry
+        forks = _fork_workers(settings, registry, take_over=take_over)
+        predecessor = Predecessor.find(state_folder(settings.server.name), _VERSION) if take_over else None
+        if predecessor is not None:
+            rehearse_start(settings, registry)  # while the other one serves
+        gateway = Gateway(settings, registry, log, source, limits=forks.limits if forks is not None else None)
+        greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
+        _run(_GatewayServer(gateway, ServiceManager(), predecessor, forks, greeting))
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
 
 
-def _run(server: _GatewayServer, listeners: Listeners) -> None:
-    """Serve until a signal. Raises ``ConfigError`` or ``PluginError`` if the gateway cannot start."""
-    server.listeners = listeners
-    with suppress(KeyboardInterrupt):  # Ctrl-C stops the gateway
-        server.run(listeners.copies())
-    listeners.close()
+def _fork_workers(settings: Config, registry: Registry, *, take_over: bool) -> Forks | None:
+    """What workers need, forked before any thread runs; ``None`` if this process serves alone."""
+    count = worker_count(settings.server).number
+    if count == 1:
+        return None
+    if take_over:
+        raise ConfigError(
+            "a gateway with workers cannot take over from another one",
+            key="server.workers",
+            remedy="stop the other one and start this one, or set it to 1",
+        )
+    from enginehouse.cli.worker_server import Forks
+
+    return Forks(settings, registry, count)
+
+
+def _run(server: _GatewayServer) -> None:
+    """Serve until a signal. Raises ``ConfigError``, ``PluginError`` or ``TakeOverFailed`` if it cannot start."""
+    try:
+        with suppress(KeyboardInterrupt):  # Ctrl-C stops the gateway
+            server.run([])
+    finally:
+        server.listeners.close()
     if server.problem is not None:
         raise server.problem
     if not server.started:
@@ -109,13 +157,27 @@ def _is_news(record: logging.LogRecord) -> bool:
 class _GatewayServer(uvicorn.Server):
     """uvicorn with the fast door. Prints its address, and keeps ``service`` informed.
 
-    ``listeners`` is set before it runs. uvicorn gets copies of their sockets.
+    uvicorn itself gets no sockets: those of ``listeners`` may stop to accept, and pass to another process.
+    Raises ``ConfigError`` if they cannot be opened. With a ``predecessor``, they are its sockets. With ``forks``,
+    workers accept, and this process only owns what they share.
     """
 
-    listeners: Listeners
-
-    def __init__(self, gateway: Gateway, service: ServiceManager, *, embedded: bool) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        service: ServiceManager,
+        predecessor: Predecessor | None,
+        forks: Forks | None,
+        greeting: Callable[[str], str],
+    ) -> None:
         settings = gateway.config.server
+        self._workers: WorkerPool | None = None
+        if forks is not None:
+            self.listeners, self._workers = forks.listeners, forks.pool(gateway)
+        elif predecessor is not None:
+            self.listeners = Listeners([])
+        else:
+            self.listeners = Listeners.open(settings.host, settings.port)
         door = fast_door(gateway.admission, cors=bool(settings.cors))
         super().__init__(
             uvicorn.Config(
@@ -133,7 +195,10 @@ class _GatewayServer(uvicorn.Server):
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
         self._service = service
-        self._embedded = embedded
+        self._predecessor = predecessor
+        self._replacement = Replacement(gateway, self, _VERSION, service.variables)
+        self._successor: SuccessorGateway | None = None
+        self._greeting = greeting
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = asyncio.Event()
@@ -150,21 +215,90 @@ class _GatewayServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         try:
-            self._gateway.build_hosts()
+            if self._predecessor is None:
+                self._gateway.build_hosts()
+                await super().startup([])
+            else:
+                await self._take_over(self._predecessor)
         except EnginehouseError as error:
             self.problem = error
-            self.should_exit = True
+            self.started, self.should_exit = False, True
             return
-        await super().startup(sockets)
+        if self._workers is None:
+            await self.accept()
+        else:
+            await run_unless(asyncio.ensure_future(self._signalled.wait()), self._workers.start())
         if self.started:
             _tune_garbage_collector()
             return_freed_memory()
             self._gateway.loop_monitor.start()
             self._watchdog.start()
             self._loop.add_signal_handler(signal.SIGHUP, self._reload)
-            await self._gateway.settled()  # operators' pages answer meanwhile
-            click.echo(_greeting(self.listeners.url, self._embedded))
+            self._loop.add_signal_handler(signal.SIGUSR2, self._replacement.start, "SIGUSR2")
+            self._gateway.replace = self._replacement.replace
+            if self._workers is not None:
+                self._replacement.obstacle = "a gateway with workers cannot be replaced: stop it, and start another"
+            elif self._predecessor is None:
+                self._replacement.open()
+            if self._predecessor is None:
+                await self._gateway.settled()  # operators' pages answer meanwhile
+            click.echo(self._greeting(self.listeners.url))
             self._service.ready(self.listeners.url)
+
+    async def _take_over(self, predecessor: Predecessor) -> None:
+        """Start in place of ``predecessor``, which goes on if this raises ``EnginehouseError``."""
+        settings = self._gateway.config.server
+        await predecessor.connect()
+        self.listeners = Listeners(predecessor.listening)
+        if not self.listeners.fits(settings.host, settings.port):
+            self.listeners.close()
+            self.listeners = Listeners.open(settings.host, settings.port)
+        await self._gateway.probed()
+        lock = await predecessor.leave_engines()
+        state_file = StateFile(state_folder(settings.name), lock)
+        self._gateway.build_hosts(state_file, asyncio.ensure_future(predecessor.gone()))
+        await super().startup([])
+        await self._gateway.settled()
+        self._replacement.open()
+        try:
+            await predecessor.retire()
+        except TakeOverFailed:
+            self._gateway.give_up()
+            raise
+
+    # --- accepting connections
+
+    async def accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        for each in self.listeners.copies():
+            self.servers.append(await loop.create_server(self._protocol, sock=each, backlog=self.config.backlog))
+
+    def stop_accepting(self) -> None:
+        for each in self.servers:
+            each.close()
+        self.servers.clear()
+
+    async def serve_connection(self, connection: socket.socket, received: bytes) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: Resumed(self._protocol, received), connection
+            )
+        except OSError:  # the client has left meanwhile
+            connection.close()
+
+    def _protocol(self) -> FastDoor:
+        """A new connection's protocol, as uvicorn makes it."""
+        make: Any = self.config.http_protocol_class
+        door: FastDoor = make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        return door
+
+    def leave(self, pid: int) -> None:
+        folder = self._gateway.state_folder
+        assert folder is not None
+        self._service.replaced_by(pid)
+        self._successor = SuccessorGateway(folder, my_hello(_VERSION, "connections"))
+        self.should_exit = True
+        self._signalled.set()
 
     def _reload(self) -> None:
         self._service.reloading()
@@ -188,21 +322,40 @@ class _GatewayServer(uvicorn.Server):
         uvicorn would cancel what the application answers, and that without an answer, so it waits a little longer.
         """
         relay, limit = self._gateway.relay, self._gateway.config.server.drain_timeout
-        self._service.stopping()
-        self._gateway.health.leaving = True
-        await self._wait_out(self._gateway.config.server.drain_delay)
-        self._gateway.refuse_new()
-        await relay.web_sockets_ended()  # else uvicorn closes them with 1012 (service restart)
         ending = asyncio.get_running_loop().call_later(limit, self._gateway.end_live)
+        if self._successor is not None:
+            self._pass_on(self._successor)
+            await asyncio.wait([asyncio.ensure_future(relay.web_sockets_ended())], timeout=limit)
+        else:
+            self._replacement.close()
+            self._service.stopping()
+            self._gateway.health.leaving = True
+            await self._wait_out(self._gateway.config.server.drain_delay)
+            self._gateway.refuse_new()
+            await relay.web_sockets_ended()  # else uvicorn closes them with 1012 (service restart)
+            ending.cancel()
+            ending = asyncio.get_running_loop().call_later(limit, self._gateway.end_live)
         self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
         self.listeners.close()
+        if self._workers is not None:
+            await self._workers.leave(limit)
+            self._workers.close()
         try:
-            await super().shutdown(sockets)
+            await super().shutdown([])
+            if self._successor is not None:
+                await self._successor.close()
         finally:
             self._service.close()
             self._watchdog.end()
             self._gateway.loop_monitor.stop()
             ending.cancel()
+
+    def _pass_on(self, successor: SuccessorGateway) -> None:
+        """Give the connections to the gateway that has taken over, each when it has the answer that is under way."""
+        self._gateway.give_up()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, FastDoor):
+                connection.leave(successor.take)
 
     async def _wait_out(self, seconds: float) -> None:
         """Wait; a second signal ends it."""
@@ -221,9 +374,11 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _greeting(url: str, embedded: bool) -> str:
-    if not embedded:
-        return f"Enginehouse is listening on {url}"
+def _greeting(url: str) -> str:
+    return f"Enginehouse is listening on {url}"
+
+
+def _greeting_of_embedded(url: str) -> str:
     return f"""\
 Enginehouse is listening on {url}, in front of two simulated models: sim-small and sim-large.
 

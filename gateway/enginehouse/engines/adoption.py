@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from enginehouse.domain.errors import ConfigError
@@ -20,10 +21,10 @@ _STRAY_STOP_S = 10.0
 
 async def adopt(
     name: str, record: EngineRecord, supervisor: Supervisor | None, records: EngineRecords
-) -> EngineProcess | None:
-    """Return the process of a recorded engine; ``None`` if it no longer runs.
+) -> tuple[EngineProcess | None, bool]:
+    """Return the process of a recorded engine, ``None`` if it no longer runs, and whether it is still wanted.
 
-    If ``supervisor`` would launch it differently now, or if there is no supervisor, stop it and return ``None``.
+    It is not if ``supervisor`` would launch it differently now, or if there is no supervisor: ``stop_stray`` ends it.
     """
     if supervisor is not None:
         supervisor.gpus = record.gpus
@@ -31,13 +32,18 @@ async def adopt(
     fits = line is not None and fingerprint(line) == record.fingerprint
     line = line or LaunchLine(command=(), port=record.port, bind=record.place.bind, place=record.placed)
     log = supervisor.log if supervisor is not None and fits else LogRing()
-    process = await records.adopt(name, line, log)
-    if process is None or fits:
-        return process
+    return await records.adopt(name, line, log), fits
+
+
+async def stop_stray(
+    name: str, process: EngineProcess, records: EngineRecords, drained: asyncio.Future[None] | None
+) -> None:
+    """Stop an engine that is not wanted any more, once the gateway that still uses it has ``drained``."""
     _log.warning("%s still runs and is stopped: its configuration has changed", name)
+    if drained is not None:
+        await asyncio.shield(drained)
     await process.stop(_STRAY_STOP_S)
     records.ended(process)
-    return None
 
 
 def _line_now(supervisor: Supervisor | None, place: Place) -> LaunchLine | None:

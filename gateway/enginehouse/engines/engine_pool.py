@@ -10,12 +10,14 @@ from functools import partial
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.engines.adoption import adopt
+from enginehouse.engines.adoption import adopt, stop_stray
 from enginehouse.engines.back_off import Pauses
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.gpus.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
+from enginehouse.engines.ownership import EngineOwnership, OwnedLauncher, OwnedProcess
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.second_tries import SecondTries
 from enginehouse.engines.state_file import EngineRecord, Footprints, StateFile
@@ -56,8 +58,10 @@ class EnginePool(EngineControl):
         on_state: Callable[[str, ReplicaState], None],
         on_examined: Callable[[str], None],
         on_exited: Callable[[str], None],
+        downloads: Downloads | None = None,
         gpus: HostGpus | None = None,
         footprints: Footprints | None = None,
+        ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self.gpus = gpus or HostGpus()
@@ -65,9 +69,11 @@ class EnginePool(EngineControl):
         self.measured = self._meter.measured
         self.asleep = self._meter.asleep
         self.reported: dict[str, int] = {}
-        self._records = EngineRecords(name, launcher, state_file)
+        self._ownership = ownership or EngineOwnership()
+        self._records = EngineRecords(name, OwnedLauncher(launcher, self._ownership), state_file)
         self._state_file = state_file
         self._ports = ports
+        self._downloads = downloads
         self._connect = connect
         self._on_state = on_state
         self._on_examined = on_examined
@@ -79,6 +85,7 @@ class EnginePool(EngineControl):
         self._retired: set[str] = set()
         self.supervisors: dict[str, Supervisor] = {}
         self._before: dict[str, asyncio.Task[None]] = {}
+        self._strays: list[asyncio.Task[None]] = []
         self._tasks = BackgroundTasks()
         for replica, managed in replicas.items():
             self.put(replica, managed, relaunch=False)
@@ -88,16 +95,17 @@ class EnginePool(EngineControl):
         self._tasks.start(self._keep_measuring())
         self.gpus.begin()
 
-    async def open(self) -> None:
+    async def open(self, drained: asyncio.Future[None] | None = None) -> None:
         """Take over the engines that an earlier gateway left running on this host.
 
-        Engines that are no longer configured, or configured differently, have stopped when this returns.
+        Engines that are no longer configured, or configured differently, are stopped before any is started: at once or,
+        if the earlier gateway still uses them, when it has ``drained``.
         """
         self.begin()
         if self._state_file.is_lost:
             await self._recover()
         records = [(name, record) for name, record in self._state_file.records.items() if record.host == self.name]
-        await asyncio.gather(*(self._take_over(name, record) for name, record in records))
+        await asyncio.gather(*(self._take_over(name, record, drained) for name, record in records))
         if self._before:
             await asyncio.wait(self._before.values(), timeout=_FIRST_LOOK_S)
 
@@ -108,12 +116,13 @@ class EnginePool(EngineControl):
             _log.error("Host '%s' cannot be asked for engines that still run: %s", self.name, error)
 
     async def close(self) -> None:
-        """Stop every engine. Servers elsewhere keep what they have loaded."""
+        """Stop every engine that is still this gateway's. Servers elsewhere keep what they have loaded."""
         self._tasks.cancel()
         self._records.close()
         self.gpus.close()
         supervisors = self.supervisors.values()
-        ends = (each.leave() if each.elsewhere else each.stop() for each in supervisors)
+        stays = self._ownership.given_up
+        ends = (each.leave() if stays or each.elsewhere else each.stop() for each in supervisors)
         await asyncio.gather(*ends, return_exceptions=True)
 
     def put(
@@ -132,14 +141,16 @@ class EnginePool(EngineControl):
                 managed.model_name,
                 managed.model,
                 driver=managed.driver,
-                launcher=managed.remote_launcher or self._records,
+                launcher=self._launcher_of(managed),
                 ports=self._ports,
                 connect=partial(self._connect, managed.backend),
                 on_state=partial(self._note_state, replica),
                 on_ended=self._records.ended,
                 rules=managed.rules,
                 placement=self._records.placement(managed),
+                downloads=self._downloads,
                 elsewhere=managed.server is not None,
+                ownership=self._ownership,
             )
         else:
             placement = self._records.placement(managed)
@@ -152,6 +163,10 @@ class EnginePool(EngineControl):
             self._meter.recall(replica, self.supervisors[replica])
         if after is not None:
             self._before[replica] = after
+
+    def _launcher_of(self, managed: ManagedReplica) -> Launcher | EngineRecords:
+        remote = managed.remote_launcher
+        return self._records if remote is None else OwnedLauncher(remote, self._ownership)
 
     def retire(self, replica: str) -> None:
         """Show ``replica`` as stopping until its engine has stopped, so that it gets no new requests."""
@@ -202,6 +217,8 @@ class EnginePool(EngineControl):
         self._pauses.refuse_too_soon(replica)
         self._pauses.note_start(replica)
         try:
+            if self._strays:
+                await asyncio.wait(self._strays)
             await self._prepare_gpus(replica, supervisor)
             await supervisor.start(self._second_tries.begin(replica, self.measured.get(replica)))
         except NotEnoughMemory:
@@ -310,13 +327,20 @@ class EnginePool(EngineControl):
         """Take over a model that a server elsewhere has loaded by itself."""
         before = self._before.get(replica)
         if self._states[replica] in AT_REST and (before is None or before.done()):
-            self._before[replica] = self._tasks.start(self._adopt(replica, process, Place(port=0)))
+            owned = OwnedProcess(process, self._ownership)
+            self._before[replica] = self._tasks.start(self._adopt(replica, owned, Place(port=0)))
 
-    async def _take_over(self, name: str, record: EngineRecord) -> None:
+    async def _take_over(self, name: str, record: EngineRecord, drained: asyncio.Future[None] | None) -> None:
         named = ((replica, supervisor) for replica, supervisor in self.supervisors.items() if supervisor.name == name)
         replica, supervisor = next(named, (None, None))
-        process = await adopt(name, record, supervisor, self._records)
-        if process is not None and replica is not None:
+        process, fits = await adopt(name, record, supervisor, self._records)
+        if process is not None and not fits:
+            stopping = stop_stray(name, process, self._records, drained)
+            if drained is None:
+                await stopping
+            else:
+                self._strays.append(self._tasks.start(stopping))
+        elif process is not None and replica is not None:
             _log.info("%s still runs and is taken over", name)
             self.gpus.adopt(replica, record.gpus)
             self._before[replica] = self._tasks.start(self._adopt(replica, process, record.place))

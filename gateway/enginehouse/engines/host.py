@@ -19,6 +19,7 @@ from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.load_request import load
 from enginehouse.engines.model_files import ModelFiles
+from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote.remote_servers import RemoteServers
@@ -44,7 +45,14 @@ class Host(QueueListener):
     """
 
     def __init__(
-        self, name: str, context: HostContext, ports: Ports, state_file: StateFile, prober: Prober, drains: Drains
+        self,
+        name: str,
+        context: HostContext,
+        ports: Ports,
+        state_file: StateFile,
+        prober: Prober,
+        drains: Drains,
+        ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self._drains = drains
@@ -64,8 +72,10 @@ class Host(QueueListener):
             on_state=self._note_state,
             on_examined=self._note_examined,
             on_exited=self._note_exited,
+            downloads=context.downloads,
             gpus=host_gpus(context.host_settings(name)),
             footprints=state_file.footprints,
+            ownership=ownership,
         )
         self._files = ModelFiles(self._note_facts)
         self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
@@ -81,11 +91,14 @@ class Host(QueueListener):
         self._servers.begin()
         self._read_files()
 
-    async def open(self) -> None:
-        """Begin the background work, and take over the engines that an earlier gateway left running here."""
+    async def open(self, drained: asyncio.Future[None] | None = None) -> None:
+        """Begin the background work, and take over the engines that an earlier gateway left running here.
+
+        ``drained``: as for ``EnginePool.open``.
+        """
         self._servers.begin()
         self._read_files()
-        await self.pool.open()
+        await self.pool.open(drained)
 
     @property
     def empty(self) -> bool:

@@ -21,6 +21,7 @@ from enginehouse.engines.host_memory import HostMemory
 from enginehouse.engines.host_replicas import RunningEngine
 from enginehouse.engines.host_rules import HostChange
 from enginehouse.engines.load_request import preload
+from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote_queues import RemoteQueues
@@ -50,13 +51,14 @@ class ManagedEngines:
     """The hosts that have a model to launch or to load, or an engine left running by an earlier gateway.
 
     ``queues``: the queue of each backend that is launched, loads models itself, or has a limit; live. ``remote``: the
-    queues of the last. Methods that take a model also take its alias, and raise ``ModelNotFound`` for one that the
-    gateway neither launches nor loads.
+    queues of the last. ``ownership``: given up when another gateway takes over. Methods that take a model also take its
+    alias, and raise ``ModelNotFound`` for one that the gateway neither launches nor loads.
     """
 
     def __init__(self, context: HostContext) -> None:
         self.queues: dict[str, HostQueue] = {}
         self.remote = RemoteQueues(context, self._list_queues)
+        self.ownership = EngineOwnership()
         self._context = context
         self._make_host: Callable[[str, HostContext], Host]
         self._hosts: Mapping[str, Host] = {}
@@ -64,7 +66,9 @@ class ManagedEngines:
 
     def build(self, state_file: StateFile, prober: Prober, drains: Drains) -> None:
         """Make the hosts. Raises ``ConfigError`` or ``PluginError``. Nothing is started."""
-        self._make_host = partial(Host, ports=Ports(), state_file=state_file, prober=prober, drains=drains)
+        self._make_host = partial(
+            Host, ports=Ports(), state_file=state_file, prober=prober, drains=drains, ownership=self.ownership
+        )
         names = [*self._hosts_of(self._context), *(record.host for record in state_file.records.values())]
         if state_file.is_lost:  # engines of an earlier gateway may run on any of them
             names += host_names(self._context.config)
@@ -83,9 +87,12 @@ class ManagedEngines:
         for replica in preloaded:
             self._tasks.start(preload(host.queue, replica))
 
-    async def open(self) -> None:
-        """Take over the engines that an earlier gateway left running, then begin to preload models."""
-        await asyncio.gather(*(host.open() for host in self._hosts.values()))
+    async def open(self, drained: asyncio.Future[None] | None = None) -> None:
+        """Take over the engines that an earlier gateway left running, then begin to preload models.
+
+        ``drained``: when that gateway no longer uses them, if it still runs.
+        """
+        await asyncio.gather(*(host.open(drained) for host in self._hosts.values()))
         self._tasks.start(self._keep_sweeping())
         self._preload(self.models)
 
@@ -279,8 +286,9 @@ class ManagedEngines:
     async def _keep_sweeping(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
-            for host in self._hosts.values():
-                host.release_idle()
+            if self.ownership.held:
+                for host in self._hosts.values():
+                    host.release_idle()
 
 
 def hosts_of(config: Config) -> Sequence[str]:

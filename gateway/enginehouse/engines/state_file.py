@@ -36,6 +36,8 @@ class _KeptFile(Generic[T]):
         self._path = path
         self._type = type
         self._lost = lost
+        self._is_left = False
+        self._unwritten: list[T] = []
         self.was_read = False
 
     def read(self, otherwise: T) -> T:
@@ -52,6 +54,9 @@ class _KeptFile(Generic[T]):
 
     def write(self, value: T) -> None:
         """Replace the file in one step. Nobody else may read it, because a handle may hold a secret."""
+        if self._is_left:
+            self._unwritten = [value]
+            return
         unfinished = self._path.with_suffix(".new")
         try:
             with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -60,13 +65,24 @@ class _KeptFile(Generic[T]):
         except OSError as error:
             _log.warning("%s cannot be written, so %s: %s", self._path, self._lost, error)
 
+    def leave(self) -> None:
+        """Leave the file to another gateway: keep what would be written, for ``take_back``."""
+        self._is_left = True
+
+    def take_back(self) -> None:
+        """Write to the file again, to which nobody else has written."""
+        self._is_left = False
+        for value in self._unwritten:
+            self.write(value)
+        self._unwritten = []
+
 
 class Footprints:
     """The most bytes measured for each model by its launch line, as ``Supervisor.footprint_key`` names both."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = _KeptFile(folder / "footprints.json", dict[str, int], "sizes of models are measured again")
-        self._known = self._file.read({})
+        self.file = _KeptFile(folder / "footprints.json", dict[str, int], "sizes of models are measured again")
+        self._known = self.file.read({})
 
     @property
     def known(self) -> Mapping[str, int]:
@@ -81,7 +97,7 @@ class Footprints:
         self._known[key] = size
         for oldest in list(self._known)[:-_MOST_FOOTPRINTS]:
             del self._known[oldest]
-        self._file.write(self._known)
+        self.file.write(self._known)
 
 
 class Sleepers:
@@ -91,8 +107,8 @@ class Sleepers:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._file = _KeptFile(folder / "asleep.json", frozenset[str], "a sleeping engine may not be woken")
-        self._names = self._file.read(frozenset())
+        self.file = _KeptFile(folder / "asleep.json", frozenset[str], "a sleeping engine may not be woken")
+        self._names = self.file.read(frozenset())
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
@@ -108,7 +124,7 @@ class Sleepers:
         """Keep whether the engine ``name`` may be asleep."""
         if (name in self._names) != asleep:
             self._names = self._names | {name} if asleep else self._names - {name}
-            self._file.write(self._names)
+            self.file.write(self._names)
 
 
 class EngineRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,13 +161,16 @@ class StateFile:
 
     If another gateway uses the folder, or it is not writable, a temporary folder takes its place and a warning is
     logged: the gateway works, but the next one will not adopt its engines.
+
+    ``lock``: the descriptor of the folder's lock, from the gateway that has left the folder to this one.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._lock: int | None = None
+    def __init__(self, folder: Path, lock: int | None = None) -> None:
+        self.lock = lock
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = _lock(folder / "lock")
+            if lock is None:
+                self.lock = _lock(folder / "lock")
         except BlockingIOError:
             _log.warning(
                 "Another gateway of this name uses %s, so the next one will not adopt the engines of this one "
@@ -160,7 +179,7 @@ class StateFile:
             )
         except OSError as error:
             _log.warning("The next gateway will not adopt the engines of this one: %s", error)
-        self.folder = folder if self._lock is not None else Path(tempfile.mkdtemp(prefix="enginehouse-"))
+        self.folder = folder if self.lock is not None else Path(tempfile.mkdtemp(prefix="enginehouse-"))
         self.logs = self.folder / "logs"
         self.logs.mkdir(exist_ok=True)
         lost = "running engines are found by their marks"
@@ -190,12 +209,22 @@ class StateFile:
             del self._records[name]
             self._file.write(self._records)
 
+    def leave(self) -> None:
+        """Leave the files to the gateway that gets the lock."""
+        for each in (self._file, self.footprints.file, self.sleepers.file):
+            each.leave()
+
+    def take_back(self) -> None:
+        """Use the files again, which the other gateway has not touched."""
+        for each in (self._file, self.footprints.file, self.sleepers.file):
+            each.take_back()
+
     def close(self) -> None:
-        """Release the folder for another gateway."""
-        if self._lock is None:
+        """Release the folder for another gateway, unless that has the lock already."""
+        if self.lock is None:
             shutil.rmtree(self.folder, ignore_errors=True)
         else:
-            os.close(self._lock)
+            os.close(self.lock)
 
 
 def _lock(path: Path) -> int:

@@ -11,9 +11,11 @@ from typing import Any
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory, PluginFailed
 from enginehouse.domain.replica import ReplicaState
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
+from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.placing import Placing
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.second_tries import TryAgain, never_again
@@ -29,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 ANYWHERE = PlacementOptions()
 _NOWHERE = Place(port=0)
+_TOLD_IN_PARTS = (ReplicaState.DOWNLOADING, ReplicaState.PLACING)
+"""The states whose problems change while they last."""
 
 
 class Supervisor:
@@ -55,7 +59,9 @@ class Supervisor:
         on_ended: Callable[[EngineProcess], None] = lambda process: None,
         rules: LaunchRules = NO_RULES,
         placement: PlacementOptions = ANYWHERE,
+        downloads: Downloads | None = None,
         elsewhere: bool = False,
+        ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self.elsewhere = elsewhere
@@ -67,8 +73,10 @@ class Supervisor:
         self._errors = StartErrors(model_name, self.log)
         self._model_name = model_name
         self._connect = connect
+        self._downloads = downloads
         self.reconfigure(model, driver, rules, placement)
         self._launcher = launcher
+        self._ownership = ownership or EngineOwnership()
         self._placing = Placing(name, launcher, ports)
         self._on_state = on_state
         self._on_ended = on_ended
@@ -86,6 +94,7 @@ class Supervisor:
     ) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
         self._model = model
+        self._rules = rules
         self._placement = placement
         self.may_sleep = model.sleeps
         self._driver = ModelDriver(self.name, self._model_name, model, driver, rules)
@@ -226,6 +235,8 @@ class Supervisor:
 
     async def _launch_once(self) -> None:
         first_line = self.log.written
+        if self._model.source and self._downloads is not None:
+            await self._download(self._downloads)
         place = _NOWHERE if self.elsewhere else await self._placed(first_line)
         limits = StartLimits(self._model, self.log)
         try:
@@ -241,14 +252,32 @@ class Supervisor:
             raise
         await self._until_ready(engine, limits)
 
-    async def _placed(self, first_line: int) -> Place:
-        """A place for the engine, for which it may have to wait."""
+    async def _download(self, downloads: Downloads) -> None:
+        """Have the model's files before the launch. It takes as long as it takes."""
+        note, written = self._notes_of_start(), self.log
+
+        def tell(how_far: str) -> None:
+            written.write(f"downloading {self._model.source}: {how_far}\n".encode())
+            note(ReplicaState.DOWNLOADING, how_far)
+
+        tell("asking for its files")
+        await downloads.fetch(self._model.source, self._rules.pull, tell)
+        self._driver = self._driver.anew()
+        note(ReplicaState.STARTING)
+
+    def _notes_of_start(self) -> Callable[..., None]:
+        """Takes the state and the problem of this start, as long as it goes on."""
         attempt = self._starting
 
         def note(state: ReplicaState, why: str = "") -> None:
             if self._starting is attempt and self.state is not ReplicaState.STOPPING:
                 self._become(state, why)
 
+        return note
+
+    async def _placed(self, first_line: int) -> Place:
+        """A place for the engine, for which it may have to wait."""
+        note = self._notes_of_start()
         try:
             place = await self._placing.find(self._model, self._placement, partial(note, ReplicaState.PLACING))
         except TimeoutError:
@@ -272,16 +301,20 @@ class Supervisor:
 
     async def _take_over(self, engine: EngineRun, asleep: bool) -> None:
         if asleep:
-            await self._driver.wake(engine)
+            await self._woken(engine)
         await self._until_ready(engine, StartLimits(self._model, self.log))
 
     async def _wake(self, engine: EngineRun, again: TryAgain) -> None:
         limits = StartLimits(self._model, self.log)
-        if await self._driver.wake(engine):
+        if await self._woken(engine):
             await self._until_ready(engine, limits)
         else:
             await self._ending(self._end(engine))
             await self._launch(again)
+
+    async def _woken(self, engine: EngineRun) -> bool:
+        async with self._ownership.act():
+            return await self._driver.wake(engine)
 
     async def _until_ready(self, engine: EngineRun, limits: StartLimits) -> None:
         def note(problem: str) -> None:
@@ -336,10 +369,14 @@ class Supervisor:
                     self._become(ReplicaState.STOPPED)
 
     async def _sleep_or_end(self, engine: EngineRun, wanted: bool) -> None:
-        if not (wanted and await self._driver.sleep(engine)):
+        if not (wanted and await self._falls_asleep(engine)):
             await self._end(engine)
         elif self._engine is engine and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)
+
+    async def _falls_asleep(self, engine: EngineRun) -> bool:
+        async with self._ownership.act():
+            return await self._driver.sleep(engine)
 
     def _clear(self, engine: EngineRun) -> None:
         self._engine = None
@@ -349,11 +386,15 @@ class Supervisor:
     # --- state
 
     def _become(self, state: ReplicaState, problem: str = "") -> None:
-        news = state is not self.state or (state is ReplicaState.PLACING and problem != self.problem)
-        self.problem, self.state = problem, state
-        if not news:
+        is_new = state is not self.state
+        if not is_new and (state not in _TOLD_IN_PARTS or problem == self.problem):
+            self.problem = problem
             return
-        if problem:
+        self.problem, self.state = problem, state
+        if state is ReplicaState.DOWNLOADING:
+            if is_new:
+                _log.info("%s is downloading %s", self.name, self._model.source)
+        elif problem:
             _log.warning("%s is %s: %s", self.name, state.value, problem)
         else:
             _log.info("%s is %s", self.name, state.value)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
@@ -78,3 +79,35 @@ def test_each_name_has_a_folder_of_its_own_whatever_the_port(tmp_path: Path) -> 
     assert state_folder("default", environ) == tmp_path / "default"
     assert state_folder("../two", environ) == tmp_path / "%2E%2E%2Ftwo"
     assert state_folder("default", {}).parent.name == "enginehouse"
+
+
+def test_the_lock_passes_to_another_gateway_without_a_gap(tmp_path: Path) -> None:
+    first = StateFile(tmp_path)
+    first.put("a", RECORD)
+    assert first.lock is not None
+    first.leave()
+    second = StateFile(tmp_path, os.dup(first.lock))
+    first.remove("a", first.records["a"])  # of no effect: the folder is the other one's
+    first.close()
+    third = StateFile(tmp_path)
+    assert third.lock is None
+    assert second.records == {"a": RECORD}
+    second.close()
+    third.close()
+
+
+def test_what_happened_meanwhile_is_written_when_the_files_are_taken_back(tmp_path: Path) -> None:
+    state = StateFile(tmp_path)
+    state.put("a", RECORD)
+    state.leave()
+    state.remove("a", state.records["a"])
+    state.footprints.put("m", 1)
+    state.sleepers.note("a", asleep=True)
+    assert not (tmp_path / "footprints.json").exists()
+    state.take_back()
+    state.close()
+    again = StateFile(tmp_path)
+    assert again.records == {}
+    assert again.footprints.known == {"m": 1}
+    assert "a" in again.sleepers
+    again.close()

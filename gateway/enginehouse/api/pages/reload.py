@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -13,27 +15,53 @@ from enginehouse.domain.errors import ConfigError, ConfigErrors, EnginehouseErro
 
 
 class Reload:
-    """Serves ``reload``, whose argument is whether this is a dry run."""
+    """Serves ``reload``, whose argument is whether this is a dry run.
 
-    def __init__(self, reload: Callable[[bool], Awaitable[object]]) -> None:
+    ``replacement`` returns what starts another gateway that takes over, if that is possible here.
+    """
+
+    def __init__(
+        self,
+        reload: Callable[[bool], Awaitable[Any]],
+        replacement: Callable[[], Callable[[], Awaitable[int]] | None] = lambda: None,
+    ) -> None:
         self._reload = reload
+        self._replacement = replacement
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
         return [Route("/api/reload", self.reload, methods=["POST"])]
 
     async def reload(self, request: Request) -> Response:
-        """Reload the configuration; with ``?dry_run=true``, only return the changes."""
-        asked = request.query_params.get("dry_run", "false")
-        if asked not in ("true", "false"):
-            raise InvalidRequest(f"dry_run is true or false, not '{asked}'", param="dry_run")
+        """Reload the configuration; with ``?dry_run=true``, only return the changes.
+
+        With ``?take_over=true``, another gateway takes over, so that everything in the configuration applies.
+        """
+        dry_run, take_over = _flag(request, "dry_run"), _flag(request, "take_over")
         try:
-            return json_response(await self._reload(asked == "true"))
+            reloaded = await self._reload(dry_run or take_over)
+            if take_over and not dry_run:
+                pid = await self._take_over()
+                reloaded = msgspec.structs.replace(reloaded, applied=True, taken_over_by=pid)
+            return json_response(reloaded)
         except RequestError:
             raise
         except EnginehouseError as error:
             text = f"The configuration cannot be used, and nothing has changed:\n{error}"
             raise InvalidRequest(text, details={"errors": [_as_data(one) for one in _each(error)]}) from None
+
+    async def _take_over(self) -> int:
+        replace = self._replacement()
+        if replace is None:
+            raise InvalidRequest("This gateway was not started by `enginehouse serve`: nothing can take over from it")
+        return await replace()
+
+
+def _flag(request: Request, name: str) -> bool:
+    asked = request.query_params.get(name, "false")
+    if asked not in ("true", "false"):
+        raise InvalidRequest(f"{name} is true or false, not '{asked}'", param=name)
+    return asked == "true"
 
 
 def _each(error: EnginehouseError) -> Sequence[EnginehouseError]:

@@ -13,6 +13,7 @@ from enginehouse.domain.errors import (
 )
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.captured_door import CapturedDoor
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
@@ -38,6 +39,7 @@ from enginehouse.relay.retrying.retry_after import SAID_WITH
 from enginehouse.telemetry.log_context import log_context
 
 _log = logging.getLogger("enginehouse.relay")
+_WITHDRAWN: Final = "withdrawn"
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
 
@@ -109,6 +111,14 @@ class Exchange(MovableExchange):
         if not self._status:
             self._dispatch.cancel()
             self._end(_CLIENT_CLOSED_REQUEST, "client_left")
+
+    def withdraw(self) -> bool:
+        """End the request unanswered and unreported if no engine has got it: another gateway will serve it."""
+        if self._status or self._reply.begun or self._dispatch.phase is Phase.SERVING:
+            return False
+        self._dispatch.cancel()
+        self._end(_CLIENT_CLOSED_REQUEST, _WITHDRAWN)
+        return True
 
     def pause(self) -> None:
         """Read no more of the engine's answer until ``resume``: the client is slow."""
@@ -314,7 +324,7 @@ class Exchange(MovableExchange):
             theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
             overhead = int(self._overhead * 1e6)
             own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
-            lines = theirs + origin + own + job.protocol_line
+            lines = theirs + origin + own + job.protocol_line + job.limit_lines
             stream = head.stream and not job.raw
             if complete and not stream and job.method != "HEAD":
                 self._reply.answer(head.status, lines, body)
@@ -417,7 +427,8 @@ class Exchange(MovableExchange):
         job, why = self._job, error.message if error is not None else ""
         self._status = status
         answer = self._reply.measure()
-        job.release(answer)
+        attempt = self._dispatch.attempt
+        job.release(answer, attempt.route.chosen.model if attempt is not None else "")
         if self._hedge is not None:
             self._hedge.end(outcome, why)
         self._dispatch.end(outcome, why)
@@ -427,7 +438,10 @@ class Exchange(MovableExchange):
             self._refusal.share.give_back()
         if outcome == "served" and status >= 400:
             outcome = "engine_error"
-        self._endings.ended(self, job, status, outcome, error, answer)
+        if outcome == _WITHDRAWN:
+            self._endings.withdrawn(self)
+        else:
+            self._endings.ended(self, job, status, outcome, error, answer)
         if self._reply.history is not None:
             self._reply.history.release()
         if self._joined is not None:

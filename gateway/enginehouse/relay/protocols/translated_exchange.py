@@ -75,6 +75,12 @@ class TranslatedExchange:
         self._open_refused().client_disconnected()
         self._translating.release()
 
+    def withdraw(self) -> bool:
+        withdrawn = self._exchange is not None and self._exchange.withdraw()
+        if withdrawn:
+            self._translating.release()
+        return withdrawn
+
     def pause(self) -> None:
         if self._exchange is not None:
             self._exchange.pause()
@@ -84,6 +90,8 @@ class TranslatedExchange:
             self._exchange.resume()
 
     def _is_native(self, body: bytes) -> bool:
+        if self._context.guards is not None:  # they read OpenAI's requests and answers
+            return False
         try:
             model = _model(body).model
         except msgspec.DecodeError:

@@ -17,7 +17,7 @@ from enginehouse.api.doors.fast.idle_sweep import IdleSweep
 from enginehouse.api.doors.fast.inbound import ClientConnection, Inbound, last_response
 from enginehouse.api.doors.fast.request_lines import RequestLines
 from enginehouse.api.doors.fast.slow_reader import SlowReader
-from enginehouse.api.doors.fast.turns import Turns
+from enginehouse.api.doors.fast.turns import PassOn, Turns
 from enginehouse.api.doors.framing import check_framing, head_without_upgrade
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
@@ -155,6 +155,39 @@ class FastDoor(Turns):
         self.idle_since = self.loop.time()
         self._idle_sweep.add(self.check_silence, self.loop)
 
+    # --- to another gateway
+
+    def leave(self, pass_on: PassOn) -> None:
+        super().leave(pass_on)
+        if self.transport.is_closing():
+            return
+        received = self._received()
+        if received is None:
+            if self._current is not None and self._current.exchange is None:
+                self._current.begin()
+            return
+        transport = self._client.transport
+        pass_on(transport.get_extra_info("socket").fileno(), received)
+        transport.abort()  # closes only this process's descriptor
+
+    def _received(self) -> bytes | None:
+        """What the client has sent for its next answer; ``None`` unless the connection can be passed on now.
+
+        A request that an engine or a page has is answered first.
+        """
+        cycle, current = self.cycle, self._current
+        in_order = self._between and not self.pipeline and self._ready is None
+        if not in_order or self._client.transport.get_write_buffer_size():
+            return None
+        if current is not None:
+            return current.take_back()
+        return b"" if cycle is None or cycle.response_complete else None
+
+    def shutdown(self) -> None:
+        """Close the connection after the answers under way, unless another gateway gets it."""
+        if self._successor is None:
+            super().shutdown()
+
     def eof_received(self) -> None:
         """Close the connection of a client that sends no more, as the event loop would, but first send what is kept."""
         super().eof_received()
@@ -264,6 +297,8 @@ class FastDoor(Turns):
         """Close the connection if the client has been silent for too long. Called every second."""
         if self._reader.has_stalled(self.transport.get_write_buffer_size(), now, self.admission.client_timeout):
             self.transport.abort()
+        if self._successor is not None:
+            self.leave(self._successor)
         if now - self.idle_since > self.timeout_keep_alive:
             self.transport.close()
         elif self._waits_for_client():

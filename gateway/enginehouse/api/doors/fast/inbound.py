@@ -21,6 +21,8 @@ from enginehouse.relay.events.chunk import framed
 
 _STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect"})
+
 
 def status_line(status: int) -> bytes:
     """The first line of a response, with its line break."""
@@ -87,6 +89,7 @@ class Inbound(Door):
         self.until_close = False
         self._head = b""
         self._pieces: list[bytes] = []
+        self._body = b""
         self._size = 0
         self._error: RequestError | None = None
         self._caller: Caller | None = None
@@ -158,6 +161,7 @@ class Inbound(Door):
 
     def _give_back(self) -> None:
         """Count the body out of the memory that bodies take."""
+        self._body = b""
         self._connection.admission.body_memory.held -= self._size
         self._size = 0
 
@@ -176,7 +180,21 @@ class Inbound(Door):
             exchange.cancel(self._error)
             return
         pieces, self._pieces = self._pieces, []
-        exchange.begin(pieces[0] if len(pieces) == 1 else b"".join(pieces), self._caller)
+        self._body = body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        exchange.begin(body, self._caller)
+
+    def take_back(self) -> bytes | None:
+        """Withdraw the whole request, and return it as it came; ``None`` if an engine has it, or if it is refused."""
+        if self._error is not None or (self.exchange is not None and not self.exchange.withdraw()):
+            return None
+        body = self._body or b"".join(self._pieces)
+        self.exchange = None
+        self._pieces.clear()
+        self._give_back()
+        lines = [b"%s: %s\r\n" % line for line in self.headers if line[0] not in _FRAMING]
+        version = b"1.1" if self._chunks else b"1.0"
+        head = b"POST %s HTTP/%s\r\n%s" % (self.path.encode(), version, b"".join(lines))
+        return b"%scontent-length: %d\r\n\r\n%s" % (head, len(body), body)
 
     def client_disconnected(self) -> None:
         """The connection is closed."""
@@ -189,6 +207,7 @@ class Inbound(Door):
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         """Send a whole response in one piece."""
+        self._body = b""
         if not self.keep_alive or status in BODILESS:
             super().answer(status, lines, body)
             return
@@ -198,6 +217,7 @@ class Inbound(Door):
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         """Prepare the head. It is sent with the first piece."""
+        self._body = b""
         if status in BODILESS:
             framing = b""
         elif length is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from uvicorn.config import Config
@@ -11,6 +12,9 @@ from uvicorn.server import ServerState
 
 from enginehouse.api.doors.fast.inbound import Inbound
 from enginehouse.relay.attempts.attempt import NEVER
+
+PassOn = Callable[[int, bytes], None]
+"""Gives another gateway a connection: its descriptor, and what the client has sent that nobody has answered."""
 
 _MOST_WAITING: Final = 16
 """Requests that may wait behind the one being answered before reading pauses."""
@@ -21,7 +25,8 @@ class Turns(HttpToolsProtocol):
 
     ``cycle`` is the request received last, ``_current`` the hot request being answered. They differ when the client
     pipelines. ``_ready`` is a hot request that waits only for the client to read earlier answers. ``_asgi_cycle`` is a
-    request that the application answers while others wait behind it.
+    request that the application answers while others wait behind it. ``_successor``: set once another gateway has taken
+    over.
     """
 
     cycle: Any
@@ -38,6 +43,7 @@ class Turns(HttpToolsProtocol):
         self._current: Inbound | None = None
         self._ready: Inbound | None = None
         self._asgi_cycle: Any = None
+        self._successor: PassOn | None = None
 
     def _follow(self, inbound: Inbound, previous: Any) -> None:
         """Let ``inbound`` wait until ``previous`` is answered."""
@@ -65,7 +71,10 @@ class Turns(HttpToolsProtocol):
             self._ready = inbound
             return
         self._current = inbound
-        inbound.begin()
+        if self._successor is None:
+            inbound.begin()
+        else:
+            self.loop.call_soon(self.leave, self._successor)  # not now: the parser may have more for this connection
 
     def answered(self, inbound: Inbound) -> None:
         """Turn to the next request after ``inbound``, or close."""
@@ -73,16 +82,24 @@ class Turns(HttpToolsProtocol):
         if inbound.keep_alive and not self.pipeline:
             self.server_state.total_requests += 1
             self.idle_since = self.loop.time()
+            if self._successor is not None:
+                self.loop.call_soon(self.leave, self._successor)
             return
         if not inbound.keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+    def leave(self, pass_on: PassOn) -> None:
+        """Give the connection to another gateway by ``pass_on``, now or after the answers under way."""
+        self._successor = pass_on
 
     def on_response_complete(self) -> None:
         following = self.pipeline[-1][0] if self.pipeline else None
         if not isinstance(following, Inbound) or self.transport.is_closing():
             self._asgi_cycle = None if isinstance(following, Inbound) else following
             super().on_response_complete()
+            if self._successor is not None:
+                self.loop.call_soon(self.leave, self._successor)
             return
         self.server_state.total_requests += 1
         self.pipeline.pop()

@@ -1,0 +1,109 @@
+"""Messages with file descriptors over a unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Sequence
+
+import msgspec
+
+from enginehouse.app.take_over.messages import M, TakeOverMessage
+
+_LENGTH = struct.Struct("!I")
+_MOST_DESCRIPTORS = 64
+_NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_PIECE = 1 << 20
+
+
+class ChannelClosed(Exception):
+    """The other process has ended the conversation, or says what this one does not understand."""
+
+
+class MessageChannel:
+    """Sends and receives messages. ``connection`` belongs to the channel. One task may send while another receives."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+
+    async def send(self, message: TakeOverMessage, descriptors: Sequence[int] = ()) -> None:
+        """Send a message with copies of ``descriptors``. Raises ``ChannelClosed``."""
+        data = msgspec.msgpack.encode(message)
+        try:
+            await self._send_length(len(data), descriptors)
+            await asyncio.get_running_loop().sock_sendall(self._connection, data)
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+
+    async def receive(self, type: type[M]) -> tuple[M, list[int]]:
+        """The next message, which must be of ``type``, and the new descriptors in it. Raises ``ChannelClosed``."""
+        try:
+            head, descriptors = await self._receive_head()
+            (length,) = _LENGTH.unpack(head + await self._receive(_LENGTH.size - len(head)))
+            data = await self._receive(length)
+        except OSError as error:
+            raise ChannelClosed(str(error)) from error
+        try:
+            return msgspec.msgpack.decode(data, type=type), descriptors
+        except msgspec.DecodeError as error:
+            for each in descriptors:
+                os.close(each)
+            raise ChannelClosed(f"the other gateway sent no {type.__name__}: {error}") from error
+
+    def close(self) -> None:
+        """End the conversation."""
+        self._connection.close()
+
+    async def _send_length(self, length: int, descriptors: Sequence[int]) -> None:
+        """Send the head, and with it the descriptors: they belong to its first byte."""
+        head = _LENGTH.pack(length)
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sent = socket.send_fds(self._connection, [head], descriptors)
+                break
+            except BlockingIOError:
+                writable = loop.create_future()
+                loop.add_writer(self._connection, _set, writable)
+                try:
+                    await writable
+                finally:
+                    loop.remove_writer(self._connection)
+        await loop.sock_sendall(self._connection, head[sent:])
+
+    async def _receive_head(self) -> tuple[bytes, list[int]]:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                head, found, _, _ = socket.recv_fds(self._connection, _LENGTH.size, _MOST_DESCRIPTORS, _NOT_INHERITED)
+                break
+            except BlockingIOError:
+                readable = loop.create_future()
+                loop.add_reader(self._connection, _set, readable)
+                try:
+                    await readable
+                finally:
+                    loop.remove_reader(self._connection)
+        if not head:
+            raise ChannelClosed("the other gateway ended the conversation")
+        for each in found:
+            os.set_inheritable(each, False)
+        return head, list(found)
+
+    async def _receive(self, length: int) -> bytes:
+        pieces: list[bytes] = []
+        while length:
+            piece = await asyncio.get_running_loop().sock_recv(self._connection, min(length, _PIECE))
+            if not piece:
+                raise ChannelClosed("the other gateway ended the conversation in mid-message")
+            pieces.append(piece)
+            length -= len(piece)
+        return b"".join(pieces)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,66 @@
+"""Clients' connections on their way from a gateway that leaves to the one that has taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
+from enginehouse.app.take_over.messages import Hello, PassedConnection
+from enginehouse.app.take_over.place import connect_in
+
+_log = logging.getLogger(__name__)
+
+Adopt = Callable[[socket.socket, bytes], None]
+"""Serves a client's connection, on which some bytes were received that nobody has answered."""
+
+
+class SuccessorGateway:
+    """The gateway that has taken over, in ``folder``, as the one that leaves sees it. ``hello`` introduces this one."""
+
+    def __init__(self, folder: Path, hello: Hello) -> None:
+        self._folder = folder
+        self._hello = hello
+        self._passed: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
+        self._passing = asyncio.ensure_future(self._pass_all())
+
+    def take(self, descriptor: int, received: bytes) -> None:
+        """Give the successor a client's connection, whose ``descriptor`` the caller closes, with what it has sent."""
+        self._passed.put_nowait((os.dup(descriptor), received))
+
+    async def close(self) -> None:
+        """Return when the successor has every connection."""
+        self._passed.put_nowait(None)
+        await self._passing
+
+    async def _pass_all(self) -> None:
+        channel: MessageChannel | None = None
+        while (passed := await self._passed.get()) is not None:
+            descriptor, received = passed
+            try:
+                if channel is None:
+                    channel = MessageChannel(connect_in(self._folder))
+                    await channel.send(self._hello)
+                await channel.send(PassedConnection(received=received), [descriptor])
+            except (OSError, ChannelClosed) as error:
+                _log.warning("The new gateway did not take a client's connection, which is closed: %s", error)
+                channel = None
+            finally:
+                os.close(descriptor)
+        if channel is not None:
+            channel.close()
+
+
+async def adopt_connections(channel: MessageChannel, adopt: Adopt) -> None:
+    """Serve the connections that an earlier gateway passes, until it ends the conversation."""
+    while True:
+        try:
+            connection, descriptors = await channel.receive(PassedConnection)
+        except ChannelClosed:
+            return
+        for descriptor in descriptors:
+            adopt(socket.socket(fileno=descriptor), connection.received)

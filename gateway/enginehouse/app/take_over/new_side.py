@@ -1,0 +1,99 @@
+"""The side of a new gateway: takes over from the one that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from socket import socket
+from typing import Literal
+
+from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
+from enginehouse.app.take_over.messages import FORMAT, Built, EnginesLeft, EnginesTaken, Hello, Retired, TakeOverOffer
+from enginehouse.app.take_over.place import connect_in
+from enginehouse.domain.errors import EnginehouseError
+
+
+class TakeOverFailed(EnginehouseError):
+    """The running gateway goes on, and the new one does not start."""
+
+
+class Predecessor:
+    """The running gateway, as the one that takes over from it sees it.
+
+    ``listening``: its listening sockets, from ``connect`` on. ``pid``: its process.
+    """
+
+    def __init__(self, channel: MessageChannel, version: str) -> None:
+        self.listening: Sequence[socket] = ()
+        self.pid = 0
+        self._channel = channel
+        self._version = version
+        self._retired = asyncio.Event()
+
+    @classmethod
+    def find(cls, folder: Path, version: str) -> Predecessor | None:
+        """The gateway that runs in the state folder ``folder``, ``None`` if there is none.
+
+        ``version``: of this program.
+        """
+        try:
+            return cls(MessageChannel(connect_in(folder)), version)
+        except OSError:
+            return None
+
+    async def connect(self) -> None:
+        """Get the listening sockets, on which the running gateway goes on to accept. Raises ``TakeOverFailed``."""
+        try:
+            await self._channel.send(my_hello(self._version, "engines"))
+            offer, descriptors = await self._channel.receive(TakeOverOffer)
+        except ChannelClosed as error:
+            raise self._failed(str(error)) from None
+        if offer.refused:
+            raise self._failed(f"process {offer.pid} refuses: {offer.refused}")
+        self.listening = [socket(fileno=each) for each in descriptors]
+        self.pid = offer.pid
+
+    async def leave_engines(self) -> int:
+        """Have the running gateway accept nothing and touch no engine. Returns the lock of the state folder.
+
+        From now on, an end of the conversation has it go on. Raises ``TakeOverFailed``.
+        """
+        try:
+            await self._channel.send(Built())
+            left, descriptors = await self._channel.receive(EnginesLeft)
+        except ChannelClosed as error:
+            raise self._failed(str(error)) from None
+        if left.refused or not descriptors:
+            raise self._failed(f"it refuses: {left.refused}")
+        return descriptors[0]
+
+    async def retire(self) -> None:
+        """Have the running gateway drain and end. Raises ``TakeOverFailed`` if it goes on instead."""
+        try:
+            await self._channel.send(EnginesTaken())
+            await self._channel.receive(Retired)
+        except ChannelClosed as error:
+            raise self._failed(str(error)) from None
+        self._retired.set()
+
+    async def gone(self) -> None:
+        """Wait until it has retired, drained and ended."""
+        await self._retired.wait()
+        with suppress(ChannelClosed):
+            await self._channel.receive(Retired)
+
+    def close(self) -> None:
+        """End the conversation: the running gateway goes on unless it has retired."""
+        self._channel.close()
+
+    def _failed(self, why: str) -> TakeOverFailed:
+        self.close()
+        return TakeOverFailed(f"The running gateway could not be taken over, and goes on: {why}")
+
+
+def my_hello(version: str, wants: Literal["engines", "connections"]) -> Hello:
+    """The greeting of this process."""
+    return Hello(format=FORMAT, version=version, pid=os.getpid(), wants=wants)

@@ -1,0 +1,118 @@
+"""Replaces a running gateway by a new process: lets it take over, and starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.app import Gateway
+from enginehouse.app.take_over.new_side import TakeOverFailed
+from enginehouse.app.take_over.running_side import ReplaceableGateway, TakeOverServer
+from enginehouse.cli.listen import Listeners
+
+_log = logging.getLogger(__name__)
+
+TAKE_OVER = "--take-over"
+_LOOK_EVERY_S = 0.05
+
+
+class AcceptingServer(Protocol):
+    """The server of a gateway, as its replacement sees it."""
+
+    listeners: Listeners
+
+    async def accept(self) -> None:
+        """Accept connections."""
+
+    def stop_accepting(self) -> None:
+        """Accept no connections until ``accept``. They wait in the kernel."""
+
+    def leave(self, pid: int) -> None:
+        """Drain and end: the process ``pid`` has taken over."""
+
+    async def serve_connection(self, connection: socket.socket, received: bytes) -> None:
+        """Serve a client of an earlier gateway, who has sent what was ``received``."""
+
+
+class Replacement(ReplaceableGateway):
+    """Lets other processes take over from ``gateway``, and starts one. ``variables``: its additional environment.
+
+    ``obstacle``: why none can, if it was not opened.
+    """
+
+    def __init__(self, gateway: Gateway, server: AcceptingServer, version: str, variables: Mapping[str, str]) -> None:
+        self.obstacle = "another gateway of the same server.name uses the state folder"
+        self._gateway = gateway
+        self._server = server
+        self._version = version
+        self._variables = variables
+        self._tasks = BackgroundTasks()
+        self._left = asyncio.Event()
+        self._door: TakeOverServer | None = None
+
+    def open(self) -> None:
+        """Let others take over, unless this gateway has no state folder to pass on."""
+        if (folder := self._gateway.state_folder) is not None:
+            self._door = TakeOverServer(folder, self._version, self)
+            self._door.open()
+
+    def close(self) -> None:
+        """Let nobody take over any more."""
+        if self._door is not None:
+            self._door.close()
+
+    def start(self, why: str) -> None:
+        """Begin to replace this process. The result is logged."""
+        self._tasks.start(self._replace_for(why))
+
+    async def replace(self) -> int:
+        """Start this program anew to take over, and return its process id when it has. Raises ``TakeOverFailed``."""
+        if os.getpid() == 1:
+            problem = "this gateway is process 1 of its container, which ends with it: start another container"
+            raise TakeOverFailed(problem)
+        if self._door is None:
+            raise TakeOverFailed(self.obstacle)
+        words = sys.orig_argv if TAKE_OVER in sys.orig_argv else [*sys.orig_argv, TAKE_OVER]
+        # a process of asyncio would be killed when this one ends
+        process = subprocess.Popen(words, env={**os.environ, **self._variables}, stdin=subprocess.DEVNULL)  # noqa: ASYNC220
+        while process.poll() is None and not self._left.is_set():  # noqa: ASYNC110 - no event reports the exit
+            await asyncio.sleep(_LOOK_EVERY_S)
+        if not self._left.is_set():
+            problem = f"the new gateway ended with status {process.returncode}, as its output explains"
+            raise TakeOverFailed(f"{problem}; this one goes on")
+        return process.pid
+
+    async def _replace_for(self, why: str) -> None:
+        _log.info("A new gateway is started to take over: %s", why)
+        try:
+            await self.replace()
+        except TakeOverFailed as error:
+            _log.error("No other gateway has taken over: %s", error)
+
+    # --- from the other process
+
+    def listening(self) -> Sequence[int]:
+        return [each.fileno() for each in self._server.listeners.sockets]
+
+    async def pause(self) -> int:
+        lock = await self._gateway.pause()
+        self._server.stop_accepting()
+        return lock
+
+    def resume(self) -> None:
+        self._gateway.resume()
+        self._tasks.start(self._server.accept())
+
+    def leave(self, pid: int) -> None:
+        self._left.set()
+        self._server.leave(pid)
+
+    def adopt(self, connection: socket.socket, received: bytes) -> None:
+        self._tasks.start(self._server.serve_connection(connection, received))
