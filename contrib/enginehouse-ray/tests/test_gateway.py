@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Semaphore
 from urllib.parse import urlsplit
 
 import pytest
@@ -53,7 +54,7 @@ def cluster() -> Iterator[TwoNodes]:
         nodes.close()
 
 
-def stream(url: str) -> tuple[str, str]:
+def stream(url: str, began: Semaphore) -> tuple[str, str]:
     """The text of a long stream, and the backend that began it."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=120)
     body = {"model": "m", "prompt": "once upon a time", "max_tokens": TOKENS, "stream": True, "temperature": 0}
@@ -66,6 +67,8 @@ def stream(url: str) -> tuple[str, str]:
         if data == b"[DONE]":
             ended = True
         elif data:
+            if not text:
+                began.release()
             event = json.loads(data)
             assert "error" not in event, event
             text += event["choices"][0]["text"] if event["choices"] else ""
@@ -78,8 +81,9 @@ def test_streams_of_a_lost_node_continue_at_another(cluster: TwoNodes) -> None:
         status = gateway.until(lambda now: all(each["state"] == "ready" for each in now["backends"]), 240)
         lost = next(each["name"] for each in status["backends"] if each["node"] == FAR)
         assert len({each["node"] for each in status["backends"]}) == 2
-        streams = [pool.submit(stream, gateway.url) for _ in range(4)]
-        gateway.until(lambda now: sum(each["pending"] for each in now["backends"]) == len(streams), 30)
+        started = Semaphore(0)
+        streams = [pool.submit(stream, gateway.url, started) for _ in range(4)]
+        assert all(started.acquire(timeout=30) for _ in streams)
         began = time.monotonic()
         cluster.lose_far()
         gateway.until(lambda now: any(each["state"] == "failed" for each in now["backends"]), 30)

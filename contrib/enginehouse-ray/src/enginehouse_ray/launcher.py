@@ -62,7 +62,7 @@ class RayLauncher(Launcher):
     def __init__(self, config: RayConfig) -> None:
         self._config = config
         self._cluster = Cluster(config.address, config.namespace)
-        self._gateway = ""
+        self._gateway = self._name = ""
 
     async def prepare(self, logs: Path) -> None:
         self._gateway = f"{socket.gethostname()}:{logs.parent}"
@@ -78,16 +78,14 @@ class RayLauncher(Launcher):
         names = [self._actor_name(name, rank) for rank in range(options.nodes)]
         await self._clear(name, names)
         gpus = needs.gpus // options.nodes
+        if why := room(await self._cluster.nodes(), _wanted(options, gpus), options.labels, options.nodes):
+            waits(why)
+        creation = asyncio.ensure_future(self._actors(names, options, gpus))
         try:
-            why = room(await self._cluster.nodes(), _wanted(options, gpus), options.labels, options.nodes)
-            if why:
-                waits(why)
-            actors = await self._actors(names, options, gpus)
-            place = await self._placed(names, actors, needs)
+            return await self._placed(names, await asyncio.shield(creation), needs)
         except BaseException:
-            await asyncio.shield(self._free(names))
+            await asyncio.shield(self._give_up(creation, names))
             raise
-        return place
 
     async def release(self, place: Place) -> None:
         await self._free(place.handle["actors"])
@@ -226,6 +224,11 @@ class RayLauncher(Launcher):
             await self._cluster.kill(name)
         if len(names) > 1:
             await self._cluster.call(_remove_group, names[0])
+
+    async def _give_up(self, creation: asyncio.Future[Sequence[Any]], names: Sequence[str]) -> None:
+        """Free what has been created: a cancelled call of Ray goes on in its thread."""
+        await asyncio.wait({creation})
+        await self._free(names)
 
     def _process(self, parts: Sequence[Part], line: LaunchLine, output: EngineOutput) -> RayProcess:
         assert line.place is not None
