@@ -16,14 +16,14 @@ import msgspec
 import psutil
 import pytest
 
-ray = pytest.importorskip("ray")
+pytest.importorskip("ray")
 
-from enginehouse_ray import RayConfig, RayLauncher, RayPlacement  # noqa: E402
-from enginehouse_ray.process import RayProcess  # noqa: E402
-from two_nodes import FAR, NEAR, TwoNodes, may_unshare  # noqa: E402
+from enginehouse_ray import RayConfig, RayLauncher, RayPlacement
+from enginehouse_ray.process import RayProcess
+from two_nodes import FAR, NEAR, TwoNodes, may_unshare
 
-from enginehouse import EngineNeeds, LaunchLine, Place  # noqa: E402
-from enginehouse.testing import check_launcher  # noqa: E402
+from enginehouse import EngineNeeds, LaunchLine, Place
+from enginehouse.testing import check_launcher
 
 pytestmark = [
     pytest.mark.slow,
@@ -53,7 +53,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
     try:
         yield nodes
     finally:
-        ray.shutdown()
         nodes.close()
 
 
@@ -107,10 +106,9 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
-async def pid_of(process: Any) -> int:
-    from enginehouse_ray.cluster import answer
-
-    found = await answer(process._parts[0].actor.pid.remote())
+async def pid_of(process: Any, part: int = 0) -> int:
+    assert isinstance(process, RayProcess)
+    found = await process._cluster.ask(process.parts[part].actor, "pid")
     assert isinstance(found, int)
     return found
 
@@ -136,7 +134,7 @@ def test_an_engine_runs_on_the_node_that_has_what_it_needs(cluster: TwoNodes, lo
         how = await asyncio.wait_for(process.exited(), 20)
         assert (how.status, how.lost) == (-9, False)
         assert b"up" in output.data
-        assert await made._cluster.find("gateway/box") is None, "its place is free again"
+        assert not await made._cluster.find("gateway/box"), "its place is free again"
 
     run(scenario)
 
@@ -167,7 +165,7 @@ def test_a_full_cluster_is_told_of_at_once_and_the_engine_waits(cluster: TwoNode
         await asyncio.wait_for(until(lambda: len(said) == 2), 30)
         third.cancel()
         await asyncio.gather(third, return_exceptions=True)
-        assert await made._cluster.find("gateway/third") is None, "a wait that is given up leaves nothing"
+        assert not await made._cluster.find("gateway/third"), "a wait that is given up leaves nothing"
         await made.release(second)
 
     run(scenario)
@@ -206,7 +204,7 @@ asyncio.run(test_ray.{function}(Path({str(logs)!r})))
 def test_nobody_waits_on_the_event_loop(cluster: TwoNodes, logs: Path) -> None:
     took, late = msgspec.json.decode(elsewhere("measured", logs).stdout.splitlines()[-1], type=tuple[float, float])
     print(f"ray.init took {took:.2f} s; the loop was late by {late * 1000:.0f} ms at most")
-    assert late < 0.5, "on an idle machine it is some milliseconds"
+    assert late < 0.5, "on an idle machine it is a few milliseconds"
     assert late < took / 2
 
 
@@ -249,10 +247,8 @@ def test_one_engine_spans_two_nodes(cluster: TwoNodes, logs: Path) -> None:
         assert place.meet_at.startswith(f"{place.bind}:")
         stays = [sys.executable, "-c", "import time; time.sleep(600)"]
         process = await made.launch("large", line(place, others=[stays]), output)
-        assert isinstance(process, RayProcess)
         await asyncio.wait_for(answers(place), 60)
-        second = await asyncio.wait_for(asyncio.wrap_future(process._parts[1].actor.pid.remote().future()), 20)
-        os.kill(second, signal.SIGTERM)
+        os.kill(await pid_of(process, 1), signal.SIGTERM)
         how = await asyncio.wait_for(process.exited(), 30)
         assert (how.status, how.lost) == (-15, False)
         assert "its process on node" in how.why

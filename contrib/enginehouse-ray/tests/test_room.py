@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("ray")
-
-from enginehouse_ray.cluster import Node, room
+from enginehouse_ray.cluster import room
+from enginehouse_ray.messages import Node
 
 
 def node(name: str, free: float, **labels: str) -> Node:

@@ -1,35 +1,25 @@
-"""The Ray cluster, without blocking the event loop: every call of Ray that may wait runs in a thread of its own."""
+"""The Ray cluster, as the gateway's process sees it: through an agent in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
-
-import ray
-from ray import cloudpickle
+import contextlib
+import itertools
+import pickle
+import struct
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from enginehouse import LoadFailed
-from enginehouse_ray import engine_actor
-from enginehouse_ray.engine_actor import EngineActor
+from enginehouse_ray.messages import Answer, Call, Node
 
-T = TypeVar("T")
-
-_NODE_ID = "ray.io/node-id"
-_INTERNAL = "node:"
+_HEAD = struct.Struct("!I")
 
 
-class Node(NamedTuple):
-    """A machine of the cluster. ``free``: its resources that are not taken now; ``total``: all of them."""
-
-    id: str
-    address: str
-    name: str
-    labels: Mapping[str, str]
-    total: Mapping[str, float]
-    free: Mapping[str, float]
+class ActorLost(Exception):
+    """An actor, its node or the agent is gone."""
 
 
 class Cluster:
@@ -38,87 +28,80 @@ class Cluster:
     def __init__(self, address: str, namespace: str) -> None:
         self._address = address
         self._namespace = namespace
-        self._threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="ray")
+        self._agent: Process | None = None
+        self._numbers = itertools.count()
+        self._open: dict[int, asyncio.Future[Answer]] = {}
+        self._reading: asyncio.Task[None] | None = None
+        self._connected: asyncio.Future[Any] | None = None
 
     async def connect(self) -> None:
-        """Connect. Raises ``LoadFailed``."""
-        cloudpickle.register_pickle_by_value(engine_actor)
-        try:
-            await self.call(
-                ray.init,
-                address=self._address,
-                namespace=self._namespace,
-                log_to_driver=False,
-                configure_logging=False,
-                ignore_reinit_error=True,
+        """Start the agent, if it does not run, and connect. Raises ``LoadFailed``."""
+        if self._agent is None or self._agent.returncode is not None:
+            command = [sys.executable, "-m", "enginehouse_ray.agent", self._address, self._namespace]
+            self._agent = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, start_new_session=True
             )
-        except Exception as error:
+            self._reading = asyncio.create_task(self._read(self._agent))
+        try:
+            await self._call("connect")
+        except (ActorLost, LoadFailed) as error:
             remedy = "start it with `ray start`, or correct [plugins.ray] address"
-            raise LoadFailed(f"No Ray cluster can be reached at {self._address}: {error} ({remedy})") from error
-
-    async def call(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Call a function of Ray in a thread."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(function, *arguments, **named))
+            raise LoadFailed(f"No Ray cluster can be reached at {self._address}: {error} ({remedy})") from None
 
     async def nodes(self) -> Sequence[Node]:
         """The machines that are alive."""
-        return await self.call(_nodes)
+        nodes: Sequence[Node] = await self._call("nodes")
+        return nodes
 
-    async def find(self, name: str) -> Any:
-        """The actor called ``name``; ``None`` if there is none."""
+    async def find(self, name: str) -> bool:
+        """Whether there is an actor of this name."""
+        return bool(await self._call("find", name))
+
+    async def create(
+        self, names: Sequence[str], owner: str, bundle: Mapping[str, float], options: Mapping[str, Any]
+    ) -> None:
+        """Begin to create actors, each on another node. Ray waits for what they need."""
+        await self._call("create", list(names), owner, dict(bundle), dict(options))
+
+    async def kill(self, names: Sequence[str]) -> None:
+        """Kill actors, and with them the processes that they run."""
+        await self._call("kill", list(names))
+
+    async def ask(self, name: str, method: str, *arguments: Any) -> Any:
+        """The answer of a method of an actor. Raises ``ActorLost``."""
+        return await self._call("ask", name, method, *arguments)
+
+    async def _call(self, method: str, *arguments: Any) -> Any:
+        """Raises ``ActorLost``, and ``LoadFailed`` for any other problem."""
+        agent = self._agent
+        if agent is None or agent.stdin is None or agent.returncode is not None:
+            raise ActorLost("the process that speaks with Ray has ended")
+        number = next(self._numbers)
+        future = self._open[number] = asyncio.get_running_loop().create_future()
+        message = pickle.dumps(Call(number, method, arguments))
         try:
-            return await self.call(ray.get_actor, name, self._namespace)
-        except ValueError:
-            return None
+            agent.stdin.write(_HEAD.pack(len(message)) + message)
+            answer = await future
+        finally:
+            self._open.pop(number, None)
+        if answer.lost:
+            raise ActorLost(answer.problem)
+        if answer.problem:
+            raise LoadFailed(f"Ray: {answer.problem}")
+        return answer.value
 
-    async def kill(self, name: str) -> None:
-        """Kill the actor called ``name``, and with it the process that it runs."""
-        actor = await self.find(name)
-        if actor is not None:
-            await self.call(ray.kill, actor)
-
-    async def create(self, name: str, owner: str, **options: Any) -> Any:
-        """Begin to create an actor, which lives until it is killed. Ray waits for its resources."""
-        remote = ray.remote(EngineActor).options(
-            name=name,
-            namespace=self._namespace,
-            lifetime="detached",
-            max_restarts=0,
-            max_task_retries=0,
-            max_concurrency=16,
-            **options,
-        )
-        return await self.call(remote.remote, owner)
-
-
-async def answer(call: Any) -> Any:
-    """The result of a method of an actor. Raises Ray's errors of a lost one."""
-    return await asyncio.wrap_future(call.future())
-
-
-def _nodes() -> Sequence[Node]:
-    free = _free_by_node()
-    return [
-        Node(
-            id=each["NodeID"],
-            address=each["NodeManagerAddress"],
-            name=each["NodeName"] or each["NodeManagerAddress"],
-            labels=each.get("Labels") or {},
-            total=each["Resources"],
-            free=free.get(each["NodeID"], {}),
-        )
-        for each in ray.nodes()
-        if each["Alive"]
-    ]
-
-
-def _free_by_node() -> Mapping[str, Mapping[str, float]]:
-    """Ray has no public function for it, only ``ray.available_resources()`` of the whole cluster."""
-    from ray._private.state import available_resources_per_node
-
-    found: Mapping[str, Mapping[str, float]] = available_resources_per_node()
-    return found
+    async def _read(self, agent: Process) -> None:
+        assert agent.stdout is not None
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                (length,) = _HEAD.unpack(await agent.stdout.readexactly(_HEAD.size))
+                answer: Answer = pickle.loads(await agent.stdout.readexactly(length))
+                if (waits := self._open.get(answer.number)) is not None and not waits.done():
+                    waits.set_result(answer)
+        await agent.wait()
+        for waits in self._open.values():
+            if not waits.done():
+                waits.set_result(Answer(0, None, lost=True, problem="the process that speaks with Ray has ended"))
 
 
 def room(nodes: Sequence[Node], wanted: Mapping[str, float], labels: Mapping[str, str], count: int) -> str:

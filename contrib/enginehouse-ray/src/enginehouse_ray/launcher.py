@@ -11,9 +11,6 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
-from ray.exceptions import RayError
-from ray.util.placement_group import get_placement_group, placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from enginehouse import (
     EngineNeeds,
@@ -25,7 +22,8 @@ from enginehouse import (
     Place,
     PlacementOptions,
 )
-from enginehouse_ray.cluster import Cluster, Node, answer, room
+from enginehouse_ray.cluster import ActorLost, Cluster, room
+from enginehouse_ray.messages import Node
 from enginehouse_ray.process import Part, RayProcess
 
 _FOUND_S = 5.0
@@ -76,57 +74,55 @@ class RayLauncher(Launcher):
                 f"{needs.gpus} GPUs cannot be split evenly over {options.nodes} nodes: change models.*.gpus"
             )
         names = [self._actor_name(name, rank) for rank in range(options.nodes)]
-        await self._clear(name, names)
-        gpus = needs.gpus // options.nodes
-        if why := room(await self._cluster.nodes(), _wanted(options, gpus), options.labels, options.nodes):
-            waits(why)
-        creation = asyncio.ensure_future(self._actors(names, options, gpus))
         try:
-            return await self._placed(names, await asyncio.shield(creation), needs)
-        except BaseException:
-            await asyncio.shield(self._give_up(creation, names))
-            raise
+            await self._cluster.connect()
+            await self._clear(name, names)
+            gpus = needs.gpus // options.nodes
+            if why := room(await self._cluster.nodes(), _wanted(options, gpus), options.labels, options.nodes):
+                waits(why)
+            return await self._create(names, options, gpus, needs.ports)
+        except ActorLost as error:
+            raise LoadFailed(f"The place of '{name}' was lost: {error}") from error
 
     async def release(self, place: Place) -> None:
-        await self._free(place.handle["actors"])
+        with contextlib.suppress(ActorLost):
+            await self._cluster.kill(place.handle["actors"])
 
     async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
-        assert line.place is not None
-        parts = await self._parts(line.place)
         path = line.environment.get("PATH")
-        for part, command in zip(parts, [line.command, *line.others], strict=True):
-            if why := await answer(part.actor.why_not.remote(list(command), path, list(files))):
+        for part, command in zip(_parts(line), [line.command, *line.others], strict=True):
+            try:
+                why = await self._cluster.ask(part.actor, "why_not", list(command), path, list(files))
+            except ActorLost as error:
+                why = f"it was lost: {error}"
+            if why:
                 return f"on node {part.node}, {why}"
         return ""
 
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
-        assert line.place is not None
-        parts = await self._parts(line.place)
+        parts = _parts(line)
         environment, withheld = dict(line.environment), sorted(line.withheld)
         for part, command in zip(parts, [line.command, *line.others], strict=True):
             try:
-                why = await answer(part.actor.start.remote(list(command), environment, withheld))
-            except RayError as error:
-                raise LoadFailed(f"'{name}' did not start: node {part.node} was lost: {error}") from error
+                why = await self._cluster.ask(part.actor, "start", list(command), environment, withheld)
+            except ActorLost as error:
+                why = f"it was lost: {error}"
             if why:
                 raise LoadFailed(f"'{name}' did not start on node {part.node}: {why}")
-        return self._process(parts, line, output)
+        return self._process(line, output)
 
     async def adopt(
         self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
     ) -> EngineProcess | None:
         """Find an engine by the names of its actors. Actors without a running process are killed."""
-        place = line.place
-        if place is None:  # the gateway died while it waited for the place
+        if line.place is None:  # the gateway died while it waited for the place
             await self._clear(name, [self._actor_name(name, 0)])
             return None
-        names = place.handle["actors"]
-        actors = [await self._cluster.find(each) for each in names]
-        if None in actors or not await self._run(actors):
-            await self._free(names)
+        names = line.place.handle["actors"]
+        if not await self._run(names):
+            await self._cluster.kill(names)
             return None
-        parts = [Part(actor, node) for actor, node in zip(actors, place.handle["nodes"], strict=True)]
-        return self._process(parts, line, output)
+        return self._process(line, output)
 
     # --- places
 
@@ -136,60 +132,54 @@ class RayLauncher(Launcher):
     async def _clear(self, name: str, names: Sequence[str]) -> None:
         """Kill the actors of an earlier engine of this name. Raises ``LoadFailed`` for those of another gateway."""
         for each in names:
-            actor = await self._cluster.find(each)
-            if actor is None:
+            if not await self._cluster.find(each):
                 continue
-            with contextlib.suppress(RayError, asyncio.TimeoutError):
-                owner, _ = await asyncio.wait_for(answer(actor.belongs_to.remote()), _FOUND_S)
+            with contextlib.suppress(ActorLost, asyncio.TimeoutError):
+                owner, _ = await asyncio.wait_for(self._cluster.ask(each, "belongs_to"), _FOUND_S)
                 if owner != self._gateway:
                     raise LoadFailed(
                         f"'{name}' is an engine of the gateway {owner} in this Ray cluster: give each gateway a "
                         "server.name of its own"
                     )
-        await self._free(names)
+        await self._cluster.kill(names)
 
-    async def _actors(self, names: Sequence[str], options: RayPlacement, gpus: int) -> Sequence[Any]:
-        """Begin to create the actors: one, or one on each node of a placement group."""
-        common: dict[str, Any] = {"num_cpus": options.cpus, "num_gpus": gpus, "resources": options.resources}
-        if options.runtime_env:
-            common["runtime_env"] = options.runtime_env
-        if len(names) == 1:
-            if options.labels:
-                common["label_selector"] = options.labels
-            return [await self._cluster.create(names[0], self._gateway, **common)]
-        group = await self._cluster.call(_group, names, _wanted(options, gpus), options.labels)
-        return [
-            await self._cluster.create(
-                name,
-                self._gateway,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
-                **common,
-            )
-            for rank, name in enumerate(names)
-        ]
+    async def _create(self, names: Sequence[str], options: RayPlacement, gpus: int, ports: tuple[int, int]) -> Place:
+        wanted = {
+            "num_cpus": options.cpus,
+            "num_gpus": gpus,
+            "resources": options.resources,
+            "label_selector": options.labels,
+            "runtime_env": options.runtime_env,
+        }
+        creation = asyncio.ensure_future(self._cluster.create(names, self._gateway, _wanted(options, gpus), wanted))
+        try:
+            await asyncio.shield(creation)
+            return await self._placed(names, ports)
+        except BaseException:
+            await asyncio.shield(self._give_up(creation, names))
+            raise
 
-    async def _placed(self, names: Sequence[str], actors: Sequence[Any], needs: EngineNeeds) -> Place:
+    async def _placed(self, names: Sequence[str], ports: tuple[int, int]) -> Place:
         """Wait until all actors run, and let the first one keep ports."""
-        found = [await self._node_of(actor) for actor in actors]
-        first, last = needs.ports
+        found = [await self._node_of(name) for name in names]
         address, count = found[0].address, 1 if len(found) == 1 else 2
         try:
-            ports = await answer(actors[0].place.remote(address, first, last, count))
-        except RayError as error:
+            kept = await self._cluster.ask(names[0], "place", address, *ports, count)
+        except ActorLost as error:
             raise LoadFailed(f"Node {found[0].name} of the Ray cluster has no place: {error}") from error
-        handle = {"actors": list(names), "nodes": [self._label(each) for each in found]}
+        labels = [self._label(each) for each in found]
         return Place(
-            port=ports[0],
+            port=kept[0],
             bind=address,
-            node=handle["nodes"][0],
+            node=labels[0],
             unit=found[0].labels.get(self._config.unit_label, ""),
             others=tuple(each.address for each in found[1:]),
-            meet_at=f"{address}:{ports[1]}" if count > 1 else "",
-            handle=handle,
+            meet_at=f"{address}:{kept[1]}" if count > 1 else "",
+            handle={"actors": list(names), "nodes": labels},
         )
 
-    async def _node_of(self, actor: Any) -> Node:
-        id = await answer(actor.node.remote())
+    async def _node_of(self, actor: str) -> Node:
+        id = await self._cluster.ask(actor, "node")
         nodes = {each.id: each for each in await self._cluster.nodes()}
         if id not in nodes:
             raise LoadFailed(f"Node {id} of the Ray cluster was lost while the engine was placed there")
@@ -198,63 +188,43 @@ class RayLauncher(Launcher):
     def _label(self, node: Node) -> str:
         return node.labels.get(self._config.node_label, node.name)
 
-    async def _parts(self, place: Place) -> list[Part]:
-        parts = []
-        for name, node in zip(place.handle["actors"], place.handle["nodes"], strict=True):
-            actor = await self._cluster.find(name)
-            if actor is None:
-                raise LoadFailed(f"Node {node} of the Ray cluster was lost before the engine started there")
-            parts.append(Part(actor, node))
-        return parts
-
-    async def _run(self, actors: Sequence[Any]) -> bool:
+    async def _run(self, names: Sequence[str]) -> bool:
         """Whether all actors are of this gateway, and their processes run."""
         try:
-            for actor in actors:
-                owner, runs = await asyncio.wait_for(answer(actor.belongs_to.remote()), _FOUND_S)
+            for each in names:
+                owner, runs = await asyncio.wait_for(self._cluster.ask(each, "belongs_to"), _FOUND_S)
                 if owner != self._gateway or not runs:
                     return False
-        except (RayError, asyncio.TimeoutError):
+        except (ActorLost, asyncio.TimeoutError):
             return False
         return True
 
-    async def _free(self, names: Sequence[str]) -> None:
-        """Kill the actors and remove their placement group."""
-        for name in names:
-            await self._cluster.kill(name)
-        if len(names) > 1:
-            await self._cluster.call(_remove_group, names[0])
-
-    async def _give_up(self, creation: asyncio.Future[Sequence[Any]], names: Sequence[str]) -> None:
-        """Free what has been created: a cancelled call of Ray goes on in its thread."""
+    async def _give_up(self, creation: asyncio.Future[None], names: Sequence[str]) -> None:
+        """Free what has been created: a call that is cancelled here goes on in the agent."""
         await asyncio.wait({creation})
-        await self._free(names)
+        with contextlib.suppress(ActorLost, LoadFailed):
+            await self._cluster.kill(names)
 
-    def _process(self, parts: Sequence[Part], line: LaunchLine, output: EngineOutput) -> RayProcess:
+    def _process(self, line: LaunchLine, output: EngineOutput) -> RayProcess:
         assert line.place is not None
         handle = line.place.handle
         return RayProcess(
-            parts,
+            self._cluster,
+            _parts(line),
             line,
             handle,
             output,
             lost_after=self._config.lost_after,
-            free=lambda: self._free(handle["actors"]),
+            free=lambda: self._cluster.kill(handle["actors"]),
         )
+
+
+def _parts(line: LaunchLine) -> Sequence[Part]:
+    assert line.place is not None
+    handle = line.place.handle
+    return [Part(actor, node) for actor, node in zip(handle["actors"], handle["nodes"], strict=True)]
 
 
 def _wanted(options: RayPlacement, gpus: int) -> dict[str, float]:
     wanted = {"CPU": options.cpus, "GPU": float(gpus), **options.resources}
     return {name: float(amount) for name, amount in wanted.items() if amount}
-
-
-def _group(names: Sequence[str], bundle: Mapping[str, float], labels: Mapping[str, str]) -> Any:
-    """A placement group with a bundle on each of several nodes."""
-    selectors = {"bundle_label_selector": [dict(labels)] * len(names)} if labels else {}
-    bundles = [dict(bundle) for _ in names]
-    return placement_group(bundles, strategy="STRICT_SPREAD", lifetime="detached", name=names[0], **selectors)
-
-
-def _remove_group(name: str) -> None:
-    with contextlib.suppress(ValueError):
-        remove_placement_group(get_placement_group(name))

@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ray.exceptions import RayError
-
-from enginehouse import EngineOutput, EngineProcess, Exit, LaunchLine
-from enginehouse_ray.cluster import answer
+from enginehouse import EngineOutput, EngineProcess, Exit, LaunchLine, LoadFailed
+from enginehouse_ray.cluster import ActorLost, Cluster
 
 _PATIENCE_S = 1.0
 """The longest time of a question for news that there are not."""
 _MARGIN_S = 5.0
 
 
-class Part:
-    """One process of an engine. ``actor`` runs it on the node called ``node``."""
+class Part(NamedTuple):
+    """One process of an engine. The actor called ``actor`` runs it on the node called ``node``."""
 
-    def __init__(self, actor: Any, node: str) -> None:
-        self.actor = actor
-        self.node = node
+    actor: str
+    node: str
 
 
 class RayProcess(EngineProcess):
@@ -33,6 +30,7 @@ class RayProcess(EngineProcess):
 
     def __init__(
         self,
+        cluster: Cluster,
         parts: Sequence[Part],
         line: LaunchLine,
         handle: Mapping[str, Any],
@@ -43,7 +41,8 @@ class RayProcess(EngineProcess):
     ) -> None:
         self.address = f"http://{line.bind}:{line.port}"
         self.handle = handle
-        self._parts = parts
+        self._cluster = cluster
+        self.parts = parts
         self._line = line
         self._output = output
         self._lost_after = lost_after
@@ -56,21 +55,22 @@ class RayProcess(EngineProcess):
 
     async def memory(self) -> int | None:
         """The bytes of all parts; ``None`` if one does not say."""
-        sizes = [await self._asked(part.actor.memory.remote()) for part in self._parts]
+        sizes = [await self._within(self._lost_after, part, "memory") for part in self.parts]
         return None if None in sizes else sum(sizes)
 
     async def stop(self, timeout: float) -> None:
         """Ask every part to stop. One that cannot be reached is killed by Ray when its node is back."""
         self._stopping = True
         command, environment = self._line.stop_command, dict(self._line.environment)
-        calls = [part.actor.stop.remote(timeout, list(command), environment) for part in self._parts]
-        await asyncio.gather(*(self._within(timeout + _MARGIN_S, call) for call in calls))
-        await self._free()
+        arguments = (timeout, list(command), environment)
+        await asyncio.gather(*(self._within(timeout + _MARGIN_S, part, "stop", *arguments) for part in self.parts))
+        with contextlib.suppress(ActorLost, LoadFailed):
+            await self._free()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.exited(), self._lost_after + _MARGIN_S)
 
     async def _run(self) -> Exit:
-        follows = [asyncio.ensure_future(self._follow(part, first=part is self._parts[0])) for part in self._parts]
+        follows = [asyncio.ensure_future(self._follow(part, first=part is self.parts[0])) for part in self.parts]
         try:
             done, _ = await asyncio.wait(follows, return_when=asyncio.FIRST_COMPLETED)
             how = next(iter(done)).result()
@@ -83,21 +83,21 @@ class RayProcess(EngineProcess):
 
     async def _end_others(self) -> None:
         """End the parts that are left, and give the place back."""
-        if len(self._parts) > 1:
-            calls = [part.actor.stop.remote(0.0, [], {}) for part in self._parts]
-            await asyncio.gather(*(self._within(_MARGIN_S, call) for call in calls))
-        await self._free()
+        if len(self.parts) > 1:
+            await asyncio.gather(*(self._within(_MARGIN_S, part, "stop", 0.0, [], {}) for part in self.parts))
+        with contextlib.suppress(ActorLost, LoadFailed):
+            await self._free()
 
     async def _follow(self, part: Part, *, first: bool) -> Exit:
         offset = 0
         while True:
             try:
-                question = answer(part.actor.news.remote(offset, _PATIENCE_S))
+                question = self._cluster.ask(part.actor, "news", offset, _PATIENCE_S)
                 data, offset, status = await asyncio.wait_for(question, self._lost_after + _PATIENCE_S)
             except asyncio.TimeoutError:
                 return self._gone(f"node {part.node} has not answered for {self._lost_after:g} s")
-            except RayError as error:
-                return self._gone(f"node {part.node}: {_first_line(error)}")
+            except ActorLost as error:
+                return self._gone(f"node {part.node}: {error}")
             if first and data:
                 self._output.write(data)
             elif status is not None:
@@ -107,17 +107,9 @@ class RayProcess(EngineProcess):
         """Its actor is gone: with the node, or because the engine was stopped."""
         return Exit() if self._stopping else Exit(lost=True, why=why)
 
-    async def _asked(self, call: Any) -> Any:
+    async def _within(self, seconds: float, part: Part, method: str, *arguments: Any) -> Any:
+        """The answer of a part; ``None`` if it is lost, or does not answer within ``seconds``."""
         try:
-            return await asyncio.wait_for(answer(call), self._lost_after)
-        except (asyncio.TimeoutError, RayError):
+            return await asyncio.wait_for(self._cluster.ask(part.actor, method, *arguments), seconds)
+        except (asyncio.TimeoutError, ActorLost):
             return None
-
-    @staticmethod
-    async def _within(seconds: float, call: Any) -> None:
-        with contextlib.suppress(asyncio.TimeoutError, RayError):
-            await asyncio.wait_for(answer(call), seconds)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
