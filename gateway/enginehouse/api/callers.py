@@ -70,6 +70,22 @@ class Reservation:
         self._holder.answered(max(0, used - prompt))
 
 
+class Unlimited:
+    """What a request reserves whose caller has no limits: nothing."""
+
+    __slots__ = ()
+
+    @property
+    def lines(self) -> bytes:
+        return b""
+
+    def settle(self, prompt: int, answer: AnswerSize, model: str) -> None:
+        """Nothing was counted."""
+
+
+_UNLIMITED: Final = Unlimited()
+
+
 class KeyHolder:
     """The ``Caller`` that a key identifies."""
 
@@ -93,6 +109,7 @@ class KeyHolder:
         self.scoped = "*" not in key.models
         self._own.configure(key)
         self._settings = tuple(key.limits)
+        self._is_free = self._own.is_empty and not self._settings
         kept = {each.owner: each for each in self._more}
         self._more = []
         for number, each in enumerate(self._settings):
@@ -108,9 +125,9 @@ class KeyHolder:
 
     def may_use(self, model: str) -> bool:
         """Whether the key's ``models`` include ``model``."""
-        return _fits(model, self.models)
+        return not self.scoped or _fits(model, self.models)
 
-    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation:
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | Unlimited:
         """Count a request in, or raise ``Forbidden``, ``RateLimited`` or ``BudgetExhausted``.
 
         ``answer_limit``: the most tokens of its answer; without one, the key's usual answer is reserved.
@@ -118,6 +135,8 @@ class KeyHolder:
         model = requirements.model
         if not self.may_use(model):
             raise Forbidden(f"Key '{self.name}' may not use model '{model}'", param="model")
+        if self._is_free:
+            return _UNLIMITED
         prompt = requirements.estimated_tokens
         answer = answer_limit if answer_limit is not None else int(self._usual_answer)
         cost = self.limits.cost(model, prompt, 0, answer)

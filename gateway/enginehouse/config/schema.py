@@ -27,6 +27,7 @@ from enginehouse.config.section import (
     SecretText,
     Section,
 )
+from enginehouse.config.simulator import SimulatorSettings
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.config.usage import PriceSettings, UsageSettings
 from enginehouse.config.zones import ZoneSettings
@@ -399,6 +400,7 @@ class Config(Section, frozen=True):
     discovery: dict[str, DiscoverySettings] = {}
     pull: PullSettings = PullSettings()
     zones: dict[str, ZoneSettings] = {}
+    simulator: SimulatorSettings = SimulatorSettings()
     compat: Annotated[
         dict[str, bool],
         Meta(description="other programs whose paths the gateway answers too, for their tools: `llama_swap`"),
