@@ -13,10 +13,12 @@ from enginehouse.domain.errors import Forbidden
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.usage import UsageRow
 from enginehouse.interfaces.limit_stores import LimitStore
+from enginehouse.relay.heads.behalf import Behalf
 from enginehouse.telemetry.record import AnswerSize
 
 _NEWEST: Final = 0.2
 """The weight of the newest request in the running average of a key's answers."""
+_MOST_BEHALVES: Final = 1000
 _MOST_USERS: Final = 10_000
 """The most end users of a key whose limits are kept."""
 
@@ -87,10 +89,14 @@ _UNLIMITED: Final = Unlimited()
 
 
 class KeyHolder:
-    """The ``Caller`` that a key identifies. ``owner``: as errors about its own limits call it."""
+    """The ``Caller`` that a key identifies. ``gateway``: another gateway has the key.
+
+    ``owner``: as errors about its own limits call it.
+    """
 
     def __init__(self, key: KeySettings, limits: CallerLimits, owner: str = "") -> None:
         self.limits = limits
+        self._behalves: dict[Behalf, KeyHolder] = {}
         self._usual_answer = 0.0
         self._own = LimitSet(key.name, owner or f"Key '{key.name}'", key, limits.store)
         self._more: list[LimitSet] = []
@@ -100,6 +106,8 @@ class KeyHolder:
     def configure(self, key: KeySettings) -> None:
         """Apply other settings. Counts stay."""
         self.name = key.name
+        self.gateway = key.gateway
+        self._behalves.clear()
         self.admin = key.admin
         self.priority = key.priority
         self.weight = key.weight
@@ -123,6 +131,15 @@ class KeyHolder:
             if number < len(self._settings):
                 users.configure(self._settings[number])
 
+    def on_behalf(self, behalf: Behalf) -> KeyHolder:
+        """Whoever sent the request to the gateway that has this key."""
+        holder = self._behalves.get(behalf)
+        if holder is None:
+            if len(self._behalves) >= _MOST_BEHALVES:
+                self._behalves.clear()
+            holder = self._behalves[behalf] = BehalfHolder(self, behalf)
+        return holder
+
     def may_use(self, model: str) -> bool:
         """Whether the key's ``models`` include ``model``."""
         return not self.scoped or _fits(model, self.models)
@@ -140,7 +157,7 @@ class KeyHolder:
         prompt = requirements.estimated_tokens
         answer = answer_limit if answer_limit is not None else int(self._usual_answer)
         cost = self.limits.cost(model, prompt, 0, answer)
-        sets = self._sets(model, requirements.user or "")
+        sets = self.sets(model, requirements.user or "")
         for each in sets:
             each.check(prompt + answer, cost)
         for each in sets:
@@ -154,7 +171,7 @@ class KeyHolder:
     def recall(self, row: UsageRow, *, today: bool) -> None:
         """Count what was used before the gateway started, in this month; ``today``: also in this day."""
         tokens = row.tokens_in + row.tokens_out if today else 0
-        for each in self._sets(row.model or "", row.user or ""):
+        for each in self.sets(row.model or "", row.user or ""):
             each.recall(tokens, row.cost if today else 0.0, row.cost)
 
     def check_uncounted(self) -> None:
@@ -166,7 +183,7 @@ class KeyHolder:
                 "use a path under /v1, or a key without that limit"
             )
 
-    def _sets(self, model: str, user: str) -> list[LimitSet]:
+    def sets(self, model: str, user: str) -> list[LimitSet]:
         """The limits that hold for a request of ``user`` to ``model``."""
         sets = [self._own]
         for number, settings in enumerate(self._settings):
@@ -183,6 +200,28 @@ class KeyHolder:
                 del self._by_user[next(iter(self._by_user))]
         self._by_user[number, user] = found
         return found
+
+
+class BehalfHolder(KeyHolder):
+    """A caller for whom another gateway asks. The limits are those of that gateway's key, the ``front``."""
+
+    def __init__(self, front: KeyHolder, behalf: Behalf) -> None:
+        self._front = front
+        key = KeySettings(
+            name=behalf.caller,
+            key="",
+            models=list(front.models),
+            priority=behalf.priority,
+            weight=front.weight,
+            ttft_objective=front.ttft_objective,
+        )
+        super().__init__(key, front.limits)
+
+    def sets(self, model: str, user: str) -> list[LimitSet]:
+        return self._front.sets(model, user)
+
+    def check_uncounted(self) -> None:
+        self._front.check_uncounted()
 
 
 def _fits(model: str, patterns: tuple[str, ...]) -> bool:

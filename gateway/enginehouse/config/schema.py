@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from enginehouse.config.auth import AuthSettings, LimitAmounts
 from enginehouse.config.auth import KeySettings as KeySettings
 from enginehouse.config.guards import GuardSettings
+from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.limits import LimitSettings
 from enginehouse.config.pull import PullSettings
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
@@ -143,6 +144,7 @@ class CapabilitySettings(Section, frozen=True):
     tools: Annotated[bool | None, Meta(description="accepts tools")] = None
     json_mode: Annotated[bool | None, Meta(description="can be restricted to JSON")] = None
     embeddings: Annotated[bool | None, Meta(description="computes embeddings")] = None
+    parent: Annotated[str | None, Meta(description="the model that it is a LoRA adapter of")] = None
 
 
 class BackendModelSettings(CapabilitySettings, frozen=True):
@@ -179,8 +181,18 @@ class BackendSettings(Section, frozen=True):
         Count,
         Meta(description="most concurrent requests, others wait; 0 for the limit that the engine reports, if any"),
     ] = 0
+    kv_events: Annotated[
+        KvEventSettings | None,
+        Meta(description="where the engine publishes what its prefix cache stores and evicts, for `cache_aware`"),
+    ] = None
     api_key: Annotated[SecretText, Meta(description='API key for the engine; `"env:NAME"` or `"file:PATH"`')] = ""
     pass_authorization: Annotated[bool, Meta(description="forward the client's key to the engine")] = False
+    pass_caller: Annotated[
+        bool,
+        Meta(
+            description="tell it the caller and the priority of each request, as to a gateway with a key for this one"
+        ),
+    ] = False
     verify_tls: Annotated[bool, Meta(description="verify the engine's TLS certificate")] = True
     timeouts: Annotated[
         TimeoutSettings | None, Meta(description="time limits that replace the common `[timeouts]`")
