@@ -82,8 +82,9 @@ def _table_below(field: Field) -> tuple[str, StructType] | None:
             return "", kind
         if isinstance(kind, DictType) and isinstance(kind.value_type, StructType):
             return ".NAME", kind.value_type
-        if isinstance(kind, ListType) and isinstance(kind.item_type, StructType):
-            return "[]", kind.item_type
+        for item in shape_of(kind.item_type).kinds if isinstance(kind, ListType) else ():
+            if isinstance(item, StructType):
+                return "[]", item
     return None
 
 

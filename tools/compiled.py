@@ -22,7 +22,7 @@ GROUP = "enginehouse"
 """The library with the code of all modules is named after this: ``enginehouse__mypyc``."""
 MODULES = {
     "gateway/enginehouse/aio": ("clock", "write_batch"),
-    "gateway/enginehouse/api": ("keys",),
+    "gateway/enginehouse/api": ("callers", "keys", "limit_set"),
     "gateway/enginehouse/api/doors": ("admission", "body_memory", "framing"),
     "gateway/enginehouse/api/doors/fast": (
         "chunk_walk",
@@ -56,7 +56,7 @@ MODULES = {
         "mirror_job",
         "picking_job",
     ),
-    "gateway/enginehouse/relay/live": ("endings", "live_request", "traced_request", "watchdog"),
+    "gateway/enginehouse/relay/live": ("endings", "live_request", "traced_request", "watchdog", "worker_request"),
     "gateway/enginehouse/relay/retrying": ("hedge_delay", "retries", "retry_budget"),
     "gateway/enginehouse/relay/upstream": ("connection", "pool", "upload", "upload_connection", "upstream"),
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),

@@ -24,10 +24,13 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import Driver as Driver
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
+    from enginehouse.interfaces.guards import Guard as Guard
     from enginehouse.interfaces.limit_stores import LimitStore as LimitStore
+    from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
     from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
     from enginehouse.interfaces.migrators import Migrator as Migrator
     from enginehouse.interfaces.observers import Observer as Observer
+    from enginehouse.interfaces.model_sources import ModelSource as ModelSource
     from enginehouse.interfaces.protocols import Protocol as Protocol
     from enginehouse.interfaces.protocols import ProtocolRequest as ProtocolRequest
     from enginehouse.interfaces.protocols import Translation as Translation
@@ -144,6 +147,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launch_options import option_arguments as option_arguments
     from enginehouse.interfaces.model_folder import find_model_folders as find_model_folders
     from enginehouse.interfaces.model_folder import missing_folder as missing_folder
+    from enginehouse.interfaces.model_folder import model_folder_name as model_folder_name
     from enginehouse.interfaces.model_folder import read_model_folder as read_model_folder
     from enginehouse.interfaces.places import EngineNeeds as EngineNeeds
     from enginehouse.interfaces.places import Place as Place
@@ -153,8 +157,20 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launchers import Exit as Exit
     from enginehouse.interfaces.launchers import LaunchLine as LaunchLine
     from enginehouse.interfaces.discoverers import FoundBackend as FoundBackend
+    from enginehouse.interfaces.model_sources import PulledModel as PulledModel
+    from enginehouse.interfaces.model_sources import PulledFile as PulledFile
+    from enginehouse.interfaces.model_sources import PullProgress as PullProgress
+    from enginehouse.config.pull import PullSettings as PullSettings
 
-    # --- Limits of callers
+    # --- Guards
+    from enginehouse.interfaces.guards import GuardRequest as GuardRequest
+    from enginehouse.interfaces.guards import GuardAnswer as GuardAnswer
+    from enginehouse.interfaces.guards import Refuse as Refuse
+    from enginehouse.interfaces.guards import Change as Change
+
+    # --- Limits and usage of callers
+    from enginehouse.domain.usage import AuditEntry as AuditEntry
+    from enginehouse.domain.usage import UsageRow as UsageRow
     from enginehouse.interfaces.limit_stores import Limit as Limit
     from enginehouse.interfaces.limit_stores import LimitRule as LimitRule
     from enginehouse.interfaces.local_limit import LocalLimit as LocalLimit
@@ -230,6 +246,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.errors import NotFound as NotFound
     from enginehouse.domain.errors import PluginError as PluginError
     from enginehouse.domain.errors import PluginFailed as PluginFailed
+    from enginehouse.domain.errors import PullFailed as PullFailed
     from enginehouse.domain.errors import QueueFull as QueueFull
     from enginehouse.domain.errors import QueueTimeout as QueueTimeout
     from enginehouse.domain.errors import RateLimited as RateLimited

@@ -18,9 +18,11 @@ from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
+from enginehouse.interfaces.guards import Guard
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
+from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
@@ -29,6 +31,7 @@ from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import Swapper
+from enginehouse.interfaces.usage_stores import UsageStore
 
 hookspec = pluggy.HookspecMarker("enginehouse")
 hookimpl = pluggy.HookimplMarker("enginehouse")
@@ -104,6 +107,11 @@ def register_discoverers(register: Register[Discoverer]) -> None:
 
 
 @hookspec
+def register_model_sources(register: Register[ModelSource]) -> None:
+    """Register model sources. The first one that takes a name downloads the model."""
+
+
+@hookspec
 def register_protocols(register: Register[Protocol]) -> None:
     """Register clients' protocols. The gateway serves the paths of all of them."""
 
@@ -112,8 +120,18 @@ def register_protocols(register: Register[Protocol]) -> None:
 
 
 @hookspec
+def register_guards(register: Register[Guard]) -> None:
+    """Register guards, chosen by ``guards``, in that order."""
+
+
+@hookspec
 def register_limit_stores(register: Register[LimitStore]) -> None:
     """Register limit stores, chosen by ``limits.store``."""
+
+
+@hookspec
+def register_usage_stores(register: Register[UsageStore]) -> None:
+    """Register usage stores, chosen by ``usage.store``."""
 
 
 # --- rescheduling

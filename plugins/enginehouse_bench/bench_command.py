@@ -66,7 +66,9 @@ def bench(
     connections: Sequence[int], streams: Sequence[int], body: int, unique_heads: bool, seconds: float, rounds: int,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Measure what a gateway costs, compared with its engine alone and with other gateways.
+    """Measure what a gateway costs.
+
+    Compared with its engine alone and with other gateways.
 
     It starts the gateway, which has a core to itself if there are two. In each round, all get requests in turn.
     """

@@ -30,7 +30,7 @@ def _at(place: str) -> Callable[[], Convert]:
     return converter
 
 
-@click.command("ollama", help="Convert the models of a running Ollama (a URL) or a Modelfile (a file).")
+@click.command("ollama", help="Convert Ollama's models or a Modelfile.\n\nThe models are those of a server at URL.")
 @click.argument("source", default="http://127.0.0.1:11434", metavar="[URL | MODELFILE]")
 @output_options
 def _ollama(source: str, output: Path | None, as_json: bool) -> None:
@@ -51,6 +51,6 @@ _MADE: Final = (
     _ollama,
     arguments_command("vllm-router", "vllm-router", _at("router_commands:convert_vllm_router")),
     arguments_command("sglang-router", "sglang-router", _at("router_commands:convert_sglang_router")),
-    file_command("llama-server", "llama-server's presets of models, the INI file", _at("presets:convert")),
+    file_command("llama-server", "llama-server's presets, the INI file", _at("presets:convert")),
 )
 COMMANDS: Final[Mapping[str, click.Command]] = {command.name or "": command for command in _MADE}

@@ -30,6 +30,9 @@ from enginehouse_llamacpp.status import read_status
 class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams):
     """llama.cpp's ``llama-server``. It is healthy when its model is loaded; ``/props`` has the context per request."""
 
+    idle_connections = 4
+    """Each holds a thread of llama-server, which may have no more than 8."""
+
     Options = LlamaCppOptions
     how_to_install = "`brew install llama.cpp`, or a build of https://github.com/ggml-org/llama.cpp/releases"
     health_path = "/health"

@@ -10,6 +10,7 @@ from typing import Any
 from enginehouse import FoundModel
 from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header
 from enginehouse_llamacpp.model_file import computes_embeddings, reranks
+from enginehouse_llamacpp.ollama_store import StoredModel, stored_models
 
 _SHARD = re.compile(r"-(\d{5})-of-\d{5}$")
 _PROJECTOR = re.compile(r"(^|[-_.])mmproj([-_.]|$)", re.IGNORECASE)
@@ -18,13 +19,24 @@ _PROJECTOR = re.compile(r"(^|[-_.])mmproj([-_.]|$)", re.IGNORECASE)
 def find_models(path: Path) -> Sequence[FoundModel]:
     """The model in the file ``path``, or those in the folder ``path`` and in the folders directly below it.
 
+    If ``path`` is Ollama's store, its models, under Ollama's names.
+
     A file whose name says ``mmproj`` is the projector of the only model beside it, or of the model that its name
     contains. It stands for that model, as a shard does.
     """
     if path.is_file():
         return _found_at(path) if path.suffix.lower() == ".gguf" else []
+    if stored := stored_models(path):
+        return [_found_in_store(each) for each in stored]
     folders = [path, *sorted(each for each in path.iterdir() if each.is_dir())] if path.is_dir() else []
     return [_found(file, models) for folder in folders for models in [_models_among(folder)] for file in models]
+
+
+def _found_in_store(stored: StoredModel) -> FoundModel:
+    options: dict[str, Any] = dict(_options(stored.weights))
+    if stored.projector is not None:
+        options["mmproj"] = str(stored.projector)
+    return FoundModel(name=stored.name, path=str(stored.weights), options=options)
 
 
 def _found_at(file: Path) -> Sequence[FoundModel]:

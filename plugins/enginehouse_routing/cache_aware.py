@@ -22,7 +22,13 @@ from enginehouse import (
 )
 from enginehouse_routing.engine_costs import EngineCosts
 
-_WITHOUT_CACHE = (ReplicaState.STOPPED, ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.FAILED)
+_WITHOUT_CACHE = (
+    ReplicaState.STOPPED,
+    ReplicaState.DOWNLOADING,
+    ReplicaState.PLACING,
+    ReplicaState.STARTING,
+    ReplicaState.FAILED,
+)
 _CACHE_TOKENS = 500_000
 """The size of a prefix cache that is neither configured nor reported."""
 _NOTHING: Mapping[str, int] = {}
@@ -37,6 +43,13 @@ class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     cache_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     priority_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    """What is kept: what was learned of engines, by backend, and what they have cached, by replica."""
+
+    sums: dict[str, tuple[float, float, float, float]]
+    prefixes: dict[str, tuple[bytes, bytes]]
 
 
 class CacheAware(Strategy):
@@ -100,6 +113,14 @@ class CacheAware(Strategy):
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """Return each engine's rate, its requests' time in a slot, and the tokens of prompts without an answer yet."""
         return self._costs.learned()
+
+    def remembered(self) -> bytes:
+        return msgspec.msgpack.encode(_Memory(self._costs.sums(), self._prefixes.remembered()))
+
+    def recall(self, remembered: bytes) -> None:
+        memory = msgspec.msgpack.decode(remembered, type=_Memory)
+        self._prefixes.recall(memory.prefixes)
+        self._costs.recall(memory.sums)
 
     def _cached(self, requirements: Requirements) -> Mapping[str, int]:
         prompt = prompt_of(requirements)

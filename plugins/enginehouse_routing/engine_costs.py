@@ -49,6 +49,19 @@ class LearnedRate:
         self._seconds *= share
         self._tokens *= share
 
+    @property
+    def sums(self) -> tuple[float, float, float, float]:
+        """What the means are made of: weighted seconds and tokens, seconds in slots and requests."""
+        return self._seconds, self._tokens, self._slot_seconds, self._requests
+
+    def recall(self, sums: tuple[float, float, float, float]) -> None:
+        """Go on from the ``sums`` of another one."""
+        self._seconds, self._tokens, self._slot_seconds, self._requests = sums
+        if self._tokens:
+            self.per_token = self._seconds / self._tokens
+        if self._requests:
+            self.in_slot = self._slot_seconds / self._requests
+
     def ended(self, seconds: float) -> None:
         """Add a request that held its slot for so many ``seconds``."""
         self._slot_seconds = _KEPT * self._slot_seconds + seconds
@@ -109,6 +122,15 @@ class EngineCosts:
             }
             for backend, known in self._engines.items()
         }
+
+    def sums(self) -> dict[str, tuple[float, float, float, float]]:
+        """What was learned of each engine, by backend; of all of them, by an empty name."""
+        return {"": self._all.sums, **{backend: known.learned.sums for backend, known in self._engines.items()}}
+
+    def recall(self, sums: Mapping[str, tuple[float, float, float, float]]) -> None:
+        """Go on from what another one had learned, as ``sums`` returned it."""
+        for backend, each in sums.items():
+            (self.engine(backend).learned if backend else self._all).recall(each)
 
     def used(self, backend: str) -> None:
         """Note that a request goes to ``backend``."""

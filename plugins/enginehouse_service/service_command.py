@@ -41,7 +41,9 @@ def service() -> None:
 )
 @click.option("--print", "only_print", is_flag=True, help="Print the service's file; write and start nothing.")
 def install(config: Path | None, system: bool, only_print: bool) -> None:
-    """Install the gateway as a service of systemd or launchd, and start it."""
+    """Install the gateway as a service, and start it.
+
+    The service is one of systemd or launchd."""
     file = _file(Service(_program(), config.resolve() if config else None, system))
     if only_print:
         click.echo(file.text.decode(), nl=False)

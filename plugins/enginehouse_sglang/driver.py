@@ -37,6 +37,7 @@ from enginehouse import (
     fill_in_tokens,
     find_model_folders,
     missing_folder,
+    model_folder_name,
     option_arguments,
     read_json,
     read_model_folder,
@@ -84,7 +85,7 @@ class SglangDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, Suppor
 
     def find_models(self, path: Path) -> Sequence[FoundModel]:
         """Folders of Hugging Face models."""
-        return [FoundModel(name=folder.name, path=str(folder)) for folder in find_model_folders(path)]
+        return [FoundModel(name=model_folder_name(folder), path=str(folder)) for folder in find_model_folders(path)]
 
     def inspect(self, spec: LaunchSpec) -> ModelFacts:
         return ModelFacts(capabilities=read_model_folder(spec.path))

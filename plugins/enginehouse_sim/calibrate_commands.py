@@ -50,7 +50,9 @@ def calibrate(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure the speed of the engine at URL, and write it as a profile.
+    """Measure the speed of the engine at URL.
+
+    It is written as a profile.
 
     The engine is asked over HTTP alone: for prompts of several lengths, for streams in several numbers, and for both
     together. It takes about two minutes, in which the engine should have no other work. An interrupted run goes on.
@@ -123,7 +125,9 @@ def validate(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Replay TRACE with a profile, play it to the engine in real time, and compare.
+    """Compare a replay of TRACE with a real engine.
+
+    The trace is replayed with a profile, and played to the engine in real time.
 
     The prompts have the lengths and common beginnings of the trace, and tokens without a meaning. It takes as long as
     the trace, once for each run.

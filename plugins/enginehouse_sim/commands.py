@@ -21,7 +21,7 @@ from enginehouse_sim.simulator.steps.profile import load_profile, profile_text
 
 @click.group(name="sim")
 def sim() -> None:
-    """Simulate an inference engine, without a GPU and without a model."""
+    """Simulate inference engines, without a GPU and a model."""
 
 
 sim.add_command(serve)
@@ -76,7 +76,9 @@ def replay(
     faults: Sequence[str],
     jobs: int | None,
 ) -> None:
-    """Run the requests of TRACE on a virtual clock, and report latencies and throughput.
+    """Run the requests of TRACE on a virtual clock.
+
+    Latencies and throughput are reported.
 
     Without --config, --set, --instances and --fault, the requests go to one engine. With one of these, they go through
     a whole gateway; each combination of the values of --set is replayed, and all are reported side by side.
@@ -115,7 +117,9 @@ def replay(
 @_format
 @_json
 def steps(trace: Path, core: CoreSettings, limit: int | None, format: str | None, as_json: bool) -> None:
-    """Print the scheduler's plan for each step of TRACE; with --json the whole plan, one object in each line."""
+    """Print the scheduler's plan for each step of TRACE.
+
+    With --json the whole plan, one object in each line."""
     from enginehouse_sim.simulator.replay.command import run_steps
     from enginehouse_sim.simulator.replay.traffic import TraceFile
 
@@ -129,7 +133,9 @@ def steps(trace: Path, core: CoreSettings, limit: int | None, format: str | None
 @click.option("--tpot", type=click.Path(path_type=Path), required=True, help="The file for times per output token.")
 @click.option("--kv-tokens", type=POSITIVE, default=262144, help="Tokens in the KV cache.")
 def profile(name: str, ttft: Path, tpot: Path, kv_tokens: int) -> None:
-    """Write the speed PROFILE as two files that [rescheduling] can predict latencies with.
+    """Write a speed PROFILE for [rescheduling].
+
+    It becomes two files that predict latencies.
 
     PROFILE is a bundled profile or a .toml file; ttft_profile and tpot_profile take the files, which have Llumnix's
     form.
@@ -190,7 +196,9 @@ def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, model
     help="Share of the GPU's bandwidth that is reached.",
 )
 def roofline(gpu: str, model: str, flops_share: float, bandwidth_share: float) -> None:
-    """Print a speed profile, computed from the data sheet of a GPU: save it as a .toml file, and use it as --profile.
+    """Print a speed profile from the data sheet of a GPU.
+
+    Save it as a .toml file, and use it as --profile.
 
     A step takes as long as its arithmetic, or as reading the weights and the cache, whichever is longer. Engines reach
     a share of the data sheet's figures only.

@@ -56,7 +56,9 @@ def plan(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Say how many engines a trace needs for objectives, how sure that is, and what fails first.
+    """Say how many engines a trace needs for objectives.
+
+    Also how sure that is, and what fails first.
 
     TRACE is a file as for sim replay; --rate and --lengths make traffic up instead. Every fleet is replayed with
     several seeds, and with steps that take longer by the profile's error. --profile is the engines' speed.

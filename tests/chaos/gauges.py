@@ -32,5 +32,5 @@ def leftovers(gateway: Gateway) -> Iterator[str]:
         if (size := log._bytes + len(log._unfinished)) > _LOG:
             yield f"{size} bytes of the log of {name}"
     for holder in gateway.admission.keyring._holders.values():
-        if holder._running:
-            yield f"{holder._running} requests of key {holder.name}"
+        if running := holder._own._running:
+            yield f"{running} requests of key {holder.name}"

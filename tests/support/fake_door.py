@@ -11,12 +11,14 @@ from uvicorn import Config as UvicornConfig
 from uvicorn.server import ServerState
 
 from enginehouse.aio.write_batch import WriteBatch
+from enginehouse.api.callers import CallerLimits
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.doors.fast import FastDoor, fast_door
 from enginehouse.api.keys import Keyring
 from enginehouse.config.schema import BackendSettings, ServerSettings, TimeoutSettings
+from enginehouse.config.usage import Prices
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Door
@@ -120,7 +122,7 @@ class FakeDoor:
         self.engine = StubRelay()
         admission = Admission(
             cast(Relay, self.engine),
-            Keyring([], MemoryLimits()),
+            Keyring([], CallerLimits(MemoryLimits(), Prices({}))),
             CrossOriginProtection(ServerSettings()),
             max_body=1 << 20,
             body_memory=BodyMemory(0),

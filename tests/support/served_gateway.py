@@ -16,11 +16,13 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.api.callers import CallerLimits
 from enginehouse.api.doors.admission import INFERENCE_PATHS
 from enginehouse.api.doors.fast import FastDoor, Resumed, WebSocketProtocol, fast_door
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
+from enginehouse.config.usage import Prices
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.exchanges.exchange import Exchange
@@ -176,11 +178,11 @@ def _host(lines: Sequence[bytes]) -> list[bytes]:
     return [] if any(line.startswith(b"host:") for line in lines) else [b"host: localhost"]
 
 
-def limits_at(clock: Callable[[], float]) -> MemoryLimits:
-    """A limit store that reads ``clock``."""
+def limits_at(clock: Callable[[], float], config: Config | None = None) -> CallerLimits:
+    """Limits that read ``clock``, with the prices of ``config``."""
     store = MemoryLimits()
     store.prepare("", clock, clock)
-    return store
+    return CallerLimits(store, Prices(config.prices if config is not None else {}))
 
 
 class HasUrl(Protocol):
@@ -229,7 +231,7 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
         gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts, Outside())
         gateway.fleet.succeeded(name)
     if clock is not None:
-        gateway.admission.keyring = Keyring(config.auth.keys, limits_at(clock))
+        gateway.admission.keyring = Keyring(config.auth.keys, limits_at(clock, config))
     return gateway
 
 

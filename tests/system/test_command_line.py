@@ -161,3 +161,32 @@ def test_nothing_is_completed_where_no_gateway_answers(gateway: RunningGateway, 
 def _completions(words: list[str], begun: str) -> list[str]:
     shell = ShellComplete(enginehouse, {}, "enginehouse", "_ENGINEHOUSE_COMPLETE")
     return [item.value for item in shell.get_completions(words, begun)]
+
+
+def test_a_chat_answers_a_prompt_and_says_how_fast(run: Callable[..., Result]) -> None:
+    answer = run("chat", "gpt-4", "Hello", "--stats", key="k-app")
+
+    assert len(answer.stdout.split()) > 3
+    assert re.search(r"first token after \d+\.\d\d s, \d+ tokens, [\d.]+ tokens/s", answer.stderr)
+
+
+def test_a_chat_with_an_unknown_model_names_those_that_are_there(run: Callable[..., Result]) -> None:
+    assert "'llama3:8b'" in str(run("chat", "llama3:7b", "Hello").exception)
+
+
+def test_ps_shows_what_can_answer(run: Callable[..., Result]) -> None:
+    [loaded] = json.loads(run("ps", "--json").stdout)
+    assert (loaded["model"], loaded["backend"], loaded["condition"]["word"]) == ("llama3:8b", "rack/gpu:1", "ready")
+    assert "llama3:8b" in run("ps").stdout
+
+
+def test_logs_as_json_have_an_object_for_each_line(run: Callable[..., Result]) -> None:
+    lines = [json.loads(line) for line in run("logs", "--json").stdout.splitlines()]
+    assert lines
+    assert all(line.keys() == {"backend", "line"} for line in lines)
+
+
+def test_the_address_that_clients_of_openai_use_is_the_gateways_too(gateway: RunningGateway) -> None:
+    environment = {"ENGINEHOUSE_KEY": "k-admin"}
+    result = CliRunner(env=environment).invoke(enginehouse, ["status", "--json", "--url", f"{gateway.url}/v1/"])
+    assert json.loads(result.stdout)["strategy"] == "cache_aware"

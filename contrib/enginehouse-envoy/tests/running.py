@@ -63,7 +63,7 @@ def free_ports(number: int) -> list[int]:
     return ports
 
 
-def until(holds: Callable[[], object], what: str, seconds: float = 20) -> None:
+def until(holds: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Ask until it ``holds``."""
     end = time.monotonic() + seconds
     while not holds():

@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
-from enginehouse.app.plugin_instances import create, identity, prepare
+from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.managed import driver_of, hosts_of_model, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
@@ -29,6 +29,7 @@ from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.replica import Health, ReplicaState, replica_name
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import launch_line, launch_rules, why_not
@@ -38,7 +39,7 @@ from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.limit_stores import LimitStore
+from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
@@ -98,20 +99,27 @@ def build_swapper(config: Config, registry: Registry, host: HostFacts) -> Guarde
     return guarded
 
 
-def build_upstreams(config: Config, outside: Outside) -> dict[str, Upstream]:
-    """Every backend. Launched ones have no address until they run."""
-    return {name: Upstream(name, settings, config.timeouts, outside) for name, _, settings in _reached(config)}
-
-
 def renew_upstreams(
-    before: Config, upstreams: Mapping[str, Upstream], config: Config, outside: Outside
+    before: Config,
+    upstreams: Mapping[str, Upstream],
+    config: Config,
+    outside: Outside,
+    drivers: Mapping[str, DriverSupport],
 ) -> dict[str, Upstream]:
-    """Every backend of ``config``; those of ``upstreams`` that are reached as they were ``before`` stay in use."""
+    """Every backend of ``config``; those of ``upstreams`` that are reached as they were ``before`` stay in use.
+
+    New ones that are launched have no address until they run.
+    """
     places = {name: place for name, place, _ in _reached(before)}
+
+    def new(name: str, settings: BackendSettings) -> Upstream:
+        most_idle = drivers[settings.driver].driver.idle_connections
+        return Upstream(name, settings, config.timeouts, outside, most_idle=most_idle)
+
     return {
         name: upstreams[name]
-        if places.get(name) == place and upstreams[name].is_for(settings)
-        else Upstream(name, settings, config.timeouts, outside)
+        if name in upstreams and places.get(name) == place and upstreams[name].is_for(settings)
+        else new(name, settings)
         for name, place, settings in _reached(config)
     }
 
@@ -145,7 +153,12 @@ def build_host_context(
         make_scheduler=partial(create, config, registry, "scheduler", scheduler, "scheduling.scheduler"),
         make_swapper=partial(build_swapper, config, registry),
         make_launcher=partial(_launcher, config, registry),
+        downloads=Downloads(partial(_model_sources, config, registry)),
     )
+
+
+def _model_sources(config: Config, registry: Registry) -> list[ModelSource]:
+    return [source for _, source in create_installed(config, registry, "model_source")]
 
 
 def first_host_context(
@@ -161,7 +174,7 @@ def first_host_context(
 
     Raises ``ConfigError`` or ``PluginError`` for launch lines and scheduling rules that would fail later.
     """
-    upstreams = build_upstreams(config, outside)
+    upstreams = renew_upstreams(config, {}, config, outside, drivers)
     context = build_host_context(
         config,
         registry,
@@ -177,19 +190,11 @@ def first_host_context(
     return context
 
 
-def build_limit_store(config: Config, registry: Registry, clock: Clock) -> LimitStore:
-    """The store that counts what keys have used of their limits. It is not open yet."""
-    type, url = config.limits.store, str(config.limits.url)
-    store: LimitStore = create(config, registry, "limit_store", type, "limits.store")
-    prepare(registry, "limit_store", type, partial(store.prepare, url, clock.now, clock.epoch))
-    return store
-
-
-def build_admission(config: Config, relay: Relay, limits: LimitStore) -> Admission:
+def build_admission(config: Config, relay: Relay, keyring: Keyring) -> Admission:
     """The check of every request on its way to ``relay``."""
     return Admission(
         relay,
-        Keyring(config.auth.keys, limits),
+        keyring,
         CrossOriginProtection(config.server),
         max_body=config.server.max_body,
         body_memory=BodyMemory(config.server.max_body_memory),

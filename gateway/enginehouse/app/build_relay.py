@@ -90,7 +90,6 @@ def change_relay(
     router: Router,
 ) -> Mapping[str, Upstream]:
     """Put ``config`` in force for requests from now on. Returns the upstreams that were used before."""
-    admission.keyring.configure(config.auth.keys)
     admission.cross_origin = CrossOriginProtection(config.server)
     admission.max_body = config.server.max_body
     admission.body_memory.most = config.server.max_body_memory
@@ -99,6 +98,7 @@ def change_relay(
     context.engine_memory.most = config.server.max_engine_memory
     if router is not context.router:
         router.filter_drops.update(context.router.filter_drops)
+        router.recall(context.router.memories())
     context.router = router
     context.filters = FiltersByName(config.models, Aliases(config.routing.aliases))
     configure_waiting_room(context.waiting_room, config)

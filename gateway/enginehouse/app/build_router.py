@@ -12,6 +12,7 @@ from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.app.config_diff import differences
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.config.aliases import Aliases
+from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import ScorerSettings
 from enginehouse.config.schema import Config, ModelSettings
@@ -36,6 +37,21 @@ _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
 """The keys of a model that only concern the launch of its engine."""
 _ERROR_SHARE = "error_share"
 """The filter that ``routing.error_share`` switches on."""
+_OF_THE_RELAY = frozenset(
+    {
+        "max_retries",
+        "retry_budget",
+        "hedge_after",
+        "shed_after",
+        "gather",
+        "broken_stream",
+        "max_continuations",
+        "answer_model",
+        "mirrors",
+    }
+)
+"""The keys of ``[routing]`` that no router reads."""
+_ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
 
 
 class _MadeStrategy(NamedTuple):
@@ -195,3 +211,12 @@ def _scorer(config: Config, registry: Registry, ref: ScorerSettings, key: str) -
     if not plugin.trusted:  # the figures of bundled scorers are right; checking them takes as long as making them
         scorer = GuardedScorer(plugin._replace(name=ref.name), scorer)
     return WeightedScorer(ref.name or ref.type, ref.weight, scorer)
+
+
+def needs_new_router(old: Config, new: Config, registry: Registry) -> bool:
+    """Whether a new router is needed. An old one keeps the state of its plugins."""
+    types = [(kind, type) for kind in _ROUTING_KINDS for type in registry.types(kind)]
+    before, after = ([plugin_table(config.plugins, *each) for each in types] for config in (old, new))
+    if before != after or old.zones != new.zones:
+        return True
+    return any(path[0] not in _OF_THE_RELAY for path in differences(old.routing, new.routing))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -17,8 +17,9 @@ from enginehouse.app.build import (
     renew_upstreams,
 )
 from enginehouse.app.build_relay import change_relay
-from enginehouse.app.build_router import build_router, settle
-from enginehouse.app.config_diff import diff_configs, differences
+from enginehouse.app.build_router import build_router, needs_new_router, settle
+from enginehouse.app.callers import Callers
+from enginehouse.app.config_diff import diff_configs
 from enginehouse.app.discovery.discovery import Discovery, check_discovery
 from enginehouse.app.discovery.found_backends import Joined
 from enginehouse.app.plugin_instances import check_parameters
@@ -26,7 +27,6 @@ from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.app.scaling.scaling import Scaling, make_scaler
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.managed import driver_of, hosts_of_model
-from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.engines.host_context import HostContext
@@ -52,26 +52,13 @@ _KEPT_KINDS = (
     "routes",
     "discoverer",
     "protocol",
+    "guard",
     "limit_store",
+    "usage_store",
     "migrator",
     "rescheduling_policy",
 )
 """Kinds of plugins whose instances live as long as the gateway."""
-_OF_THE_RELAY = frozenset(
-    {
-        "max_retries",
-        "retry_budget",
-        "hedge_after",
-        "shed_after",
-        "gather",
-        "broken_stream",
-        "max_continuations",
-        "answer_model",
-        "mirrors",
-    }
-)
-"""The keys of ``[routing]`` that no router reads."""
-_ROUTING_KINDS = ("extractor", "filter", "scorer", "strategy")
 
 
 class GatewayParts(NamedTuple):
@@ -86,15 +73,25 @@ class GatewayParts(NamedTuple):
     log: GatewayLog
     access_log: AccessLog
     discovery: Discovery
+    callers: Callers
     scaling: Scaling
 
 
+def _nothing() -> None:
+    pass
+
+
 class CurrentConfig:
-    """The configuration in force. ``context`` is the hosts' view of it."""
+    """The configuration in force. ``context`` is the hosts' view of it. ``on_change`` is called when another one is.
+
+    ``version`` counts them, from 1.
+    """
 
     def __init__(self, parts: GatewayParts, context: HostContext) -> None:
         self._parts = parts
         self.context = context
+        self.version = 1
+        self.on_change: Callable[[], None] = _nothing
         self._joined = Joined(context.config)
 
     @property
@@ -127,6 +124,8 @@ class CurrentConfig:
         self.context, self._joined = change.context, change.joined
         self._parts.scaling.reconfigure(change.context.config)
         self._parts.discovery.reconfigure(change.context.config)
+        self.version += 1
+        self.on_change()
 
     def rejoin(self) -> None:
         """Put the backends in force that discoverers have found and scalers want, and no longer those that are gone.
@@ -139,6 +138,8 @@ class CurrentConfig:
         change.carry_out()
         self.context, self._joined = change.context, change.joined
         self._parts.scaling.reconfigure(self.config)
+        self.version += 1
+        self.on_change()
         if lines := "; ".join(change.diff.lines()):
             _log.info("Changed without a reload: %s", lines)
 
@@ -165,13 +166,13 @@ class ConfigChange:
         self._parts = parts
         self._old = context
         self._fleet = build_fleet(config, drivers=drivers)
-        renewed = _needs_new_router(old, config, registry)
+        renewed = needs_new_router(old, config, registry)
         self._router = build_router(config, registry, relay.clock) if renewed else relay.router
         self.context = build_host_context(
             config,
             registry,
             fleet=parts.fleet,
-            upstreams=renew_upstreams(old, relay.upstreams, config, context.outside),
+            upstreams=renew_upstreams(old, relay.upstreams, config, context.outside, drivers),
             drivers=drivers,
             observers=context.observers,
             outside=context.outside,
@@ -184,6 +185,7 @@ class ConfigChange:
         before = change_relay(
             parts.relay, parts.admission, config, self.context.drivers, self.context.upstreams, self._router
         )
+        parts.callers.configure(config)
         parts.fleet.become(self._fleet)
         self._probe(before)
         parts.discovery.found.commit(self.joined)
@@ -220,12 +222,3 @@ def _launched(drivers: Mapping[str, DriverSupport], name: str, model: ModelSetti
     """A text that is the same for the same launch of a model's engine, on any port. Raises ``ConfigError``."""
     line = launch_line(name, model, drivers[driver_of(model)].launch, port=0)
     return f"{hosts_of_model(model)} {model.gpus} {fingerprint(line)}"
-
-
-def _needs_new_router(old: Config, new: Config, registry: Registry) -> bool:
-    """Whether a new router is needed. An old one keeps the state of its plugins."""
-    types = [(kind, type) for kind in _ROUTING_KINDS for type in registry.types(kind)]
-    before, after = ([plugin_table(config.plugins, *each) for each in types] for config in (old, new))
-    if before != after or old.zones != new.zones:
-        return True
-    return any(path[0] not in _OF_THE_RELAY for path in differences(old.routing, new.routing))

@@ -6,12 +6,13 @@ import logging
 import os
 from importlib.metadata import version
 from importlib.util import find_spec
+from typing import Protocol
 
 from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.metrics.push import MetricPush
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.errors import ConfigError
-from enginehouse.telemetry.exporter.messages import ExportSettings
+from enginehouse.telemetry.exporter.messages import ExportSettings, TracedRequest
 from enginehouse.telemetry.exporter_process import ExporterProcess
 from enginehouse.telemetry.genai_metrics import GenaiMetrics
 from enginehouse.telemetry.observers import Observers
@@ -51,7 +52,17 @@ def build_exporter(telemetry: TelemetrySettings) -> ExporterProcess | None:
     )
 
 
-def build_tracer(telemetry: TelemetrySettings, exporter: ExporterProcess | None) -> Tracer | None:
+class TraceExporter(Protocol):
+    """Takes traced requests."""
+
+    def admits(self) -> bool:
+        """Whether a request that begins now may be traced."""
+
+    def add(self, request: TracedRequest) -> None:
+        """Send ``request`` soon."""
+
+
+def build_tracer(telemetry: TelemetrySettings, exporter: TraceExporter | None) -> Tracer | None:
     """The tracer, which decides which requests are traced; ``None`` if none are."""
     choice = trace_choice(telemetry, os.environ)
     if exporter is None or choice.traces == "off":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -30,16 +31,18 @@ from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
-from enginehouse.api.pages.protocols import ProtocolPages
+from enginehouse.api.pages.protocols import ProtocolPages, protocol_doors
 from enginehouse.api.pages.reload import Reload
 from enginehouse.api.pages.scale import ScalePages
 from enginehouse.api.pages.series import SeriesPage
 from enginehouse.api.pages.upstream import UpstreamRoute
-from enginehouse.app.build import build_admission, build_drivers, build_fleet, build_limit_store, first_host_context
+from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
+from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_relay import RelayParts, build_relay_context
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
 from enginehouse.app.build_waiting_room import RoomEvents, build_waiting_room
+from enginehouse.app.callers import Callers
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
@@ -47,6 +50,7 @@ from enginehouse.app.plugin_instances import check_parameters, create_installed,
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.app.scaling.scaling import Scaling
+from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -56,6 +60,7 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.plugin_manager.registry import Registry
@@ -68,6 +73,7 @@ from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.logs import GatewayLog
+from enginehouse.telemetry.loop_load import LoopLoad, worker_row
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
@@ -86,8 +92,9 @@ class Gateway:
     """A whole gateway, built from its configuration. ``start`` and ``stop`` begin and end its background work.
 
     ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
-    ``outside``: the clock and the way to engines, by default this machine's. ``replace``: starts another gateway that
-    takes over and returns its process id; set by a server that can.
+    ``outside``: the clock and the way to engines, by default this machine's. ``limits``: instead of the configured
+    limit store. ``workers`` lists the processes that relay requests. ``replace``: starts another gateway that takes
+    over and returns its process id; set by a server that can.
     """
 
     def __init__(
@@ -97,6 +104,7 @@ class Gateway:
         log: GatewayLog | None = None,
         source: ConfigSource | None = None,
         outside: Outside | None = None,
+        limits: LimitStore | None = None,
     ) -> None:
         outside = outside or Outside()
         outside.engine_memory.most = config.server.max_engine_memory
@@ -122,12 +130,13 @@ class Gateway:
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock, waiting_room),
         )
+        self.relay.context.guards = build_guards(config, registry)
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(RoomEvents(waiting_room))
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
-        self.limits = build_limit_store(config, registry, outside.clock)
-        self.admission = build_admission(config, self.relay, self.limits)
+        self.callers = Callers(config, registry, outside.clock, self.observers, limits)
+        self.admission = build_admission(config, self.relay, self.callers.keyring)
         self.series = SeriesStore(
             self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
         )
@@ -145,6 +154,7 @@ class Gateway:
             self.log,
             self._access_log,
             self.discovery,
+            self.callers,
             self.scaling,
         )
         self.current = CurrentConfig(parts, context)
@@ -152,6 +162,11 @@ class Gateway:
         self.rescheduler = build_rescheduler(
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
+        self._strategy_memory = StrategyMemory(
+            lambda: self.relay.context.router.memories(), lambda kept: self.relay.context.router.recall(kept)
+        )
+        self.workers = self._alone
+        self._loop_load = LoopLoad()
         self._state_file: StateFile | None = None
         self._drained: asyncio.Future[None] | None = None
         self._first_round: asyncio.Future[None] | None = None
@@ -177,6 +192,7 @@ class Gateway:
         """
         self._drained = drained
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
+        self.callers.open(self._state_file.folder, self.relay.context)
         try:
             self.engines.build(self._state_file, self._prober, self.relay.drains)
         except PluginError as error:
@@ -198,7 +214,9 @@ class Gateway:
         first_round = self._begin_probing()
         if self._state_file is None:
             self.build_hosts()
-        await self.limits.open()
+        await self.callers.start()
+        assert self._state_file is not None
+        await self._strategy_memory.open(self._state_file.folder)
         await self.engines.open(self._drained)
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
@@ -247,6 +265,7 @@ class Gateway:
 
         Returns when acts in progress, such as an engine's stop, have ended.
         """
+        await self._strategy_memory.save()
         await self.engines.ownership.pause()
         assert self._state_file is not None
         assert self._state_file.lock is not None
@@ -262,6 +281,7 @@ class Gateway:
     def give_up(self) -> None:
         """Leave the engines to the gateway that has taken over. Live requests continue."""
         self.engines.ownership.give_up()
+        self._strategy_memory.close()
         self.reloader.close()
         self.rescheduler.stop()
         self.discovery.close()
@@ -296,16 +316,22 @@ class Gateway:
         self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
+        await self._strategy_memory.save()
+        self._strategy_memory.close()
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
         self.relay.endings.delivery.close()
         await self._access_log.close()
-        await self.limits.close()
+        await self.callers.close()
         if self._metric_push is not None:
             self._metric_push.close()
         if self.exporter is not None:
             await self.exporter.close()
+
+    def _alone(self) -> Sequence[Mapping[str, Any]]:
+        """The worker that this process itself is."""
+        return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
 
     def _relay_parts(self, context: HostContext, waiting_room: WaitingRoom) -> RelayParts:
         return RelayParts(
@@ -333,7 +359,7 @@ class Gateway:
             exported,
             self.discovery.status,
             self.scaling.status,
-            self.limits,
+            self.callers.store,
         )
 
     def _application(self) -> Starlette:
@@ -346,10 +372,12 @@ class Gateway:
         routes: list[BaseRoute] = [
             *self._plugin_routes(of_compat=True),
             *models.routes,
-            *ProtocolPages(admission, self.protocols, models).routes,
+            *ProtocolPages(self.protocols, models).routes,
+            *protocol_doors(admission, self.protocols),
             *EnginePages(admission).routes,
             *self.health.routes,
             UpstreamRoute(admission, self._aliases, lambda: self.config.scheduling.never_load_for),
+            self.callers.own_page(lambda: self.admission),
             OperatorPages(
                 admission,
                 [
@@ -366,7 +394,9 @@ class Gateway:
                     ).routes,
                     *Logs(self.engines, self.log.ring, self.streams).routes,
                     *Reload(self.reloader.reload, lambda: self.replace).routes,
+                    *self.callers.pages(lambda: self.admission),
                 ],
+                self.callers.note,
             ),
         ]
         if config.telemetry.metrics:
@@ -398,7 +428,7 @@ class Gateway:
             else:
                 for route in routes:
                     guarded = isinstance(route, GuardedRoutes)
-                    yield OperatorPages(self.admission, route.routes) if guarded else route
+                    yield OperatorPages(self.admission, route.routes, self.callers.note) if guarded else route
 
     def _session_headers(self) -> Sequence[str]:
         """The headers that name the session of a request, as ``routing.session`` has them."""
@@ -414,6 +444,7 @@ class Gateway:
             "strategy": self.config.routing.strategy,
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
+            "workers": self.workers(),
             "scaling": self.scaling.status(),
-            "limits": {"store": self.config.limits.store, "problem": self.limits.problem()},
+            "limits": {"store": self.config.limits.store, "problem": self.callers.store.problem()},
         }

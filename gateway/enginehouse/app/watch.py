@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 _Stamp = tuple[int, int, int, int]
@@ -38,9 +38,9 @@ class FileWatch:
 
 
 class FolderWatch:
-    """Notices when files in ``folders``, or directly below these, appear, vanish or change and have come to rest."""
+    """Notices when files in ``folders``, called at each look, appear, vanish or change and have come to rest."""
 
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Callable[[], Iterable[Path]]) -> None:
         self._folders = folders
         self._known = self._last = self._look()
 
@@ -53,7 +53,7 @@ class FolderWatch:
         return True
 
     def _look(self) -> frozenset[tuple[str, int, int]]:
-        files = [file for folder in self._folders for pattern in ("*", "*/*") for file in folder.glob(pattern)]
+        files = [file for folder in self._folders() for file in folder.glob("*")]
         return frozenset(_identity(file) for file in files)
 
 

@@ -64,7 +64,9 @@ def activity(
     form: str | None,
     follow: bool,
 ) -> None:
-    """Show the last requests of a running gateway, oldest first: tokens, rates, times and senders."""
+    """Show the last requests of a running gateway, oldest first.
+
+    Their tokens, rates, times and senders."""
     asked = {"limit": limit, "model": model, "key": caller, "status": status}
     query = {key: value for key, value in asked.items() if value is not None}
     batches: Iterable[Sequence[Row]] = _batches(gateway, query, follow)

@@ -18,6 +18,7 @@ from enginehouse.config.load_config import LoadedConfig, load_config
 from enginehouse.config.page import page
 from enginehouse.config.render import effective, effective_data
 from enginehouse.config.schema import Config
+from enginehouse.config.worker_count import worker_count
 from enginehouse.domain.errors import ConfigError, ConfigErrors, PluginError
 from enginehouse.plugin_manager.discovery import load_plugins
 
@@ -27,7 +28,9 @@ from enginehouse.plugin_manager.discovery import load_plugins
 @click.option("--all", "in_full", is_flag=True, help="Print default values too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, also for an invalid configuration.")
 def check(config: Path | None, in_full: bool, as_json: bool) -> None:
-    """Check the configuration, from file and environment, and print it with masked secrets.
+    """Check the configuration and print it with masked secrets.
+
+    It comes from the file and the environment.
 
     Refuses what `serve` refuses: it loads all plugins and builds the whole gateway, but starts nothing.
 
@@ -44,12 +47,15 @@ def check(config: Path | None, in_full: bool, as_json: bool) -> None:
     if as_json:
         file = str(loaded.file) if loaded.file else None
         shown = effective_data(loaded.config)
-        _print_json({"ok": True, "file": file, "warnings": loaded.warnings, "config": shown})
+        workers = worker_count(loaded.config.server)
+        why = {"workers": {"number": workers.number, "why": workers.why}}
+        _print_json({"ok": True, "file": file, "warnings": loaded.warnings, **why, "config": shown})
     elif in_full:
         click.echo(effective(loaded.config), nl=False)
     else:
         click.echo(f"# {_verdict(loaded)}")
         click.echo(f"# Built without starting anything: {_built(loaded.config, plugins)}.")
+        click.echo(f"# {_workers(loaded.config)}.")
         click.echo("# What differs from the defaults; `enginehouse check --all` prints everything.\n")
         click.echo(page(loaded.config), nl=False)
 
@@ -72,6 +78,14 @@ def _built(config: Config, plugins: int) -> str:
         f"swapper {config.scheduling.swapper}",
     )
     return ", ".join(parts)
+
+
+def _workers(config: Config) -> str:
+    """How many processes will serve, and why."""
+    found = worker_count(config.server)
+    if found.number == 1:
+        return f"One process will serve: {found.why}"
+    return f"An owner and {found.number} workers will serve: {found.why}"
 
 
 def _count(number: int, one: str, many: str = "") -> str:

@@ -34,7 +34,7 @@ class GatewayClient:
     """Sends requests to the gateway at ``url``, with ``key`` if there is one. Every method raises ``GatewayError``."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        self._url = url.rstrip("/")
+        self._url = url.rstrip("/").removesuffix("/v1")
         self._key = key
         self._open = build_opener(ProxyHandler({})).open  # never through a proxy of the environment
         if not _is_address(url):
@@ -50,6 +50,10 @@ class GatewayClient:
         """Return the answer to ``POST``. Parts of the path are quoted, ``body`` is sent as JSON; ``timeout`` in s."""
         return self._ask("POST", _path(path) + query, timeout, None if body is None else msgspec.json.encode(body))
 
+    def delete(self, *path: str) -> bytes:
+        """Return the answer to ``DELETE``. Parts of the path are quoted."""
+        return self._ask("DELETE", _path(path))
+
     def stream(self, *path: str, **query: str) -> Iterator[bytes]:
         """Yield the answer to ``GET`` as it arrives, without a time limit."""
         with self._asked("GET", f"{_path(path)}?{urlencode(query)}", None) as response:
@@ -57,7 +61,18 @@ class GatewayClient:
                 while piece := response.read1(_LARGEST_PIECE):
                     yield piece
             except (OSError, HTTPException) as error:
-                raise GatewayError(f"The gateway at {self._url} broke off: {error!r}") from None
+                raise self._broke_off(error) from None
+
+    def events(self, *path: str, body: object) -> Iterator[bytes]:
+        """Yield the data of each event of the answer to ``POST``, without a time limit, but not the last ``[DONE]``."""
+        with self._asked("POST", _path(path), None, msgspec.json.encode(body)) as response:
+            try:
+                for line in response:
+                    data = line.rstrip(b"\r\n").removeprefix(b"data:").strip()
+                    if line.startswith(b"data:") and data != b"[DONE]":
+                        yield data
+            except (OSError, HTTPException) as error:
+                raise self._broke_off(error) from None
 
     def read(self, answer: bytes, type: type[T]) -> T:
         """Decode an answer."""
@@ -97,6 +112,9 @@ class GatewayClient:
             return self._no_gateway(f" (status {status})")
         remedy = f" (the key is taken from --key or ${GATEWAY_KEY})" if status in (401, 403) else ""
         return GatewayError(f"{self._url}: {message}{remedy}")
+
+    def _broke_off(self, error: Exception) -> GatewayError:
+        return GatewayError(f"The gateway at {self._url} broke off: {error!r}")
 
     def _no_gateway(self, how: str = "") -> GatewayError:
         return GatewayError(f"The server at {self._url} does not answer as a gateway does{how}")

@@ -9,4 +9,4 @@ from enginehouse.cli.plugin_commands import GroupWithPlugins
 
 @click.group("import", cls=GroupWithPlugins, within="import")
 def import_configuration() -> None:
-    """Convert the configuration of another program to enginehouse.toml."""
+    """Convert another program's configuration."""

@@ -25,6 +25,24 @@ class _ModelState(msgspec.Struct):
     """The part of ``GET /v1/models/{id}`` that the command shows while it waits."""
 
     status: _StateOf
+    root: str = ""
+
+
+class _ShownCondition(msgspec.Struct):
+    word: str
+    why: str | None = None
+    progress: float | None = None
+
+
+class _Shown(msgspec.Struct):
+    model: str
+    condition: _ShownCondition
+
+
+class _Conditions(msgspec.Struct):
+    """The part of ``GET /api/status`` that the command shows while it waits."""
+
+    replicas: list[_Shown] = []
 
 
 @click.command()
@@ -47,10 +65,25 @@ def load(gateway: GatewayClient, model: str, as_json: bool) -> None:
 @click.option("--force", is_flag=True, help="Cut off live requests instead of waiting for them.")
 @answer_as_json
 def unload(gateway: GatewayClient, model: str | None, force: bool, as_json: bool) -> None:
-    """Unload MODEL, or every model that the gateway launched, and wait until its engines have stopped.
+    """Unload MODEL, or all models.
+
+    All models are those that the gateway launched. The command waits until their engines have stopped.
 
     Live requests may finish within server.drain_timeout; requests that wait for the model are refused.
     """
+    _unload(gateway, model, force, as_json)
+
+
+@click.command()
+@gateway_options
+@click.argument("model", shell_complete=completion.models)
+@answer_as_json
+def stop(gateway: GatewayClient, model: str, as_json: bool) -> None:
+    """Unload MODEL, as `unload` does."""
+    _unload(gateway, model, False, as_json)
+
+
+def _unload(gateway: GatewayClient, model: str | None, force: bool, as_json: bool) -> None:
     path = ("unload",) if model is None else ("api", "models", model, "unload")
     post = partial(gateway.post, *path, query="?force=true" if force else "", timeout=_LOAD_TIMEOUT_S)
     answer = wait_for(post, lambda: "Engines are still running" if model is None else _state(gateway, model))
@@ -62,4 +95,10 @@ def unload(gateway: GatewayClient, model: str | None, force: bool, as_json: bool
 
 def _state(gateway: GatewayClient, model: str) -> str:
     listed = gateway.read(gateway.get(f"/v1/models/{quote(model, safe='')}"), _ModelState)
-    return f"{model} is {listed.status.value}"
+    shown = gateway.read(gateway.get("/api/status"), _Conditions).replicas
+    found = next((each.condition for each in shown if each.model == listed.root), None)
+    if found is None:
+        return f"{model} is {listed.status.value}"
+    if found.progress is not None:
+        return f"{model} is {found.word}, about {found.progress:.0%}"
+    return f"{model} is {found.word}" + (f": {found.why}" if found.why else "")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import click
+import msgspec
 
 from enginehouse.cli import completion
 from enginehouse.cli.client import GatewayClient, gateway_options
@@ -15,8 +17,11 @@ from enginehouse.cli.client import GatewayClient, gateway_options
 @click.argument("backend", required=False, shell_complete=completion.backends)
 @click.option("-f", "--follow", is_flag=True, help="Continue with new lines until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0), metavar="N", help="Begin with the last N lines instead of all.")
-def logs(gateway: GatewayClient, backend: str | None, follow: bool, lines: int | None) -> None:
-    """Print the log of BACKEND's engine; without BACKEND, the gateway's own log and those of all its engines.
+@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
+def logs(gateway: GatewayClient, backend: str | None, follow: bool, lines: int | None, as_json: bool) -> None:
+    """Print the log of BACKEND's engine, or all logs.
+
+    Without BACKEND, the gateway's own log and those of all its engines.
 
     Only backends that the gateway launches have logs here.
     """
@@ -24,5 +29,20 @@ def logs(gateway: GatewayClient, backend: str | None, follow: bool, lines: int |
     path = of_all if backend is None else ("api", "logs", backend)
     query = {"follow": str(follow).lower()} | ({} if lines is None else {"lines": str(lines)})
     with suppress(KeyboardInterrupt):  # Ctrl-C ends a followed log
-        for piece in gateway.stream(*path, **query):
+        pieces = gateway.stream(*path, **query)
+        for piece in _objects(pieces, backend) if as_json else pieces:
             click.echo(piece, nl=False)
+
+
+def _objects(pieces: Iterable[bytes], backend: str | None) -> Iterator[bytes]:
+    """Each line of ``pieces`` as a JSON object."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from (_object(line, backend) for line in lines)
+    if rest:
+        yield _object(rest, backend)
+
+
+def _object(line: bytes, backend: str | None) -> bytes:
+    return msgspec.json.encode({"backend": backend, "line": line.decode(errors="replace")}) + b"\n"

@@ -30,7 +30,7 @@ class _ModelsAnswer(msgspec.Struct):
 @gateway_options
 @answer_as_json
 def models(gateway: GatewayClient, as_json: bool) -> None:
-    """List the models and aliases that a client of a running gateway can name."""
+    """List the models and aliases that clients can name."""
     answer = gateway.get("/v1/models")
     listed = gateway.read(answer, _ModelsAnswer)
     if as_json:

@@ -22,7 +22,9 @@ class _Moved(msgspec.Struct, rename={"source": "from"}):
 @click.option("--to", "backend", required=True, help="The backend to move it to.", shell_complete=completion.backends)
 @answer_as_json
 def move(gateway: GatewayClient, id: str, backend: str, as_json: bool) -> None:
-    """Continue the live stream with the request id ID at another backend; its client notices only a short gap."""
+    """Continue a live stream at another backend.
+
+    ID is the request's id. Its client notices only a short gap."""
     answer = gateway.post("api", "requests", id, "move", body={"to": backend})
     moved = gateway.read(answer, _Moved)
     if as_json:

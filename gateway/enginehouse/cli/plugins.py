@@ -38,7 +38,9 @@ def plugins() -> None:
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_plugins(config: Path | None, as_json: bool) -> None:
-    """Print every registered type and the plugin it comes from; then empty, disabled and broken plugins."""
+    """Print every registered type and its plugin.
+
+    Then empty, disabled and broken plugins."""
     settings = _settings(config)
     with redirect_stdout(sys.stderr):  # a plugin may print while it is imported
         listed = rows(collect(settings))
@@ -58,7 +60,9 @@ def list_plugins(config: Path | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.pass_context
 def check(context: click.Context, as_json: bool) -> None:
-    """Load every plugin, check it, and run its conformance checks; exit status 1 if anything is wrong.
+    """Load every plugin and run its conformance checks.
+
+    The exit status is 1 if anything is wrong.
 
     Checks names, entry points, hooks, interfaces and constructors. Every type of a plugin that is not bundled is made
     without parameters, where it can be, and tried with the checks of `enginehouse.testing`, except those that start
@@ -103,7 +107,9 @@ def _print_checked(checked: CheckedPlugins) -> None:
     help="Where to create the plugin's folder; else in the current directory.",
 )
 def new(name: str, kinds: str, directory: Path) -> None:
-    """Write the first files of the plugin NAME: a distribution that installs and passes its own tests."""
+    """Write the first files of the plugin NAME.
+
+    They are a distribution that installs and passes its own tests."""
     folder = write_plugin(name.removeprefix("enginehouse-"), directory, [kind.strip() for kind in kinds.split(",")])
     click.echo(f"{folder}\ntry: cd {folder} && pip install --editable '.[test]' && pytest")
 

@@ -19,7 +19,9 @@ _TIMEOUT_S = 60.0
 @click.option("--take-over", is_flag=True, help="Have a new gateway take over, for changes that need a restart.")
 @answer_as_json
 def reload(gateway: GatewayClient, dry_run: bool, take_over: bool, as_json: bool) -> None:
-    """Make the gateway read its configuration again, and print what changed.
+    """Have the gateway read its configuration again.
+
+    What changed is printed.
 
     Requests continue, and so do the engines of unchanged models. An error in the configuration changes nothing. With
     --take-over, a new process takes over: it has the new program and all of the configuration.

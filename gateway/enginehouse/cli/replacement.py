@@ -42,9 +42,13 @@ class AcceptingServer(Protocol):
 
 
 class Replacement(ReplaceableGateway):
-    """Lets other processes take over from ``gateway``, and starts one. ``variables``: its additional environment."""
+    """Lets other processes take over from ``gateway``, and starts one. ``variables``: its additional environment.
+
+    ``obstacle``: why none can, if it was not opened.
+    """
 
     def __init__(self, gateway: Gateway, server: AcceptingServer, version: str, variables: Mapping[str, str]) -> None:
+        self.obstacle = "another gateway of the same server.name uses the state folder"
         self._gateway = gateway
         self._server = server
         self._version = version
@@ -74,7 +78,7 @@ class Replacement(ReplaceableGateway):
             problem = "this gateway is process 1 of its container, which ends with it: start another container"
             raise TakeOverFailed(problem)
         if self._door is None:
-            raise TakeOverFailed("another gateway of the same server.name uses the state folder")
+            raise TakeOverFailed(self.obstacle)
         words = sys.orig_argv if TAKE_OVER in sys.orig_argv else [*sys.orig_argv, TAKE_OVER]
         # a process of asyncio would be killed when this one ends
         process = subprocess.Popen(words, env={**os.environ, **self._variables}, stdin=subprocess.DEVNULL)  # noqa: ASYNC220

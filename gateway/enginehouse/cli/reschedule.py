@@ -31,7 +31,9 @@ _MOST_AT_ONCE = 32
 @click.option("--key", envvar=GATEWAY_KEY, metavar="KEY", help="An admin key of the gateways.", show_envvar=True)
 @click.option("--once", is_flag=True, help="One round, then stop.")
 def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once: bool) -> None:
-    """Plan by [rescheduling] of the configuration, and make gateways move requests, until interrupted.
+    """Have gateways move requests, as [rescheduling] plans.
+
+    Until interrupted.
 
     It plans for each gateway separately. Use it for gateways with rescheduling.mode = "standalone" or without
     rescheduling. Several of these commands do no harm: a gateway does not move a request that is already moving.

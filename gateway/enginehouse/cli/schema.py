@@ -11,5 +11,5 @@ from enginehouse.config.render import json_schema
 
 @click.command()
 def schema() -> None:
-    """Print the JSON schema of enginehouse.toml, for editors and other tools."""
+    """Print the JSON schema of enginehouse.toml, for editors."""
     click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

@@ -15,13 +15,13 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
 import uvicorn
 
-from enginehouse.aio.timeouts import wait_within
+from enginehouse.aio.timeouts import run_unless, wait_within
 from enginehouse.api.doors.fast import FastDoor, Resumed, WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
 from enginehouse.app.rehearsal import rehearse_start
@@ -38,11 +38,17 @@ from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
+from enginehouse.config.worker_count import worker_count
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.logs import configure_logs
 from enginehouse.telemetry.loop_watch import LoopWatchdog
+
+if TYPE_CHECKING:
+    from enginehouse.app.workers.worker_pool import WorkerPool
+    from enginehouse.cli.worker_server import Forks
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +65,9 @@ _PONG_TIMEOUT_S = 120.0
 @click.option("--watch", is_flag=True, help="Reload the configuration when its file changes, as server.watch does.")
 @take_over_option
 def serve(config: Path | None, host: str | None, port: int | None, watch: bool, take_over: bool) -> None:
-    """Run the gateway; without any configuration, in front of two simulated models.
+    """Run the gateway.
+
+    Without any configuration, it stands in front of two simulated models.
 
     On SIGHUP, the gateway reloads its configuration. On SIGUSR2, it starts this program anew to take over.
     """
@@ -72,11 +80,16 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool, 
 
 
 def serve_loaded(
-    read: Callable[[], LoadedConfig], watch: FolderWatch | None = None, *, take_over: bool = False
+    read: Callable[[], LoadedConfig],
+    watch: FolderWatch | None = None,
+    *,
+    take_over: bool = False,
+    greeting: Callable[[str], str] | None = None,
 ) -> None:
     """Serve the configuration of ``read``, called now and at each reload, until a signal. ``watch`` notices changes.
 
-    With ``take_over``, take over from the gateway of the same name, if one runs.
+    With ``take_over``, take over from the gateway of the same name, if one runs. ``greeting`` makes the text that is
+    printed first, of the gateway's URL.
     """
     loaded = read()
     settings = loaded.config
@@ -86,14 +99,31 @@ def serve_loaded(
     try:
         source = ConfigSource(read, loaded.file, watch)
         registry = load_plugins(settings.plugins).registry
+        forks = _fork_workers(settings, registry, take_over=take_over)
         predecessor = Predecessor.find(state_folder(settings.server.name), _VERSION) if take_over else None
         if predecessor is not None:
             rehearse_start(settings, registry)  # while the other one serves
-        gateway = Gateway(settings, registry, log, source)
-        embedded = loaded.file is None and watch is None
-        _run(_GatewayServer(gateway, ServiceManager(), predecessor, embedded=embedded))
+        gateway = Gateway(settings, registry, log, source, limits=forks.limits if forks is not None else None)
+        greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
+        _run(_GatewayServer(gateway, ServiceManager(), predecessor, forks, greeting))
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
+
+
+def _fork_workers(settings: Config, registry: Registry, *, take_over: bool) -> Forks | None:
+    """What workers need, forked before any thread runs; ``None`` if this process serves alone."""
+    count = worker_count(settings.server).number
+    if count == 1:
+        return None
+    if take_over:
+        raise ConfigError(
+            "a gateway with workers cannot take over from another one",
+            key="server.workers",
+            remedy="stop the other one and start this one, or set it to 1",
+        )
+    from enginehouse.cli.worker_server import Forks
+
+    return Forks(settings, registry, count)
 
 
 def _run(server: _GatewayServer) -> None:
@@ -128,14 +158,26 @@ class _GatewayServer(uvicorn.Server):
     """uvicorn with the fast door. Prints its address, and keeps ``service`` informed.
 
     uvicorn itself gets no sockets: those of ``listeners`` may stop to accept, and pass to another process.
-    Raises ``ConfigError`` if they cannot be opened. With a ``predecessor``, they are its sockets.
+    Raises ``ConfigError`` if they cannot be opened. With a ``predecessor``, they are its sockets. With ``forks``,
+    workers accept, and this process only owns what they share.
     """
 
     def __init__(
-        self, gateway: Gateway, service: ServiceManager, predecessor: Predecessor | None, *, embedded: bool
+        self,
+        gateway: Gateway,
+        service: ServiceManager,
+        predecessor: Predecessor | None,
+        forks: Forks | None,
+        greeting: Callable[[str], str],
     ) -> None:
         settings = gateway.config.server
-        self.listeners = Listeners([]) if predecessor is not None else Listeners.open(settings.host, settings.port)
+        self._workers: WorkerPool | None = None
+        if forks is not None:
+            self.listeners, self._workers = forks.listeners, forks.pool(gateway)
+        elif predecessor is not None:
+            self.listeners = Listeners([])
+        else:
+            self.listeners = Listeners.open(settings.host, settings.port)
         door = fast_door(gateway.admission, cors=bool(settings.cors))
         super().__init__(
             uvicorn.Config(
@@ -156,7 +198,7 @@ class _GatewayServer(uvicorn.Server):
         self._predecessor = predecessor
         self._replacement = Replacement(gateway, self, _VERSION, service.variables)
         self._successor: SuccessorGateway | None = None
-        self._embedded = embedded
+        self._greeting = greeting
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = asyncio.Event()
@@ -182,7 +224,10 @@ class _GatewayServer(uvicorn.Server):
             self.problem = error
             self.started, self.should_exit = False, True
             return
-        await self.accept()
+        if self._workers is None:
+            await self.accept()
+        else:
+            await run_unless(asyncio.ensure_future(self._signalled.wait()), self._workers.start())
         if self.started:
             _tune_garbage_collector()
             return_freed_memory()
@@ -191,10 +236,13 @@ class _GatewayServer(uvicorn.Server):
             self._loop.add_signal_handler(signal.SIGHUP, self._reload)
             self._loop.add_signal_handler(signal.SIGUSR2, self._replacement.start, "SIGUSR2")
             self._gateway.replace = self._replacement.replace
-            if self._predecessor is None:
+            if self._workers is not None:
+                self._replacement.obstacle = "a gateway with workers cannot be replaced: stop it, and start another"
+            elif self._predecessor is None:
                 self._replacement.open()
+            if self._predecessor is None:
                 await self._gateway.settled()  # operators' pages answer meanwhile
-            click.echo(_greeting(self.listeners.url, self._embedded))
+            click.echo(self._greeting(self.listeners.url))
             self._service.ready(self.listeners.url)
 
     async def _take_over(self, predecessor: Predecessor) -> None:
@@ -289,6 +337,9 @@ class _GatewayServer(uvicorn.Server):
             ending = asyncio.get_running_loop().call_later(limit, self._gateway.end_live)
         self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
         self.listeners.close()
+        if self._workers is not None:
+            await self._workers.leave(limit)
+            self._workers.close()
         try:
             await super().shutdown([])
             if self._successor is not None:
@@ -323,9 +374,11 @@ def _tune_garbage_collector() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _greeting(url: str, embedded: bool) -> str:
-    if not embedded:
-        return f"Enginehouse is listening on {url}"
+def _greeting(url: str) -> str:
+    return f"Enginehouse is listening on {url}"
+
+
+def _greeting_of_embedded(url: str) -> str:
     return f"""\
 Enginehouse is listening on {url}, in front of two simulated models: sim-small and sim-large.
 

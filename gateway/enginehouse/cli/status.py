@@ -27,6 +27,13 @@ class _ShownReplica(msgspec.Struct):
     state: ReplicaState
 
 
+class _ShownWorker(msgspec.Struct):
+    pid: int
+    requests: int
+    config_version: int
+    loop_busy: float
+
+
 class StatusAnswer(msgspec.Struct):
     """The part of ``GET /api/status`` that is shown."""
 
@@ -37,6 +44,7 @@ class StatusAnswer(msgspec.Struct):
     backends: list[BackendStatus]
     replicas: list[_ShownReplica] = []
     gpus: list[GpuStatus] = []
+    workers: list[_ShownWorker] = []
 
 
 @click.command()
@@ -51,6 +59,8 @@ def status(gateway: GatewayClient, as_json: bool) -> None:
         return
     click.echo(headline(facts))
     Console().print(backend_table(facts))
+    if len(facts.workers) > 1:
+        Console().print(worker_table(facts))
     if facts.gpus:
         Console().print(gpu_table(facts.gpus))
     for backend in facts.backends:
@@ -81,6 +91,14 @@ def backend_table(status: StatusAnswer) -> Table:
 
 def _shown(model: str, state: ReplicaState | None, backend: BackendStatus) -> str:
     return model if state in (None, backend.state) else f"{model} ({state.value})"
+
+
+def worker_table(status: StatusAnswer) -> Table:
+    """A row for each process that relays requests."""
+    table = Table("worker", "requests", "configuration", "busy")
+    for each in status.workers:
+        table.add_row(str(each.pid), str(each.requests), str(each.config_version), f"{each.loop_busy:.0%}")
+    return table
 
 
 def gpu_table(gpus: Sequence[GpuStatus]) -> Table:

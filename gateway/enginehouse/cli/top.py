@@ -16,7 +16,7 @@ from rich.text import Text
 from enginehouse.cli.client import GatewayClient, gateway_options
 from enginehouse.cli.options import Duration
 from enginehouse.cli.output import print_json
-from enginehouse.cli.status import StatusAnswer, backend_table, headline
+from enginehouse.cli.status import StatusAnswer, backend_table, headline, worker_table
 
 
 class _Request(msgspec.Struct):
@@ -24,6 +24,7 @@ class _Request(msgspec.Struct):
     path: str
     model: str | None
     phase: str
+    progress: str | None
     position: int | None
     replica: str | None
     moves: int
@@ -42,7 +43,7 @@ class _RequestsAnswer(msgspec.Struct):
 @click.option("--interval", type=Duration(), default="1s", show_default=True, help="Time between two updates.")
 @click.option("--json", "as_json", is_flag=True, help="Print the current state as a JSON object, and exit.")
 def top(gateway: GatewayClient, interval: float, as_json: bool) -> None:
-    """Watch the backends and the live requests of a running gateway until Ctrl-C."""
+    """Watch backends, workers and live requests until Ctrl-C."""
     if as_json:
         print_json(_as_json(gateway))
         return
@@ -62,14 +63,16 @@ def _as_json(gateway: GatewayClient) -> bytes:
 def _look(gateway: GatewayClient) -> Group:
     status = gateway.read(gateway.get("/api/status"), StatusAnswer)
     live = gateway.read(gateway.get("/api/requests"), _RequestsAnswer).requests
-    return Group(Text(headline(status)), backend_table(status), _request_table(live))
+    tables = (backend_table(status), worker_table(status), _request_table(live))
+    return Group(Text(headline(status)), *tables)
 
 
 def _request_table(live: list[_Request]) -> Table:
     """A row for each live request, the oldest first."""
     table = Table("request", "model", "phase", "replica", "age", "tokens", "moves")
     for each in live:
-        phase = each.phase if each.position is None else f"{each.phase} ({each.position})"
+        more = each.progress or each.position
+        phase = each.phase if more is None else f"{each.phase} ({more})"
         table.add_row(
             escape(each.id),
             escape(each.model or each.path),

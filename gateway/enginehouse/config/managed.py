@@ -40,5 +40,6 @@ def _backends(name: str, model: ModelSettings, replicas: int) -> Mapping[str, st
 
 
 def driver_of(model: ModelSettings) -> str:
-    """The driver of a launched model: the configured one, else ``llamacpp`` for a GGUF file, else ``openai``."""
-    return model.driver or ("llamacpp" if model.path.lower().endswith(".gguf") else "openai")
+    """The driver of a launched model: the configured one, ``llamacpp`` for a GGUF file or a source, else ``openai``."""
+    is_gguf = model.path.lower().endswith(".gguf") or bool(model.source)
+    return model.driver or ("llamacpp" if is_gguf else "openai")

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from enginehouse.config.aliases import Aliases, read_alias
+from enginehouse.config.auth import is_moment
 from enginehouse.config.decode import Problem
 from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import ANY_ANSWER, hosts_of_model
@@ -37,11 +38,6 @@ def warnings(config: Config) -> list[str]:
         *_unknown_backends(config),
         *_versioned_urls(config),
     ]
-
-
-def _workers(config: Config) -> Iterator[Problem]:
-    if config.server.workers > 1:
-        yield Problem(("server", "workers"), "more than one serving process is not supported", "set it to 1")
 
 
 def _body_memory(config: Config) -> Iterator[Problem]:
@@ -169,6 +165,9 @@ def _keys(config: Config) -> Iterator[Problem]:
     for index, key in enumerate(config.auth.keys):
         if not key.key:
             yield Problem(("auth", "keys", index, "key"), "is empty", "put a secret there")
+        if key.expires and not is_moment(key.expires):
+            remedy = "write 2030-01-31 or 2030-01-31T18:00:00Z"
+            yield Problem(("auth", "keys", index, "expires"), "is no date or time in ISO 8601", remedy)
 
 
 def _same(
@@ -309,7 +308,6 @@ def _versioned_urls(config: Config) -> Iterator[str]:
 
 
 _RULES: tuple[Callable[[Config], Iterator[Problem]], ...] = (
-    _workers,
     _body_memory,
     _models_named,
     _routing_rules,

@@ -6,7 +6,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
+from enginehouse.config.auth import AuthSettings
+from enginehouse.config.auth import KeySettings as KeySettings
+from enginehouse.config.guards import GuardSettings
 from enginehouse.config.limits import LimitSettings
+from enginehouse.config.pull import PullSettings
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.routing import RoutingSettings
 from enginehouse.config.scheduling import SchedulingSettings
@@ -24,8 +28,11 @@ from enginehouse.config.section import (
     Section,
 )
 from enginehouse.config.telemetry import TelemetrySettings
+from enginehouse.config.usage import PriceSettings, UsageSettings
 from enginehouse.config.zones import ZoneSettings
 from enginehouse.domain.replica import Role
+
+Workers = Annotated[int, Meta(ge=1, le=256)] | Literal["auto"]
 
 
 class ServerSettings(Section, frozen=True):
@@ -33,7 +40,14 @@ class ServerSettings(Section, frozen=True):
 
     host: Annotated[str, Meta(description="address to listen on")] = "127.0.0.1"
     port: Annotated[Port, Meta(description="0 picks a free port")] = 8080
-    workers: Annotated[Positive, Meta(description="number of serving processes; only 1 is supported")] = 1
+    workers: Annotated[
+        Workers,
+        Meta(description='number of processes that relay requests; `"auto"`: as many as there are cores; 1: no others'),
+    ] = 1
+    worker_timeout: Annotated[
+        Duration,
+        Meta(description="a worker whose event loop is held for so long is replaced; 0 waits for ever"),
+    ] = 10
     max_body: Annotated[ByteSize, Meta(description="largest request body accepted")] = 32 * 1024**2
     max_body_memory: Annotated[
         ByteSize,
@@ -70,53 +84,6 @@ class ServerSettings(Section, frozen=True):
         ),
     ] = []
     cors: Annotated[list[str], Meta(description='web origins whose pages may call the gateway; `["*"]` for any')] = []
-
-
-class KeySettings(Section, frozen=True):
-    """One client's API key. A limit of 0 means no limit."""
-
-    name: Annotated[str, Meta(description="name of the key in logs and metrics")]
-    key: Annotated[SecretText, Meta(description='the secret itself, `"env:NAME"` or `"file:PATH"`')]
-    models: Annotated[list[str], Meta(description="models that the key may use; `*` and `?` match as in a shell")] = (
-        field(default_factory=lambda: ["*"])
-    )
-    admin: Annotated[bool, Meta(description="whether the key may use operators' pages, such as `/api`")] = False
-    requests_per_minute: Annotated[Count, Meta(description="limit of requests per minute")] = 0
-    tokens_per_minute: Annotated[Count, Meta(description="limit of tokens of prompts and answers per minute")] = 0
-    max_concurrent: Annotated[Count, Meta(description="limit of concurrent requests")] = 0
-    priority: Annotated[
-        int,
-        Meta(description="added to the queue priority of its requests; engines that order requests by priority get it"),
-    ] = 0
-    weight: Annotated[
-        float,
-        Meta(ge=0.001, le=1000, description="its share of engines under the scheduler `fair`, relative to other keys"),
-    ] = 1.0
-    ttft_objective: Annotated[
-        Duration,
-        Meta(
-            description="how long its requests may wait; those that cannot be served in time are refused (429 "
-            "`deadline`), unless `x-enginehouse-deadline` says otherwise; `0` is no limit"
-        ),
-    ] = 0.0
-
-
-class AuthSettings(Section, frozen=True):
-    """The keys of clients. Without keys, every client that can reach the gateway may use it."""
-
-    keys: Annotated[list[KeySettings], Meta(description="one table for each key")] = []
-    hash_users: Annotated[
-        bool,
-        Meta(
-            description="show a hash instead of the end user that a body names (`user`, `safety_identifier`, "
-            "`metadata.user_id`)"
-        ),
-    ] = False
-
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        """The names of the keys, or an empty one if none are set."""
-        return tuple(key.name for key in self.keys) or ("",)
 
 
 class CheckSettings(Section, frozen=True):
@@ -244,12 +211,19 @@ class SizedRange(ReplicaRange, frozen=True):
 class ModelSettings(CapabilitySettings, frozen=True):
     """A model that the gateway launches on demand.
 
-    Without `driver`, `path` and `command`, it launches nothing: the table then declares capabilities for every backend
-    that serves the model.
+    Without `driver`, `path`, `source` and `command`, it launches nothing: the table then declares capabilities for
+    every backend that serves the model.
     """
 
     driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `sim` or a plugin's")] = ""
     path: Annotated[str, Meta(description="the model's file or folder")] = ""
+    source: Annotated[
+        str,
+        Meta(
+            description="where its first load downloads it from, in place of `path`: `hf.co/ORG/REPO:QUANT`, "
+            "`ollama.com/MODEL:TAG` or the URL of a GGUF file"
+        ),
+    ] = ""
     command: Annotated[
         str,
         Meta(
@@ -369,7 +343,7 @@ class ModelSettings(CapabilitySettings, frozen=True):
     @property
     def launches(self) -> bool:
         """Whether the gateway launches an engine for the model."""
-        return bool(self.driver or self.path or self.command)
+        return bool(self.driver or self.path or self.source or self.command)
 
 
 class DiscoverySettings(Section, frozen=True):
@@ -405,9 +379,14 @@ class PluginSettings(Section, frozen=True):
 class Config(Section, frozen=True):
     """``enginehouse.toml``."""
 
+    guards: Annotated[
+        list[str | GuardSettings], Meta(description="guards that see each request and its answer, in this order")
+    ] = []
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
     limits: LimitSettings = LimitSettings()
+    usage: UsageSettings = UsageSettings()
+    prices: Annotated[dict[str, PriceSettings], Meta(description="by model; `*` and `?` match as in a shell")] = {}
     telemetry: TelemetrySettings = TelemetrySettings()
     routing: RoutingSettings = RoutingSettings()
     checks: CheckSettings = CheckSettings()
@@ -418,6 +397,7 @@ class Config(Section, frozen=True):
     scheduling: SchedulingSettings = SchedulingSettings()
     rescheduling: ReschedulingSettings = ReschedulingSettings()
     discovery: dict[str, DiscoverySettings] = {}
+    pull: PullSettings = PullSettings()
     zones: dict[str, ZoneSettings] = {}
     compat: Annotated[
         dict[str, bool],

@@ -80,6 +80,9 @@ class TelemetrySettings(Section, frozen=True):
         Positive,
         Meta(description="most pairs of backend and model for which a metric has series; others count as `other`"),
     ] = 1000
+    per_worker: Annotated[
+        bool, Meta(description="metrics of each worker beside those of the gateway, with a label `worker`")
+    ] = False
     access_log: Annotated[bool, Meta(description="write a line for each request to standard error")] = True
     log_format: Annotated[Literal["text", "json"], Meta(description="plain lines, or one JSON object per line")] = (
         "text"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _LEAST_WEIGHT = 0.01
 """The weight of a new latency after many answers. It is small, because prompts differ far more than backends do."""
@@ -40,6 +40,25 @@ class Load:
     cache_tokens: int = 0
     """The tokens that the engine's KV cache holds, as it last reported; 0 if it did not say."""
 
+    cells: memoryview | None = field(default=None, repr=False, compare=False)
+    """The requests that each worker has at the backend, in memory that all share; ``None`` in a gateway of one."""
+    own_cell: int = field(default=0, repr=False, compare=False)
+
+    def share(self, cells: memoryview | None, own_cell: int) -> None:
+        """Count in ``cells`` from now on, in the ``own_cell`` of this process, what ``refresh`` adds up.
+
+        Requests that are in flight stay counted.
+        """
+        mine = self.cells[self.own_cell] if self.cells is not None else self.pending
+        self.cells, self.own_cell = cells, own_cell
+        if cells is not None:
+            cells[own_cell] = mine
+
+    def refresh(self) -> None:
+        """Set ``pending`` to what all workers have there now."""
+        if self.cells is not None:
+            self.pending = sum(self.cells)
+
     @property
     def free(self) -> int | None:
         """Free slots; ``None`` if no limit is known."""
@@ -57,10 +76,14 @@ class Load:
     def begin(self) -> None:
         """Count a request that was sent."""
         self.pending += 1
+        if self.cells is not None:
+            self.cells[self.own_cell] += 1
 
     def end(self) -> None:
         """Count a request that ended, successfully or not."""
         self.pending -= 1
+        if self.cells is not None:
+            self.cells[self.own_cell] -= 1
 
     def answered(self, latency_ms: float) -> None:
         """Add the latency of an answer to the average."""

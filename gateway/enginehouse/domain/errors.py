@@ -16,16 +16,19 @@
         │   └── ContextLengthExceeded  400  context_length_exceeded
         ├── Unauthorized           401  unauthorized
         ├── Forbidden              403  forbidden
+        ├── GuardRefused           403  guard_refused
         ├── ModelNotFound          404  model_not_found
         ├── NotFound               404  not_found
         ├── CannotContinue         409  cannot_continue
         ├── NotLoaded              409  not_loaded
         ├── RateLimited            429  rate_limited
+        │   └── BudgetExhausted        429  budget_exhausted
         ├── QueueFull              429  queue_full
         ├── DeadlineMissed         429  deadline
         ├── Shed                   429  overloaded
         ├── Cancelled              499  cancelled
         ├── PluginFailed           500  plugin_failed
+        │   └── GuardFailed            503  plugin_failed
         ├── UpstreamError          502  upstream_error
         │   └── UpstreamInvalid        502  upstream_invalid
         ├── Overloaded             503  overloaded
@@ -237,6 +240,18 @@ class Forbidden(RequestError):
     type = "permission_error"
 
 
+class GuardRefused(RequestError):
+    """A guard refused the request or its answer, with a status and a code of its own."""
+
+    status = 403
+    code = "guard_refused"
+    type = "invalid_request_error"
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        vars(self).update(status=status, code=code)
+
+
 class ModelNotFound(RequestError):
     """No backend serves the model. ``alias_of`` is the requested name, if that is an alias of ``model``."""
 
@@ -286,12 +301,19 @@ class NotLoaded(RequestError):
 
 
 class RateLimited(RequestError):
-    """The API key exceeded one of its limits."""
+    """The API key exceeded one of its limits. ``lines``: header lines that tell the limits, each ending in CRLF."""
 
     status = 429
     code = "rate_limited"
     type = "rate_limit_error"
     retry_after = 1
+    lines: bytes = b""
+
+
+class BudgetExhausted(RateLimited):
+    """The API key has spent its budget of a day or a month."""
+
+    code = "budget_exhausted"
 
 
 class QueueFull(RequestError):
@@ -339,6 +361,12 @@ class PluginFailed(RequestError):
     """A plugin raised an exception, or returned an invalid result, while handling the request."""
 
     code = "plugin_failed"
+
+
+class GuardFailed(PluginFailed):
+    """A guard did not answer in time."""
+
+    status = 503
 
 
 class UpstreamError(RequestError):
@@ -417,6 +445,10 @@ class LoadFailed(RequestError):
 
 class LoadCancelled(LoadFailed):
     """The load was given up: an operator unloaded the model, or no request waits for it any more."""
+
+
+class PullFailed(LoadFailed):
+    """A model could not be downloaded. The message says what to do about it."""
 
 
 class NotEnoughMemory(LoadFailed):

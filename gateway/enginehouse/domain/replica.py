@@ -21,10 +21,11 @@ class Role(str, Enum):
 class ReplicaState(str, Enum):
     """The state of a replica. A replica of a remote backend is always ``READY``.
 
-    ``PLACING``: its launcher waits for resources for it.
+    ``DOWNLOADING``: its model's files are fetched. ``PLACING``: its launcher waits for resources for it.
     """
 
     STOPPED = "stopped"
+    DOWNLOADING = "downloading"
     PLACING = "placing"
     STARTING = "starting"
     READY = "ready"

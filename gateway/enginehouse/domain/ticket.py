@@ -17,6 +17,7 @@ class Phase(str, Enum):
 
     ROUTING = "routing"
     QUEUED = "queued"
+    DOWNLOADING = "downloading"
     PLACING = "placing"
     LOADING = "loading"
     SERVING = "serving"

@@ -12,6 +12,7 @@ from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed,
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import adopt, stop_stray
 from enginehouse.engines.back_off import Pauses
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.gpus.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
@@ -57,6 +58,7 @@ class EnginePool(EngineControl):
         on_state: Callable[[str, ReplicaState], None],
         on_examined: Callable[[str], None],
         on_exited: Callable[[str], None],
+        downloads: Downloads | None = None,
         gpus: HostGpus | None = None,
         footprints: Footprints | None = None,
         ownership: EngineOwnership | None = None,
@@ -71,6 +73,7 @@ class EnginePool(EngineControl):
         self._records = EngineRecords(name, OwnedLauncher(launcher, self._ownership), state_file)
         self._state_file = state_file
         self._ports = ports
+        self._downloads = downloads
         self._connect = connect
         self._on_state = on_state
         self._on_examined = on_examined
@@ -145,6 +148,7 @@ class EnginePool(EngineControl):
                 on_ended=self._records.ended,
                 rules=managed.rules,
                 placement=self._records.placement(managed),
+                downloads=self._downloads,
                 elsewhere=managed.server is not None,
                 ownership=self._ownership,
             )

@@ -72,6 +72,7 @@ class Host(QueueListener):
             on_state=self._note_state,
             on_examined=self._note_examined,
             on_exited=self._note_exited,
+            downloads=context.downloads,
             gpus=host_gpus(context.host_settings(name)),
             footprints=state_file.footprints,
             ownership=ownership,

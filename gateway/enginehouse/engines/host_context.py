@@ -9,6 +9,7 @@ from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import BackendSettings, Config, HostSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.placements import placement_of
@@ -40,6 +41,7 @@ class HostContext(NamedTuple):
     make_scheduler: Callable[[], Scheduler]
     make_swapper: Callable[[HostFacts], GuardedSwapper]
     make_launcher: Callable[[str, str], Launcher]
+    downloads: Downloads | None = None
 
     def launcher(self, host: str) -> str:
         """The type of launcher configured for ``host``."""

@@ -14,12 +14,14 @@ import msgspec
 
 from enginehouse.config.managed import driver_of
 from enginehouse.config.parameters import decode_parameters
+from enginehouse.config.pull import PullSettings
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.secret_variables import secret_variables, withheld_from
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role
 from enginehouse.engines.gpus.host_gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.missing_program import missing_program
+from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.interfaces.launch_spec import EngineOptions, LaunchSpec
 from enginehouse.interfaces.launchers import LaunchLine
@@ -31,12 +33,13 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 class LaunchRules(NamedTuple):
     """``secrets``: the environment variables that hold secrets. ``migrators``: those that may move requests.
 
-    ``adaptive_pd``: any engine may read prompts for others.
+    ``adaptive_pd``: any engine may read prompts for others. ``pull``: where downloaded models are.
     """
 
     secrets: frozenset[str] = frozenset()
     migrators: tuple[str, ...] = ()
     adaptive_pd: bool = False
+    pull: PullSettings = PullSettings()
 
 
 NO_RULES = LaunchRules()
@@ -46,8 +49,8 @@ def launch_rules(config: Config) -> LaunchRules:
     """The rules of a configuration."""
     secrets, rescheduling = secret_variables(config), config.rescheduling
     if not rescheduling.enabled:
-        return LaunchRules(secrets)
-    return LaunchRules(secrets, tuple(rescheduling.migrators), rescheduling.adaptive_pd)
+        return LaunchRules(secrets, pull=config.pull)
+    return LaunchRules(secrets, tuple(rescheduling.migrators), rescheduling.adaptive_pd, config.pull)
 
 
 class ModelLaunch:
@@ -166,6 +169,14 @@ def launch_line(
     return ModelLaunch(name, model, driver, rules, environ).line(Place(port=port))
 
 
+def _path(model: ModelSettings, rules: LaunchRules) -> str:
+    """The model's file or folder; of one that is not downloaded yet, the name of its source."""
+    if not model.source:
+        return os.path.expanduser(model.path)
+    found = PulledModels(rules.pull).find(model.source)
+    return model.source if found is None else str(found)
+
+
 def launch_spec(name: str, model: ModelSettings, driver: SupportsLaunch, rules: LaunchRules = NO_RULES) -> LaunchSpec:
     """The settings of a model for its driver, on no port.
 
@@ -180,7 +191,7 @@ def launch_spec(name: str, model: ModelSettings, driver: SupportsLaunch, rules: 
     )
     return LaunchSpec(
         model=name,
-        path=os.path.expanduser(model.path),
+        path=_path(model, rules),
         port=0,
         context_length=model.context_length,
         sleep=model.sleeps,
@@ -197,7 +208,7 @@ def why_not(name: str, model: ModelSettings, driver: SupportsLaunch, line: Launc
     if missing := missing_program(line.command, line.environment_on(os.environ)):
         remedy = f" ({driver.how_to_install})" if driver.how_to_install else ""
         yield f"models.{name}: {missing}{remedy}"
-    problem = "" if model.command else driver.why_not(launch_spec(name, model, driver))
+    problem = "" if model.command or model.source else driver.why_not(launch_spec(name, model, driver))
     if problem:
         yield f"models.{name}.path: {problem}"
 

@@ -44,10 +44,15 @@ class ModelDriver:
     def __init__(
         self, name: str, model_name: str, model: ModelSettings, driver: DriverSupport, rules: LaunchRules
     ) -> None:
+        self._own = (name, model_name, model, driver, rules)
         self.launch = ModelLaunch(model_name, model, driver.launch, rules)
         self._name = name
         self._model = model
         self._driver = driver
+
+    def anew(self) -> ModelDriver:
+        """The same, with launch lines that know the files of now."""
+        return ModelDriver(*self._own)
 
     async def until_healthy(
         self, run: EngineRun, log: LogRing, errors: StartErrors, note: Callable[[str], None]

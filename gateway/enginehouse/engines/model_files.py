@@ -67,7 +67,7 @@ class ModelFiles:
             if self._wanted.get(replica) is not managed:
                 return
             try:
-                spec = launch_spec(managed.model_name, managed.model, managed.driver.launch)
+                spec = launch_spec(managed.model_name, managed.model, managed.driver.launch, managed.rules)
                 if managed.driver.launch.why_not(spec):  # reported at start, or on another machine
                     return
                 facts = await asyncio.to_thread(managed.driver.launch.inspect, spec)

@@ -11,6 +11,7 @@ from typing import Any
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory, PluginFailed
 from enginehouse.domain.replica import ReplicaState
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
@@ -30,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 ANYWHERE = PlacementOptions()
 _NOWHERE = Place(port=0)
+_TOLD_IN_PARTS = (ReplicaState.DOWNLOADING, ReplicaState.PLACING)
+"""The states whose problems change while they last."""
 
 
 class Supervisor:
@@ -56,6 +59,7 @@ class Supervisor:
         on_ended: Callable[[EngineProcess], None] = lambda process: None,
         rules: LaunchRules = NO_RULES,
         placement: PlacementOptions = ANYWHERE,
+        downloads: Downloads | None = None,
         elsewhere: bool = False,
         ownership: EngineOwnership | None = None,
     ) -> None:
@@ -69,6 +73,7 @@ class Supervisor:
         self._errors = StartErrors(model_name, self.log)
         self._model_name = model_name
         self._connect = connect
+        self._downloads = downloads
         self.reconfigure(model, driver, rules, placement)
         self._launcher = launcher
         self._ownership = ownership or EngineOwnership()
@@ -89,6 +94,7 @@ class Supervisor:
     ) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
         self._model = model
+        self._rules = rules
         self._placement = placement
         self.may_sleep = model.sleeps
         self._driver = ModelDriver(self.name, self._model_name, model, driver, rules)
@@ -229,6 +235,8 @@ class Supervisor:
 
     async def _launch_once(self) -> None:
         first_line = self.log.written
+        if self._model.source and self._downloads is not None:
+            await self._download(self._downloads)
         place = _NOWHERE if self.elsewhere else await self._placed(first_line)
         limits = StartLimits(self._model, self.log)
         try:
@@ -244,14 +252,32 @@ class Supervisor:
             raise
         await self._until_ready(engine, limits)
 
-    async def _placed(self, first_line: int) -> Place:
-        """A place for the engine, for which it may have to wait."""
+    async def _download(self, downloads: Downloads) -> None:
+        """Have the model's files before the launch. It takes as long as it takes."""
+        note, written = self._notes_of_start(), self.log
+
+        def tell(how_far: str) -> None:
+            written.write(f"downloading {self._model.source}: {how_far}\n".encode())
+            note(ReplicaState.DOWNLOADING, how_far)
+
+        tell("asking for its files")
+        await downloads.fetch(self._model.source, self._rules.pull, tell)
+        self._driver = self._driver.anew()
+        note(ReplicaState.STARTING)
+
+    def _notes_of_start(self) -> Callable[..., None]:
+        """Takes the state and the problem of this start, as long as it goes on."""
         attempt = self._starting
 
         def note(state: ReplicaState, why: str = "") -> None:
             if self._starting is attempt and self.state is not ReplicaState.STOPPING:
                 self._become(state, why)
 
+        return note
+
+    async def _placed(self, first_line: int) -> Place:
+        """A place for the engine, for which it may have to wait."""
+        note = self._notes_of_start()
         try:
             place = await self._placing.find(self._model, self._placement, partial(note, ReplicaState.PLACING))
         except TimeoutError:
@@ -360,11 +386,15 @@ class Supervisor:
     # --- state
 
     def _become(self, state: ReplicaState, problem: str = "") -> None:
-        news = state is not self.state or (state is ReplicaState.PLACING and problem != self.problem)
-        self.problem, self.state = problem, state
-        if not news:
+        is_new = state is not self.state
+        if not is_new and (state not in _TOLD_IN_PARTS or problem == self.problem):
+            self.problem = problem
             return
-        if problem:
+        self.problem, self.state = problem, state
+        if state is ReplicaState.DOWNLOADING:
+            if is_new:
+                _log.info("%s is downloading %s", self.name, self._model.source)
+        elif problem:
             _log.warning("%s is %s: %s", self.name, state.value, problem)
         else:
             _log.info("%s is %s", self.name, state.value)

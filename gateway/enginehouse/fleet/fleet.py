@@ -12,7 +12,9 @@ from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
+from enginehouse.fleet.backend_view import BackendView, follow, view_of
 from enginehouse.fleet.live_backend import LiveBackend
+from enginehouse.fleet.outcome_reports import OutcomeReports
 from enginehouse.fleet.pauses import NEVER
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.fleet.stale_averages import StaleAverages
@@ -29,6 +31,10 @@ class Fleet:
     because the backend may have been removed since.
 
     ``has_suspects``: some backend refuses a model, so ``served`` has to be told of answers.
+
+    In a worker, another process judges backends. ``reports`` takes the outcomes of requests there, and ``refresh`` is
+    called before the snapshot is read. In that other process, ``on_facts`` is called with each backend whose facts
+    changed.
     """
 
     def __init__(
@@ -45,6 +51,9 @@ class Fleet:
         self._averages = StaleAverages(clock())
         self._pause_ends = NEVER
         self.has_suspects = False
+        self.reports: OutcomeReports | None = None
+        self.refresh: Callable[[], None] | None = None
+        self.on_facts: Callable[[str], None] | None = None
         self._checks = checks
         self._clock = clock
         self._on_health = on_health
@@ -59,6 +68,8 @@ class Fleet:
     @property
     def snapshot(self) -> Snapshot:
         """The candidates of every model now."""
+        if self.refresh is not None:
+            self.refresh()
         if self._pause_ends < NEVER:
             self._resume()
         return self._snapshot
@@ -161,12 +172,18 @@ class Fleet:
         live = self._backends.get(name)
         if live is None:
             return
+        if self.reports is not None:
+            self.reports.succeeded(name, live.health.steady)
+            return
         live.errors.good += 1
         if not live.health.steady and live.listed and live.health.succeeded():
             self._health_changed(live)
 
     def failed(self, name: str, why: str) -> None:
         """Report that a request of the backend failed. Ignored unless its engine is meant to run."""
+        if self.reports is not None:
+            self.reports.failed(name, why)
+            return
         live = self._backends.get(name)
         if live is None or not live.runs:
             return
@@ -177,6 +194,9 @@ class Fleet:
 
     def doubted(self, name: str, why: str) -> None:
         """Report a failed request that may be at fault itself. Ignored unless the engine is meant to run."""
+        if self.reports is not None:
+            self.reports.doubted(name, why)
+            return
         live = self._backends.get(name)
         if live is None or not live.runs:
             return
@@ -199,18 +219,26 @@ class Fleet:
     def answered(self, load: Load, latency_ms: float) -> None:
         """Report the time to the first byte of an answer of the backend with this ``load``."""
         load.answered(latency_ms)
+        if self.reports is not None:
+            self.reports.answered(load, latency_ms)
         if self._averages.count():
             rows = [[each.load for each in row] for row in self._snapshot.models.values()]
             self._averages.age(rows, len(self._backends), self._clock())
 
     def served(self, name: str, model: str) -> None:
         """Report that the backend did not refuse ``model``: it is not suspect any more."""
+        if self.reports is not None:
+            self.reports.served(name, model)
+            return
         live = self._backends.get(name)
         if live is not None and live.pauses.clear(model):
             self._publish(live)
 
     def refused(self, name: str, model: str, status: int) -> None:
         """Report that the backend refused ``model`` with ``status`` though another backend serves it."""
+        if self.reports is not None:
+            self.reports.refused(name, model, status)
+            return
         live = self._backends.get(name)
         if live is not None:
             now = self._clock()
@@ -221,6 +249,9 @@ class Fleet:
 
     def leave_alone(self, name: str, seconds: float) -> None:
         """Send requests to other backends for so long: the engine asked for that."""
+        if self.reports is not None:
+            self.reports.leave_alone(name, seconds)
+            return
         live = self._backends.get(name)
         if live is not None:
             live.pauses.leave_alone(self._clock() + seconds)
@@ -285,9 +316,23 @@ class Fleet:
         now = self._clock()
         return tuple(live.status(now) for live in self._backends.values())
 
+    def view(self, name: str) -> BackendView | None:
+        """The state of a backend for the fleets of workers; ``None`` if it was removed."""
+        live = self._backends.get(name)
+        return view_of(live) if live is not None else None
+
+    def follow(self, view: BackendView) -> None:
+        """Take over the state of a backend, as another fleet has it. One that is unknown here is ignored."""
+        live = self._backends.get(view.name)
+        if live is not None:
+            follow(live, view)
+            self._publish(live)
+
     def _publish(self, live: LiveBackend) -> None:
         now = self._clock()
         self._offer(live, live.candidates(self._declared, now))
+        if self.on_facts is not None:
+            self.on_facts(live.info.name)
         if live.pauses.any or self.has_suspects or self._pause_ends < NEVER:
             self._note_pauses(now)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 NEVER: Final = float("inf")
@@ -42,6 +43,23 @@ class RoutingPauses:
     def suspects(self) -> bool:
         """Whether any model is suspect."""
         return bool(self._suspicions)
+
+    @property
+    def left_alone_until(self) -> float:
+        """The end of the pause that the backend asked for last; 0 if it never did."""
+        return self._left_alone_until
+
+    def suspicions(self) -> Mapping[str, tuple[int, float, int]]:
+        """The suspect models, each with the status, the end of its pause and its doublings."""
+        return {model: (each.status, each.until, each.doublings) for model, each in self._suspicions.items()}
+
+    def become(self, left_alone_until: float, suspicions: Mapping[str, tuple[int, float, int]]) -> None:
+        """Have these pauses, and no others."""
+        self._left_alone_until = left_alone_until
+        self._suspicions = {}
+        for model, (status, until, doublings) in suspicions.items():
+            self._suspicions[model] = found = Suspicion(status, until)
+            found.doublings = doublings
 
     def is_suspect(self, model: str) -> bool:
         """Whether ``model`` is suspect, be it in its pause or after it."""

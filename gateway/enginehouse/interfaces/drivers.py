@@ -88,6 +88,12 @@ class Driver(ABC):
     The gateway translates requests for others, if there is a protocol for them.
     """
 
+    idle_connections: int | None = None
+    """The most idle connections that an engine may have for longer than a moment; ``None``, the default, for no limit.
+
+    Set it if each of them occupies a thread of the engine.
+    """
+
     @abstractmethod
     async def healthy(self, engine: EngineClient) -> bool:
         """Return whether the engine can serve requests now. Any exception counts as ``False``."""

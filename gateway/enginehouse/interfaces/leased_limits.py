@@ -96,7 +96,7 @@ class LeasedLimit(Limit):
         return self._elsewhere if self._store.now() <= self._known_until else self.rule.amount
 
     def _has_credit(self, amount: float, elsewhere: float) -> bool:
-        share = elsewhere / self._store.gateways
+        share = elsewhere / self._store.gateways if self.alone is None else elsewhere
         if self.rule.per == "at_once":
             return self._used + amount - self._stock <= max(share, min(1.0, elsewhere))
         return -self._stock < share / 2
@@ -157,13 +157,17 @@ class LeasedLimit(Limit):
             share = max(1.0, self.rule.amount / self._store.gateways)
             self.alone = self._store.local(LimitRule(share, self.rule.per))
         if self.rule.per == "at_once":
-            self.grant(Lease(max(self._used, min(ask.want, self.alone.rule.amount))))
+            share = self.alone.rule.amount
+            granted = max(self._used, min(ask.want, share))
+            self.grant(Lease(granted, left=max(0.0, share - granted)))
             return
         self.alone.take(-ask.back)
         granted = max(0.0, min(ask.want, self.alone.left()))
         self.alone.take(granted)
-        short = ask.want > granted
-        self.grant(Lease(granted, self.alone.seconds_short(min(ask.want, self.alone.rule.amount)) if short else 0.0))
+        left, wait = self.alone.left(), 0.0
+        if ask.want > granted:
+            wait = self.alone.seconds_short(min(ask.want, self.alone.rule.amount))
+        self.grant(Lease(granted, wait, max(0.0, left)))
 
 
 class LeasedLimitStore(LimitStore):
@@ -174,6 +178,7 @@ class LeasedLimitStore(LimitStore):
     the number of gateways that the store knew last.
     """
 
+    remembers: ClassVar[bool] = True
     interval: ClassVar[float] = 0.1
     patience: ClassVar[float] = 0.25
 
@@ -243,9 +248,13 @@ class LeasedLimitStore(LimitStore):
     async def exchange(self) -> None:
         """Ask once for all limits in use. Now and then, ask without any: to be seen, and to know the others."""
         asking = [(limit, ask) for limit in self._limits.values() if (ask := limit.ask()) is not None]
-        if not asking and self.now() < self._asked_at + _SEEN_EVERY_S:
+        if not asking and not self._problem and self.now() < self._asked_at + _SEEN_EVERY_S:
             return
         self._asked_at = self.now()
+        if self._problem:  # no limit waits for a store that is lost
+            for limit, ask in asking:
+                limit.grant_alone(ask)
+            asking = []
         try:
             answer = await run_within(self.patience, self.lease(self.gateway, [ask for _, ask in asking]))
         except Exception as error:
@@ -255,7 +264,6 @@ class LeasedLimitStore(LimitStore):
             return
         self._found(answer.gateways)
         for (limit, _), lease in zip(asking, answer.leases, strict=True):
-            limit.alone = None
             limit.grant(lease)
 
     def _lost(self, why: str) -> None:
@@ -266,5 +274,7 @@ class LeasedLimitStore(LimitStore):
     def _found(self, gateways: int) -> None:
         if self._problem:
             _log.warning("The limit store is back, and limits are shared again")
+            for limit in self._limits.values():
+                limit.alone = None
         self._problem = ""
         self.gateways = max(1, gateways)

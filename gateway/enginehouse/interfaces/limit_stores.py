@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 LimitPeriod = Literal["minute", "day", "month", "at_once"]
 """``minute``: refills evenly. ``day`` and ``month``: whole again when one begins, in UTC. ``at_once``: comes back only
@@ -47,6 +47,9 @@ class LimitStore(ABC):
     The gateway asks for each limit once and keeps the ``Limit``. A store that several gateways share decides without
     waiting too: ``LeasedLimitStore`` takes leases in the background.
     """
+
+    remembers: ClassVar[bool] = False
+    """Whether what was taken of limits of a day or a month is still known after a restart of the gateway."""
 
     def prepare(self, url: str, now: Callable[[], float], epoch: Callable[[], float]) -> None:
         """Take ``limits.url``, which may be empty, before any other call. ``now`` and ``epoch`` tell the seconds.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from enginehouse.interfaces.limit_stores import Limit, LimitRule
+from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule
 
 _MINUTE_S = 60.0
 _DAY_S = 86400.0
@@ -20,7 +20,7 @@ class LocalLimit(Limit):
         self._epoch = epoch
         self._left = float(rule.amount)
         self._at = now()
-        self._ends = self._end_of_period() if rule.per in ("day", "month") else 0.0
+        self._ends = end_of_period(rule.per, epoch()) if rule.per in ("day", "month") else 0.0
 
     @property
     def rule(self) -> LimitRule:
@@ -66,12 +66,13 @@ class LocalLimit(Limit):
             self._at = now
         elif per != "at_once" and self._epoch() >= self._ends:
             self._left = float(self._rule.amount)
-            self._ends = self._end_of_period()
+            self._ends = end_of_period(per, self._epoch())
 
-    def _end_of_period(self) -> float:
-        now = self._epoch()
-        if self._rule.per == "day":
-            return (now // _DAY_S + 1) * _DAY_S
-        date = datetime.fromtimestamp(now, timezone.utc)
-        year, month = (date.year, date.month + 1) if date.month < 12 else (date.year + 1, 1)
-        return datetime(year, month, 1, tzinfo=timezone.utc).timestamp()
+
+def end_of_period(per: LimitPeriod, now: float) -> float:
+    """When the ``day`` or ``month`` ends that it is ``now``, in seconds since the epoch."""
+    if per == "day":
+        return (now // _DAY_S + 1) * _DAY_S
+    date = datetime.fromtimestamp(now, timezone.utc)
+    year, month = (date.year, date.month + 1) if date.month < 12 else (date.year + 1, 1)
+    return datetime(year, month, 1, tzinfo=timezone.utc).timestamp()

@@ -44,6 +44,14 @@ def _is_model_folder(folder: Path) -> bool:
     return (folder / "config.json").is_file() and any(any(folder.glob(weights)) for weights in _WEIGHTS)
 
 
+def model_folder_name(folder: Path) -> str:
+    """The name of the model in ``folder``: that of the folder, or of the repository in the Hugging Face cache."""
+    repository = folder.parent.parent.name
+    if folder.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.rpartition("--")[2]
+    return folder.name
+
+
 def missing_folder(path: str) -> str:
     """Return an error text if ``path`` is a local path that does not exist; else an empty text."""
     if path.startswith(_LOCAL) and not Path(path).exists():

@@ -10,6 +10,7 @@ from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import SwapDone
+from enginehouse.domain.usage import AuditEntry
 
 
 class Observer(ABC):  # noqa: B024 - every event is optional
@@ -47,6 +48,9 @@ class Observer(ABC):  # noqa: B024 - every event is optional
 
     def migrated(self, migration: Migration, migrated: Migrated) -> None:
         """A migration ended, even if no request moved."""
+
+    def operated(self, entry: AuditEntry) -> None:
+        """An operator did something, or tried to: loads, unloads, drains, moves, cancels, reloads, keys."""
 
     def finished(self, record: RequestRecord) -> None:
         """A request ended: it was answered, refused, cancelled, or left by its client.

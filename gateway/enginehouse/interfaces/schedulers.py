@@ -72,7 +72,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     ticket: Ticket
     phase: Phase
-    """``QUEUED``, or ``LOADING`` while its replica is being loaded; the gateway makes that ``PLACING`` where it is."""
+    """``QUEUED``, or ``LOADING`` while its replica is being loaded; the gateway makes that ``PLACING`` or
+    ``DOWNLOADING`` where it is."""
     position: int
     """Its place in the order of service; 0 is next."""
 

@@ -14,6 +14,9 @@ from enginehouse.domain.route import Verdict
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.scorers import WeightedScorer
 
+MOST_REMEMBERED = 16 << 20
+"""In bytes: what one strategy may have kept."""
+
 
 class Placement:
     """One request at the replica that was picked for it, as a strategy that learns follows it.
@@ -94,6 +97,21 @@ class Strategy(ABC):
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """Return what it has learned of each backend, figures by name. ``/api/status`` shows them."""
         return {}
+
+    def remembered(self) -> bytes:
+        """Return what another instance of this strategy should know; empty for nothing. At most 16 MiB are kept.
+
+        The gateway keeps it through a reload, a take-over and a restart. It asks every minute and at its end, on its
+        event loop.
+        """
+        return b""
+
+    def recall(self, remembered: bytes) -> None:
+        """Take what another instance returned from ``remembered``: another version's, perhaps, in another process.
+
+        Called after ``start``, before the first request if there is something. Raise any exception if it cannot be
+        used, before anything is changed: the gateway logs it, and the strategy learns anew.
+        """
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
         """Return the score of ``chosen``, which ``pick`` has just returned; ``None`` if there is none. For traces.

@@ -16,9 +16,11 @@ from enginehouse.interfaces.driver_support import SUPPORTS
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
+from enginehouse.interfaces.guards import Guard
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
+from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
@@ -27,6 +29,7 @@ from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import Swapper
+from enginehouse.interfaces.usage_stores import UsageStore
 
 
 class Kind(NamedTuple):
@@ -52,8 +55,11 @@ KINDS = (
     Kind("register_drivers", "driver", Driver),
     Kind("register_launchers", "launcher", Launcher),
     Kind("register_discoverers", "discoverer", Discoverer),
+    Kind("register_model_sources", "model_source", ModelSource),
     Kind("register_protocols", "protocol", Protocol),
+    Kind("register_guards", "guard", Guard),
     Kind("register_limit_stores", "limit_store", LimitStore),
+    Kind("register_usage_stores", "usage_store", UsageStore),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
     Kind("register_migrators", "migrator", Migrator),
     Kind("register_observers", "observer", Observer),

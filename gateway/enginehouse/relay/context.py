@@ -17,6 +17,7 @@ from enginehouse.relay.continuation.rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.relay.guarding.guards import Guards
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.retrying.retry_after import retry_after
 from enginehouse.relay.retrying.retry_budget import RetryBudget
@@ -32,6 +33,7 @@ from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.tracer import Tracer
+from enginehouse.telemetry.usage_meter import UsageMeter
 
 
 class RelayContext:
@@ -54,6 +56,8 @@ class RelayContext:
     - ``engine_memory``: what is held of engines' answers.
     - ``shares``: gives requests their turns, if the scheduler wants that.
     - ``waiting_room``: the requests that wait for a model.
+    - ``guards``: decide about requests and answers, if there are any.
+    - ``usage``: sums up what callers use, if that is kept.
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
@@ -113,6 +117,8 @@ class RelayContext:
         self.counters = Counters(max_series)
         self.decisions = Decisions(clock.epoch)
         self.activity = Activity(clock.epoch)
+        self.usage: UsageMeter | None = None
+        self.guards: Guards | None = None
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
 

@@ -10,6 +10,7 @@ from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
+from enginehouse.telemetry.record import AnswerSize
 
 
 class Door(ABC):
@@ -136,18 +137,25 @@ class Caller(Protocol):
     def scoped(self) -> bool:
         """Whether the caller may use only some models."""
 
-    def admit(self, requirements: Requirements, answer_limit: int | None) -> int:
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reserved:
         """Count a request in. Raises ``Forbidden`` or ``RateLimited`` if the caller may not make it now.
 
-        ``answer_limit``: the most tokens of its answer, if it says so. Returns the tokens that are reserved for both.
+        ``answer_limit``: the most tokens of its answer, if it says so.
         """
 
     def may_use(self, model: str) -> bool:
         """Whether the caller may use ``model``."""
 
-    def release(self, prompt: int, reserved: int, used: int | None) -> None:
-        """Count an admitted request out.
 
-        ``prompt``: its estimated tokens. ``reserved``: those that ``admit`` returned. ``used``: those of it and its
-        answer, if they were counted.
+class Reserved(Protocol):
+    """What a running request has reserved of its caller's limits."""
+
+    @property
+    def lines(self) -> bytes:
+        """The header lines that tell the client of its limits, each ending in CRLF."""
+
+    def settle(self, prompt: int, answer: AnswerSize, model: str) -> None:
+        """Count the request out.
+
+        ``prompt``: its estimated tokens. ``model``: the one that served it; empty if none did.
         """

@@ -14,6 +14,8 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.exchanges.exchange import Exchange
 from enginehouse.relay.exchanges.pick import Pick, PickClient
+from enginehouse.relay.guarding.guarded_exchange import GuardedExchange
+from enginehouse.relay.guarding.guarding_door import GuardingDoor
 from enginehouse.relay.heads.headers import find_request_id
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.form_job import FormJob, UploadJob
@@ -78,6 +80,11 @@ class Opener:
         keep_alive: float | None = None,
     ) -> OpenExchange:
         request_id, context = self._request_id(headers), self._context
+        watching: GuardingDoor | None = None
+        if context.guards is not None:
+            decoded = None  # a guard may change the body
+            if context.guards.watches_answers:
+                door = watching = GuardingDoor(door, context.guards, context.engine_memory)
         gathering = GatheringDoor(door, context.engine_memory) if context.gather else None
         job: InferenceJob
         if context.router.hands_over:
@@ -94,7 +101,11 @@ class Opener:
         if gathering is not None:
             gathering.cancel = exchange.cancel
         self._begun(exchange)
-        return exchange
+        if context.guards is None:
+            return exchange
+        if watching is not None:
+            watching.cancel = exchange.cancel
+        return GuardedExchange(context.guards, exchange, job, watching, path, headers)
 
     def open_mirror(
         self, door: Door, path: str, headers: Headers, request_id: bytes, real: RequestRecord

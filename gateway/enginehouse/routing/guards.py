@@ -98,6 +98,15 @@ class GuardedStrategy(Strategy):
         except msgspec.ValidationError:
             raise wrong_result(self._plugin, f"returned {_of_type(learned)} from learned instead of figures") from None
 
+    def remembered(self) -> bytes:
+        remembered = self._strategy.remembered()
+        if not isinstance(remembered, bytes):
+            raise wrong_result(self._plugin, f"returned {_of_type(remembered)} from remembered instead of bytes")
+        return remembered
+
+    def recall(self, remembered: bytes) -> None:
+        self._strategy.recall(remembered)
+
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
         placement = self._strategy.placed(requirements, chosen)
         if placement is not None and not isinstance(placement, Placement):

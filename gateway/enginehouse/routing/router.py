@@ -230,6 +230,18 @@ class Router:
         for runner in self._all_runners:
             runner.on_view(view, settings)
 
+    def memories(self) -> dict[str, bytes]:
+        """What strategies should know after a reload or a restart, by their types."""
+        runners = {runner.type: runner for runner in [*self._runners.values(), self._default_runner]}
+        found = {type: runner.remembered() for type, runner in runners.items()}
+        return {type: memory for type, memory in found.items() if memory}
+
+    def recall(self, memories: Mapping[str, bytes]) -> None:
+        """Give the strategies what strategies of their types knew."""
+        for runner in dict.fromkeys([*self._runners.values(), self._default_runner]):
+            if runner.type in memories:
+                runner.recall(memories[runner.type])
+
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """What the strategies have learned of each backend."""
         learned: dict[str, dict[str, float]] = {}

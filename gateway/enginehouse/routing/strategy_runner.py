@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -9,6 +10,7 @@ from typing import Final
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import PluginFailed, RequestError
+from enginehouse.domain.foreign import describe
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
@@ -19,6 +21,8 @@ from enginehouse.routing.guarded_placement import GuardedPlacement
 from enginehouse.routing.guards import GuardedStrategy
 from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
+
+_log = logging.getLogger(__name__)
 
 _MOST_LOSERS: Final = 10
 """The most losers that a trace names."""
@@ -67,6 +71,19 @@ class StrategyRunner:
         with suppress(RequestError), plugin_errors(self._plugin):
             return self._strategy.learned()
         return {}
+
+    def remembered(self) -> bytes:
+        """What another instance of the strategy should know. A failure is logged."""
+        with suppress(RequestError), plugin_errors(self._plugin):
+            return self._strategy.remembered()
+        return b""
+
+    def recall(self, remembered: bytes) -> None:
+        """Give the strategy what another instance of it knew. A failure is logged."""
+        try:
+            self._strategy.recall(remembered)
+        except Exception as error:
+            _log.warning("The %s learns anew, because it cannot use what was kept: %s", self._plugin, describe(error))
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         try:

@@ -34,6 +34,10 @@ _FORGOTTEN_AFTER_S = 1.0
 """A scheduler refuses a request that waits for ``queue_timeout``. This much later, the queue does."""
 
 
+_EARLY = {ReplicaState.DOWNLOADING: Phase.DOWNLOADING, ReplicaState.PLACING: Phase.PLACING}
+"""What a load does before its engine starts."""
+
+
 class HostQueue(RequestQueue):
     """Runs one host's scheduler: brings events to it and carries out its decisions. Implements ``Effects``.
 
@@ -172,8 +176,8 @@ class HostQueue(RequestQueue):
         except BaseException as error:
             log_plugin_failure(self._plugin, f"failed on host '{self.name}'", error)
             return ()
-        placing = [name for name, state in self._engines.states().items() if state is ReplicaState.PLACING]
-        return [_placing(each) if each.ticket.replica in placing else each for each in waiting] if placing else waiting
+        early = {name: _EARLY[state] for name, state in self._engines.states().items() if state in _EARLY}
+        return [_early(each, early.get(each.ticket.replica)) for each in waiting] if early else waiting
 
     async def close(self, error: Exception) -> None:
         """Refuse the waiting requests and cancel every load."""
@@ -310,7 +314,7 @@ class HostQueue(RequestQueue):
         self._handle(lambda: self._scheduler.on_stopped(replica))
 
 
-def _placing(waiting: Waiting) -> Waiting:
-    """``waiting`` for a replica for which its launcher waits for resources."""
-    loads = waiting.phase is Phase.LOADING
-    return msgspec.structs.replace(waiting, phase=Phase.PLACING) if loads else waiting
+def _early(waiting: Waiting, phase: Phase | None) -> Waiting:
+    """``waiting`` for a replica whose load is in an early ``phase``, if it is."""
+    loads = waiting.phase is Phase.LOADING and phase is not None
+    return msgspec.structs.replace(waiting, phase=phase) if loads else waiting

@@ -39,6 +39,9 @@ class RequestQueue(ABC):
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
         """Ask for a replica. ``holder`` gets the answer, possibly before this returns."""
 
+    async def reserve(self, replica: str) -> None:
+        """Have the next ticket for ``replica`` granted at once, if a place is free now. Needed where others decide."""
+
     @abstractmethod
     def cancel(self, ticket: Ticket) -> None:
         """Withdraw a waiting ticket; its holder gets no answer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -41,6 +41,22 @@ class Activity:
         """Remember a request that came with ``headers`` from ``address``."""
         self.count += 1
         self._ring.append(EndedRequest(self.count, self._epoch(), record, headers, address))
+
+    def drain(self) -> tuple[int, list[EndedRequest]]:
+        """Remove and return all that are remembered, oldest first, with the number of those that ended since then."""
+        ended, found = self.count, list(self._ring)
+        self.count = 0
+        self._ring.clear()
+        return ended, found
+
+    def tell(self, count: int, ended: Iterable[EndedRequest]) -> None:
+        """Add ``count`` requests that ended in another process, of which it remembers ``ended``, oldest first."""
+        kept = list(ended)
+        self.count += count
+        for place, each in enumerate(kept, self.count - len(kept) + 1):
+            self._ring.append(each._replace(number=place))
+        if self._ring:
+            self._ring = deque(sorted(self._ring, key=lambda each: each.time), maxlen=self._ring.maxlen)
 
     def newest_first(self) -> Iterator[EndedRequest]:
         """All that are remembered."""

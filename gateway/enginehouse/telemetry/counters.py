@@ -157,6 +157,19 @@ class Counters:
         self.empty_migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
         """Those of them that found no request to move."""
 
+    def begin_anew(self) -> None:
+        """Forget everything, because another process counts it from now on."""
+        self._series = {}
+        self._keyed = self.unrouted = 0
+        pairs = (self.refused, self.hedges, self.migrations, self.failed_migrations, self.empty_migrations)
+        for by_pair in pairs:
+            by_pair.clear()
+        for by_name in (self.evictions, self.retries, self.retries_refused, self.stale):
+            by_name.clear()
+        self.swaps.clear()
+        self.continuations.clear()
+        self.gaps.clear()
+
     def refuse(self, code: str, model: str) -> None:
         """Count a request for ``model``, empty if that is unknown, which got an error of the gateway."""
         if (code, model) not in self.refused and len(self.refused) >= self.max_series:
@@ -175,7 +188,7 @@ class Counters:
         series.add(attempts, arrived)
         counts = series.keys.get(record.caller or "")
         if counts is None:
-            counts = self._key_counts(series, record.caller or "")
+            counts = self.key_counts(series, record.caller or "")
         counts.add(record, attempts.reason, events)
         if record.trace_id is not None:
             series.duration.note(attempts.ended - arrived, record.trace_id)
@@ -197,9 +210,9 @@ class Counters:
             found = self._series.setdefault(key, Series())
         return found
 
-    def _key_counts(self, series: Series, key: str) -> KeyCounts:
-        """New counts of ``key``, if there is room for them; else those of all such keys."""
-        if series.keys and self._keyed >= self.max_series:
+    def key_counts(self, series: Series, key: str) -> KeyCounts:
+        """The counts of ``key``, new ones if there is room for them; else those of all keys without room."""
+        if series.keys and key not in series.keys and self._keyed >= self.max_series:
             key = OTHER
         if key not in series.keys:
             series.keys[key] = KeyCounts()

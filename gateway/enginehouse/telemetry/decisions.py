@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from enginehouse.domain.errors import RequestError, shortened
@@ -21,6 +21,7 @@ class Decisions:
 
     def __init__(self, epoch: Callable[[], float], most: int = MOST) -> None:
         self._epoch = epoch
+        self._told: list[dict[str, Any]] = []
         self._ring: deque[tuple[float, bytes, str | None, str, Route | dict[str, Any]]] = deque(maxlen=most)
 
     def routed(self, request_id: bytes, caller: str | None, route: Route) -> None:
@@ -34,7 +35,22 @@ class Decisions:
     def last(self, most: int) -> list[dict[str, Any]]:
         """At most ``most`` decisions, newest first, as ``GET /api/decisions`` shows them."""
         newest = list(self._ring)[-most:] if most > 0 else []
-        return [_as_data(*entry) for entry in newest[::-1]]
+        own = [_as_data(*entry) for entry in newest[::-1]]
+        return sorted([*own, *self._told], key=_time, reverse=True)[:most] if self._told else own
+
+    def tell(self, decisions: Sequence[dict[str, Any]]) -> None:
+        """Add decisions of another process, as ``last`` returned them there."""
+        self._told = sorted([*self._told, *decisions], key=_time, reverse=True)[:MOST]
+
+    def drain(self) -> list[dict[str, Any]]:
+        """Remove and return all decisions, newest first."""
+        found = self.last(MOST)
+        self._ring.clear()
+        return found
+
+
+def _time(decision: Mapping[str, Any]) -> float:
+    return float(decision["time"])
 
 
 def _as_data(

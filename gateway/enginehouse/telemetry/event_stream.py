@@ -17,6 +17,7 @@ from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, SwapDone
+from enginehouse.domain.usage import AuditEntry
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry.observers import Observers
 
@@ -128,6 +129,10 @@ class EventStream(Observer):
             moved=migrated.moved,
             refused=migrated.refused,
         )
+
+    def operated(self, entry: AuditEntry) -> None:
+        facts = {key: value for key, value in msgspec.structs.asdict(entry).items() if key != "time"}
+        self._send("operated", **facts)
 
     def queue_changed(self) -> None:
         self._schedule()

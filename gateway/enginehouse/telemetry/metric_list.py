@@ -198,6 +198,16 @@ TRACES_DROPPED = _counter(
     ("why",),
 )
 EXPORTER_RESTARTS = _counter("enginehouse_exporter_restarts", "Restarts of the exporter.")
+WORKERS_REPLACED = _counter(
+    "enginehouse_workers_replaced",
+    "Workers that `died`, or whose event loop `hung` for longer than `server.worker_timeout`. Only with workers.",
+    ("reason",),
+)
+WORKER_BUSY = _gauge(
+    "enginehouse_worker_loop_busy",
+    "Share of the last second for which the event loop of a worker worked. Only with `telemetry.per_worker`.",
+    ("worker",),
+)
 BUILD = _gauge("enginehouse_build_info", "1, with the versions that run.", ("version", "python"))
 
 ALL = tuple(value for value in globals().values() if isinstance(value, MetricInfo))

@@ -19,10 +19,13 @@ Convert = Callable[[str, str], "Converted"]
 """Converts a text; the second argument is the name of its file in errors."""
 
 
+_NOTES = "It becomes our configuration, with notes on what has no equivalent."
+
+
 def file_command(name: str, what: str, converter: Callable[[], Convert]) -> click.Command:
     """The command that converts a file. ``what``: for its help; ``converter`` imports what converts."""
 
-    @click.command(name, help=f"Convert {what} FILE to our configuration, with notes on what has no equivalent.")
+    @click.command(name, help=f"Convert {what} FILE.\n\n{_NOTES}")
     @click.argument("file", type=click.Path(path_type=Path))
     @output_options
     def command(file: Path, output: Path | None, as_json: bool) -> None:
@@ -33,7 +36,7 @@ def file_command(name: str, what: str, converter: Callable[[], Convert]) -> clic
 
 def arguments_command(name: str, what: str, converter: Callable[[], Convert]) -> click.Command:
     """The command that converts the command line of another program, which follows behind ``--``."""
-    text = f"Convert the command line of {what} to our configuration, with notes on what has no equivalent."
+    text = f"Convert the command line of {what}.\n\n{_NOTES}"
 
     @click.command(name, help=text, context_settings={"ignore_unknown_options": True})
     @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED)

@@ -201,11 +201,6 @@ FAULTS = {
         "class Bad(Swapper):\n def prepare(self, host): raise KeyError('k')\n"
         " def eviction_for(self, a, b): return ()\n def on_swap_start(self, a, b): ...",
     ),
-    "launcher.prepare": (
-        "launcher",
-        "class Bad(Launcher):\n def prepare(self, logs): raise KeyError('k')\n"
-        " async def launch(self, a, b, c): ...\n async def adopt(self, a, b, c, d): ...",
-    ),
     "driver.command": (
         "driver",
         "class Bad(OpenAICompatibleDriver, SupportsLaunch):\n def command(self, spec): raise KeyError('k')",
@@ -222,7 +217,6 @@ CHOSEN = {
     "strategy": '[routing]\nstrategy = "bad"\n',
     "swapper": '[scheduling]\nswapper = "bad"\n',
     "scheduler": '[scheduling]\nscheduler = "bad"\n',
-    "launcher": '[hosts.local]\nlauncher = "bad"\n',
     "driver": '[models.n]\ndriver = "bad"\n',
 }
 

@@ -40,9 +40,10 @@ def test_check_prints_what_it_built_and_what_differs_from_the_defaults(
     file.write_text('[backends.b]\nurl = "http://h"\npriority = 0\nrole = "decode"\n[routing]\nstrategy = "smrt"\n')
     monkeypatch.setenv("ENGINEHOUSE_SERVER_PORT", "9000")
     assert run(monkeypatch, "check") == 0
-    told, built, _, empty, *lines = capsys.readouterr().out.splitlines()
+    told, built, workers, _, empty, *lines = capsys.readouterr().out.splitlines()
     assert (told, empty) == ("# enginehouse.toml has no errors, and 1 warning.", "")
     assert built.startswith("# Built without starting anything: 1 backend, 0 models to launch, ")
+    assert workers == "# One process will serve: server.workers = 1."
     assert lines == [
         "[server]",
         'host = "127.0.0.1"',

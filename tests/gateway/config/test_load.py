@@ -108,7 +108,12 @@ def test_an_unknown_key_is_named_with_what_was_meant(
             "write it without quotes",
         ),
         ("[server]\nport = 80.0", "server.port", "expected a whole number from 0 to 65535, got 80.0", ""),
-        ("[server]\nworkers = true", "server.workers", "expected a whole number, 1 or more, got true", ""),
+        (
+            "[server]\nworkers = true",
+            "server.workers",
+            'expected a whole number from 1 to 256 or one of "auto", got true',
+            "",
+        ),
         ("[routing]\nstrategy = 3", "routing.strategy", "expected a string, got 3", "write it in quotes"),
         ("[telemetry]\nsample_ratio = nan", "telemetry.sample_ratio", "expected a number from 0 to 1, got NaN", ""),
         ("[telemetry]\nmetrics = 1", "telemetry.metrics", "expected true or false, got 1", ""),

@@ -22,12 +22,14 @@ from msgspec.inspect import (
     Type,
 )
 
+from enginehouse.config.auth import AuthSettings, JwtSettings, KeyLimitSettings
+from enginehouse.config.guards import GuardSettings
+from enginehouse.config.limits import LimitSettings
 from enginehouse.config.load_config import load_config
 from enginehouse.config.page import page
 from enginehouse.config.render import effective, json_schema
 from enginehouse.config.routing import RoutingSettings, RuleSettings, WeightSettings
 from enginehouse.config.schema import (
-    AuthSettings,
     BackendSettings,
     BodyFilterSettings,
     Config,
@@ -62,7 +64,12 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (AuthSettings, "keys"): st.deferred(
         lambda: st.lists(of(KeySettings), max_size=3, unique_by=(lambda key: key.name, lambda key: key.key))
     ),
+    (AuthSettings, "jwt"): st.none() | st.just(JwtSettings(issuer="https://login.example.org", audience="house")),
     (KeySettings, "key"): secret("K[A-Z]{4}"),
+    (KeySettings, "expires"): st.sampled_from(["", "2030-01-31", "2030-01-31T18:00:00Z"]),
+    (KeySettings, "limits"): st.just([]) | st.just([KeyLimitSettings(models=["m"], per="user", budget_per_day=0.5)]),
+    (GuardSettings, "parameters"): st.just({}) | st.just({"words": 3}),
+    (LimitSettings, "url"): secret("L[A-Z]{2}") | st.just(""),
     (BackendSettings, "api_key"): secret("B[A-Z]{2}") | st.just(""),
     (RuleSettings, "header"): st.sampled_from(["", "x-tier: gold", "x-team: *"]),
     (RuleSettings, "strategy"): st.just("p2c"),
@@ -77,7 +84,7 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (ModelSettings, "command"): TEXT.map(lambda text: text and text + "${port}"),
     (ModelSettings, "env"): st.dictionaries(TEXT, st.sampled_from(["0,1", "true", "", "${env:HOME}"]), max_size=2),
     (ModelSettings, "health_path"): st.sampled_from(["", "none", "/ready?x=%20"]),
-    (ServerSettings, "workers"): st.just(1),
+    (ServerSettings, "workers"): st.sampled_from([1, 3, "auto"]),
     (ServerSettings, "max_body"): st.integers(0, 1 << 20),
     (ServerSettings, "max_body_memory"): st.just(0) | st.integers(1 << 20, 1 << 40),
     (RoutingSettings, "aliases"): st.dictionaries(TEXT.map("alias {}".format), TEXT.map("model {}".format), max_size=2),
@@ -139,7 +146,7 @@ def value_of(kind: Type, unit: str) -> st.SearchStrategy[Any]:
 def test_the_effective_configuration_reads_back_the_same(file: Path, config: Config) -> None:
     file.write_bytes(effective(config).encode())
     secrets = [key.key for key in config.auth.keys] + [backend.api_key for backend in config.backends.values()]
-    secrets += [source.api_key for source in config.discovery.values()]
+    secrets += [source.api_key for source in config.discovery.values()] + [config.limits.url]
     secrets += config.telemetry.headers.values()
     assert load_config(file, {name: name for name in secrets}).config == config
     file.write_bytes(page(config).encode())
@@ -212,6 +219,8 @@ def test_the_json_schema_takes_tables_of_plugins_and_nothing_else_that_is_unknow
 @pytest.mark.parametrize("struct", [kind for field in config_type().fields for kind in shape_of(field.type).kinds])
 def test_every_key_has_a_description(struct: Type) -> None:
     kind = struct.value_type if isinstance(struct, DictType) else struct
+    if isinstance(kind, ListType):  # `guards`: names, or tables
+        kind = shape_of(kind.item_type).kinds[-1]
     if isinstance(kind, BoolType):  # `[compat]`, a table of switches
         return
     assert isinstance(kind, StructType)

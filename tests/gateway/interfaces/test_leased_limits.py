@@ -157,6 +157,23 @@ async def test_without_the_store_each_gateway_keeps_to_its_share(caplog: pytest.
     assert gateways.stores[0].problem() == ""
 
 
+async def test_requests_go_on_while_the_loss_of_the_store_is_found_out() -> None:
+    gateways = Gateways(2)
+    limit = (await gateways.known(LimitRule(600, "minute")))[0]
+    store = gateways.stores[0]
+
+    async def lost(gateway: str, asks: Sequence[LeaseAsk]) -> Leases:
+        assert admitted(limit, 40) == 40  # an exchange takes time
+        raise TimeoutError
+
+    store.lease = lost  # type: ignore[method-assign]
+    assert admitted(limit, 1) == 1
+    await store.exchange()
+    assert store.problem()
+    assert admitted(limit, 40) == 40
+    assert sum([admitted(limit, 40) for _ in range(20)]) < 600
+
+
 async def test_a_flood_over_an_exhausted_limit_does_not_flood_the_store() -> None:
     gateways = Gateways(1)
     (limit,) = gateways.limits(MINUTE)

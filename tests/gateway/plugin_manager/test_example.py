@@ -9,6 +9,7 @@ from tests.support.paths import ROOT
 from tests.support.plugins import PipInstall, RunPython, RunTests
 
 EXAMPLE = ROOT / "examples" / "plugin-nightshift"
+GUARDS = ROOT / "examples" / "plugin-guards"
 TYPES = {("filter", "backend_names"), ("scorer", "backend_preference"), ("strategy", "packed")}
 
 
@@ -29,5 +30,11 @@ def test_the_installed_example_is_listed_with_its_three_types(site: Path, run_py
 
 def test_the_example_passes_its_own_tests(site: Path, run_tests: RunTests) -> None:
     tests = run_tests(site, EXAMPLE)
+
+    assert tests.returncode == 0, tests.stdout
+
+
+def test_the_example_of_guards_passes_its_own_tests(pip_install: PipInstall, run_tests: RunTests) -> None:
+    tests = run_tests(pip_install(GUARDS), GUARDS)
 
     assert tests.returncode == 0, tests.stdout

@@ -96,7 +96,7 @@ def test_a_new_plugin_of_every_kind_passes_its_own_tests(site: Path, project: Pa
     tests = run_tests(site, project)
 
     assert tests.returncode == 0, tests.stdout
-    assert "30 passed" in tests.stdout
+    assert int(tests.stdout.rpartition(" passed")[0].split()[-1]) >= len(KINDS)
 
 
 def test_a_new_plugin_of_every_kind_passes_the_check_of_plugins(site: Path, run_python: RunPython) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import ssl
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from enginehouse.domain.errors import Overloaded, UpstreamError
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Connection
+from enginehouse.relay.upstream.connector import Connector
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.pool import Pool
@@ -60,7 +62,7 @@ def check_open(run: Run, connections: int, expected: list[tuple[float, int]]) ->
     """Answer ``connections`` together. ``expected``: seconds to let pass, and how many are open then."""
 
     async def main() -> None:
-        pool = Pool(ORIGIN, Outside())
+        pool = Pool(ORIGIN, Outside(), most_idle=4)
         made = [serving(pool) for _ in range(connections)]
         for connection, _ in made:
             connection.data_received(ANSWER)
@@ -79,6 +81,62 @@ def test_many_connections_are_idle_only_for_a_moment(in_virtual_time: Run) -> No
 
 def test_few_connections_are_kept_for_less_than_an_engines_keep_alive(in_virtual_time: Run) -> None:
     check_open(in_virtual_time, 4, [(1.5, 4), (2.5, 0)])
+
+
+class AtOnce(Connector):
+    """Connects to an engine that answers whenever it is told to."""
+
+    def __init__(self) -> None:
+        self.transports: list[FakeTransport] = []
+
+    async def connect(self, protocol: asyncio.Protocol, origin: Origin, tls: ssl.SSLContext | None) -> None:
+        self.transports.append(FakeTransport())
+        protocol.connection_made(self.transports[-1])
+
+    @property
+    def open(self) -> int:
+        return sum(not transport.closing for transport in self.transports)
+
+
+async def burst(pool: Pool, size: int) -> None:
+    """Serve ``size`` requests at once."""
+    lent = [pool.take() or await pool.connect() for _ in range(size)]
+    for connection in lent:
+        connection.send(IgnoredAnswer(), b"request")
+    await asyncio.sleep(0)  # until the batch of writes has left
+    for connection in lent:
+        connection.data_received(ANSWER)
+
+
+@pytest.mark.parametrize("size", [8, 32, 128])
+def test_bursts_find_their_connections_open(in_virtual_time: Run, size: int) -> None:
+    async def main() -> None:
+        engine = AtOnce()
+        pool = Pool(ORIGIN, Outside(connector=engine))
+        for _ in range(50):
+            await burst(pool, size)
+            await asyncio.sleep(0.1)
+        assert len(engine.transports) == size
+        pool.close()
+
+    in_virtual_time(main())
+
+
+def test_what_the_last_seconds_did_not_need_is_closed(in_virtual_time: Run) -> None:
+    async def main() -> None:
+        engine = AtOnce()
+        pool = Pool(ORIGIN, Outside(connector=engine))
+        await burst(pool, 64)
+        found = []
+        for _ in range(4):
+            for _ in range(10):
+                await burst(pool, 8)
+                await asyncio.sleep(0.1)
+            found.append(engine.open)
+        assert found == [64, 8, 8, 8]
+        pool.close()
+
+    in_virtual_time(main())
 
 
 def test_a_connection_in_use_stays_open(in_virtual_time: Run) -> None:

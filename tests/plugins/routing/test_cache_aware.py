@@ -247,3 +247,25 @@ def test_it_shows_what_it_has_learned() -> None:
     gateway, [engine] = Gateway(), fleet("a")
     gateway.learn(gateway.asks(*range(10)), engine, first=0.0896, rest=0.4104)
     assert gateway.strategy.learned() == {"a": {"ms_per_token": 0.1, "slot_ms": 500.0, "backlog_tokens": 0}}
+
+
+def test_another_instance_goes_on_where_one_has_learned() -> None:
+    gateway, other, engines = Gateway(), Gateway(), fleet("a", "b")
+    for number in range(6):
+        first = gateway.serve(gateway.asks(*range(100 * number, 100 * number + 20)), engines, first=0.05 * (number + 1))
+    other.strategy.recall(gateway.strategy.remembered())
+    assert {name: figures["ms_per_token"] for name, figures in other.strategy.learned().items()} == {
+        name: figures["ms_per_token"] for name, figures in gateway.strategy.learned().items()
+    }
+    assert other.serve(other.asks(*range(500, 530)), engines) == first
+
+
+SHORT = msgspec.msgpack.encode({"sums": {"a": [1.0] * 4}, "prefixes": {"a": [b"1", b""]}})
+
+
+@pytest.mark.parametrize("memory", [b"", b"nonsense", SHORT])
+def test_a_memory_that_cannot_be_read_changes_nothing(memory: bytes) -> None:
+    gateway = Gateway()
+    with pytest.raises((msgspec.DecodeError, ValueError)):
+        gateway.strategy.recall(memory)
+    assert gateway.strategy.learned() == {}

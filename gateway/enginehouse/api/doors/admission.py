@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from enginehouse.aio.write_batch import WriteBatch
+from enginehouse.api.callers import KeyHolder
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.body_memory import BodyMemory
-from enginehouse.api.keys import KeyHolder, Keyring
+from enginehouse.api.keys import Keyring
 from enginehouse.domain.errors import BodyTooLarge
 from enginehouse.domain.request import Headers
 from enginehouse.relay.relay import Relay

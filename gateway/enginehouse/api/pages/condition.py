@@ -14,14 +14,14 @@ _MOST_PROGRESS = 0.99
 class Condition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an operator should know first about a replica.
 
-    ``word``: ``ready``, ``placing`` (waiting for resources of a cluster), ``loading``, ``waiting for room``,
-    ``sleeping``, ``stopped``, ``stopping``, ``draining``, ``failed``, ``unreachable``, ``unknown`` (not probed yet) or
-    ``refused`` (its engine refuses this model).
+    ``word``: ``ready``, ``downloading``, ``placing`` (waiting for resources of a cluster), ``loading``,
+    ``waiting for room``, ``sleeping``, ``stopped``, ``stopping``, ``draining``, ``failed``, ``unreachable``,
+    ``unknown`` (not probed yet) or ``refused`` (its engine refuses this model).
     """
 
     word: str
     why: str | None = None
-    """The last error, of one in trouble."""
+    """The last error, of one in trouble; how far a download is."""
     since: float | None = None
     """When that began, in seconds since the Unix epoch, if the gateway has seen it begin."""
     progress: float | None = None
@@ -42,8 +42,8 @@ def condition(
     """
     state = replica.state
     since, unhealthy_since = changed_at
-    if state is ReplicaState.PLACING:
-        return Condition(word="placing", why=backend.last_error, since=since)
+    if state in (ReplicaState.PLACING, ReplicaState.DOWNLOADING):
+        return Condition(word=state.value, why=backend.last_error, since=since)
     if state is ReplicaState.STARTING:
         progress = min(_MOST_PROGRESS, (now - since) / replica.wake_s) if since is not None and replica.wake_s else None
         return Condition(word="loading", since=since, progress=None if progress is None else round(progress, 2))

@@ -13,6 +13,7 @@ from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import AT_REST, Candidate
 from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import ExplainedCandidate
+from enginehouse.domain.ticket import Phase
 from enginehouse.engines.host_memory import HostMemory
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.live.live_request import LiveRequest
@@ -67,7 +68,10 @@ class LiveView:
     def requests(self) -> Sequence[Mapping[str, Any]]:
         """Every live request, oldest first."""
         now = self._relay.context.clock.now()
-        return [_request(exchange, progress, now) for exchange, progress in self._live_requests()]
+        return [
+            _request(exchange, progress, now) | {"progress": self._how_far(exchange, progress)}
+            for exchange, progress in self._live_requests()
+        ]
 
     def details(self, live: LiveRequest) -> Mapping[str, Any]:
         """A live request with its attempts, and the route that it would get if it came now."""
@@ -78,6 +82,7 @@ class LiveView:
         attempts = [*live.attempts, *([attempt.record("live")] if attempt is not None else [])]
         return {
             **_request(live, progress, context.clock.now()),
+            "progress": self._how_far(live, progress),
             "prompt_tokens": live.prompt_tokens,
             "max_tokens": live.max_tokens,
             "attempts": [_attempt(each, live.began) for each in attempts],
@@ -113,6 +118,13 @@ class LiveView:
             return list(self._engines.plan(name).evict)
         return []
 
+    def _how_far(self, exchange: LiveRequest, progress: RequestProgress) -> str | None:
+        """How far the download is that the request waits for, or why there is no place yet for its engine."""
+        if progress[0] not in (Phase.DOWNLOADING, Phase.PLACING) or exchange.route is None:
+            return None
+        backend = exchange.route.chosen.backend
+        return next((each.last_error for each in self._relay.context.fleet.backends() if each.name == backend), None)
+
     def _waiting_by_replica(self) -> Counter[str]:
         """How many requests wait for each replica. The tickets of a backend with a limit name no replica."""
         waiting = self._engines.waiting()
@@ -126,7 +138,7 @@ class LiveView:
         for exchange in sorted(self._relay.live, key=lambda exchange: exchange.began):
             ticket = exchange.ticket
             waits = waiting.get(ticket) if ticket is not None else None
-            yield exchange, (waits.phase, waits.position) if waits else (exchange.phase, None)
+            yield exchange, (waits.phase, waits.position) if waits else (exchange.phase, exchange.position)
 
 
 def replica(candidate: Candidate) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from enginehouse.api.callers import KeyHolder
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.errors import json_response
-from enginehouse.api.keys import KeyHolder
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.capabilities import Capabilities
@@ -21,6 +21,7 @@ from enginehouse.routing.refusals import unknown_model
 _WORDS = {
     ReplicaState.READY: "loaded",
     ReplicaState.STARTING: "loading",
+    ReplicaState.DOWNLOADING: "loading",
     ReplicaState.PLACING: "loading",
     ReplicaState.SLEEPING: "sleeping",
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import time
 from typing import Final
 
 from starlette.routing import BaseRoute, Match, Router
@@ -13,15 +14,20 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import headers_of
 from enginehouse.api.doors.refusal import refuse
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.usage import AuditEntry
 
 _log = logging.getLogger("enginehouse.operators")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class OperatorPages(BaseRoute):
-    """Operators' pages as one route, which admits operators. So no page can miss the check."""
+    """Operators' pages as one route, which admits operators. So no page can miss the check.
 
-    def __init__(self, admission: Admission, pages: Sequence[BaseRoute]) -> None:
+    ``note`` gets every act of an operator: a request that changes something.
+    """
+
+    def __init__(self, admission: Admission, pages: Sequence[BaseRoute], note: Callable[[AuditEntry], None]) -> None:
+        self._note = note
         self._admission = admission
         self._pages = Router(pages, redirect_slashes=False)
 
@@ -40,24 +46,26 @@ class OperatorPages(BaseRoute):
             await refuse(scope, receive, send, error)
             return
         if _is_act(scope["method"], scope["path"]):
-            send = _reporting(scope, operator, send)
+            send = self._reporting(scope, operator, send)
         await self._pages(scope, receive, send)
+
+    def _reporting(self, scope: Scope, operator: str, send: Send) -> Send:
+        """``send`` that also notes and logs who did what, with the status of the answer."""
+        client = scope.get("client")
+        where, act = client[0] if client else "unknown", f"{scope['method']} {ascii(scope['path'])[1:-1]}"
+        who = f"key {operator}" if operator else "no key"
+
+        async def report(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                outcome = "done" if status < 400 else "refused" if status < 500 else "failed"
+                _log.info("Operator (%s, from %s): %s: %d", who, where, act, status)
+                self._note(AuditEntry(time(), operator, where, act, status, outcome))
+            await send(message)
+
+        return report
 
 
 def _is_act(method: str, path: str) -> bool:
     """Whether a request changes something. llama-swap's ``/unload`` does so with ``GET`` too."""
     return path == "/unload" or (method not in _SAFE and not path.startswith("/api/explain/"))
-
-
-def _reporting(scope: Scope, operator: str, send: Send) -> Send:
-    """``send`` that also logs who did what, with the status of the answer."""
-    client = scope.get("client")
-    who = f"key {operator}" if operator else "no key"
-
-    async def report(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            where, path = client[0] if client else "unknown", ascii(scope["path"])[1:-1]
-            _log.info("Operator (%s, from %s): %s %s: %d", who, where, scope["method"], path, message["status"])
-        await send(message)
-
-    return report

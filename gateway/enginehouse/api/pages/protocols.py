@@ -22,13 +22,9 @@ _LARGEST = 64 * 1024
 
 
 class ProtocolPages:
-    """The pages of ``protocols``, made from the entries of ``models`` that the caller may use.
+    """The pages of ``protocols``, made from the entries of ``models`` that the caller may use."""
 
-    Their paths with parts such as ``{model:path}`` are here too: the doors know only whole ones.
-    """
-
-    def __init__(self, admission: Admission, protocols: Sequence[Protocol], models: ModelList) -> None:
-        self._admission = admission
+    def __init__(self, protocols: Sequence[Protocol], models: ModelList) -> None:
         self._protocols = protocols
         self._models = models
 
@@ -37,9 +33,14 @@ class ProtocolPages:
         for protocol in self._protocols:
             for method, path in protocol.pages:
                 yield Route(path, _Page(protocol, self._models).answer, methods=[method])
-            for path in protocol.paths:
-                if "{" in path:
-                    yield Route(path, _ProtocolDoor(self._admission, protocol), methods=["POST"])
+
+
+def protocol_doors(admission: Admission, protocols: Sequence[Protocol]) -> Iterator[BaseRoute]:
+    """The doors of ``protocols`` at paths with parts such as ``{model:path}``: the fast door knows only whole ones."""
+    for protocol in protocols:
+        for path in protocol.paths:
+            if "{" in path:
+                yield Route(path, _ProtocolDoor(admission, protocol), methods=["POST"])
 
 
 class _ProtocolDoor(AsgiDoor):

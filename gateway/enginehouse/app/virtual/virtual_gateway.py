@@ -18,6 +18,7 @@ from enginehouse.app.virtual.virtual_client import VirtualClient, VirtualDoor
 from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualLauncher
 from enginehouse.config.managed import possible_backends
 from enginehouse.config.schema import Config, HostSettings
+from enginehouse.config.usage import UsageSettings
 from enginehouse.domain.errors import Unauthorized
 from enginehouse.domain.request import InferenceRequest
 from enginehouse.engines.launch_line import launch_spec
@@ -65,7 +66,7 @@ class VirtualGateway:
         registry.add([_registered(VirtualLauncher(engines, addresses))])
         self._folder = TemporaryDirectory(prefix="enginehouse-virtual-")
         outside = _VirtualOutside(engines, {address: name for name, address in addresses.items()}, seed)
-        self._gateway = gateway = Gateway(_reached(config, addresses), registry, outside=outside)
+        self._gateway = gateway = Gateway(_reached(_unkept(config), addresses), registry, outside=outside)
         self._context = gateway.relay.context
         gateway.build_hosts(StateFile(Path(self._folder.name)))
 
@@ -203,3 +204,8 @@ def _reached(config: Config, addresses: Mapping[str, str]) -> Config:
         models={name: replace(each, placement={}) for name, each in config.models.items()},
         telemetry=replace(config.telemetry, traces="off", push_metrics=0.0, genai_metrics=False, access_log=False),
     )
+
+
+def _unkept(config: Config) -> Config:
+    """``config`` without a usage store: what is used in virtual time is used by nobody."""
+    return msgspec.structs.replace(config, usage=UsageSettings(store="none"))

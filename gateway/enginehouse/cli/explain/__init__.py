@@ -12,7 +12,9 @@ from enginehouse.cli.explain.swap import swap
 
 @click.group()
 def explain() -> None:
-    """Explain decisions; all but those of scale without a running gateway."""
+    """Explain decisions.
+
+    All but those of scale need no running gateway."""
 
 
 explain.add_command(route)

@@ -32,7 +32,9 @@ from enginehouse.rescheduling.recent_moves import RecentMoves
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def rescheduling(config: Path | None, view: Path, as_json: bool) -> None:
-    """Show which migrations the policies of [rescheduling] would plan, and which pairs they would drop.
+    """Show the migrations that the policies would plan.
+
+    The policies are those of [rescheduling]; the pairs that they drop are shown too.
 
     VIEW.json holds {"now_ms": 0, "instances": [{"id": "gpu-1", "role": "decode", "status": {...}}]}; the names in
     status are Llumnix's. No request has moved before, so no instance rests.

@@ -61,7 +61,9 @@ def route(
     key: str | None,
     as_json: bool,
 ) -> None:
-    """Show which replica would serve a request, with every filter's and scorer's result.
+    """Show which replica would serve a request, and why.
+
+    With every filter's and scorer's result.
 
     STATE.json holds {"backends": {"gpu-1": {"healthy": true, "draining": false, "pending": 0, "avg_latency_ms": 0}}}.
     Backends that it leaves out are healthy and idle. "models": [...] names the models of an engine whose models are not

@@ -27,7 +27,9 @@ from enginehouse.scheduling.facts import host_facts
 @click.option("--running", metavar="A,B", default="", help="Running models, least recently used first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def swap(config: Path | None, target: str, running: str, as_json: bool) -> None:
-    """Show which models would stop so that another can run, which would then run, and by which rule.
+    """Show which models would stop so that another can run.
+
+    Also which models would then run, and by which rule.
 
     A model that cannot run is an error.
     """

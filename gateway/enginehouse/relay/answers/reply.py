@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.domain.errors import RequestError, UpstreamError
+from enginehouse.domain.errors import RateLimited, RequestError, UpstreamError
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.json_answer import JsonInPieces
 from enginehouse.relay.answers.renamed_door import RenamedDoor, renaming
@@ -254,6 +254,8 @@ class Reply:
         lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % request_id
         if error.retry_after is not None:
             lines += b"retry-after: %d\r\n" % error.retry_after
+        if isinstance(error, RateLimited):
+            lines += error.lines
         self.door.start(error.status, lines, len(body))
         self.door.finish(body)
 

@@ -326,7 +326,7 @@ class Exchange(MovableExchange):
             theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
             overhead = int(self._overhead * 1e6)
             own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
-            lines = theirs + origin + own + job.protocol_line
+            lines = theirs + origin + own + job.protocol_line + job.limit_lines
             stream = head.stream and not job.raw
             if complete and not stream and job.method != "HEAD":
                 self._reply.answer(head.status, lines, body)
@@ -442,7 +442,8 @@ class Exchange(MovableExchange):
         job, why = self._job, error.message if error is not None else ""
         self._status = status
         answer = self._reply.measure()
-        job.release(answer)
+        attempt = self._dispatch.attempt
+        job.release(answer, attempt.route.chosen.model if attempt is not None else "")
         if self._hedge is not None:
             self._hedge.end(outcome, why)
         self._dispatch.end(outcome, why)

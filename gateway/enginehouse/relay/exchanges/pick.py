@@ -220,7 +220,8 @@ class Pick(LiveRequest):
         self._status = status
         job, why = self._job, error.message if error is not None else ""
         answer = self._meter.total() if self._meter is not None else (0, 0, None)
-        job.release(answer)
+        attempt = self._dispatch.attempt
+        job.release(answer, attempt.route.chosen.model if attempt is not None else "")
         self._dispatch.cancel()
         self._dispatch.end(outcome, why)
         if outcome == "served" and status >= 400:

@@ -40,8 +40,8 @@ class GatheringJob(InferenceJob):
         if self._gathering is not None and self.path in PATHS and not self.requirements.stream:
             self._gathering.gathers = not why_not(_object(body))
 
-    def release(self, answer: AnswerSize) -> None:
-        super().release(answer)
+    def release(self, answer: AnswerSize, model: str) -> None:
+        super().release(answer, model)
         if self._gathering is not None:
             self._gathering.release()
 

@@ -14,7 +14,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import Caller, Reserved
 from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.heads.deadline import deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -49,13 +49,13 @@ class Job(ABC):
     - ``history``: keeps what the client gets of a stream, if it can be continued; ``None`` otherwise.
     - ``trace``: set from the beginning if the request is sampled.
     - ``untraced``: otherwise the header lines that tell engines so; empty where the client's own pass.
+    - ``limit_lines``: the header lines that tell a client of its limits.
     - ``upload``: the rest of a body that follows what ``request`` returns.
     - ``protocol_line``: the header line that tells a client whether its protocol was translated; empty for OpenAI's.
     - ``prompt``: made by ``prepare`` where another engine reads the prompt at the same time.
     """
 
     __slots__ = (
-        "_admitted",
         "_charged",
         "_reserved",
         "_turn",
@@ -68,6 +68,7 @@ class Job(ABC):
         "headers",
         "history",
         "keep_alive",
+        "limit_lines",
         "path",
         "protocol_line",
         "request_id",
@@ -96,10 +97,10 @@ class Job(ABC):
         self.caller: Caller | None = None
         self.user: str | None = None
         self.protocol_line = b""
+        self.limit_lines = b""
         self.keep_alive: float | None = None
         self.answer_limit: int | None = None
-        self._admitted = False
-        self._reserved = 0
+        self._reserved: Reserved | None = None
         self._turn: float | None = None
         self._charged = 0.0
         self.requirements: Requirements | None = None
@@ -198,17 +199,16 @@ class Job(ABC):
             requirements.caller = caller.name
         self.context.router.apply_rules(requirements, self.headers)
         if caller is not None:
-            self._reserved = caller.admit(requirements, self.answer_limit)
-            self._admitted = True
+            self._reserved = reserved = caller.admit(requirements, self.answer_limit)
+            self.limit_lines = reserved.lines
 
-    def release(self, answer: AnswerSize) -> None:
-        """Count the request out, with its ``answer``, if ``admit`` has counted it in."""
+    def release(self, answer: AnswerSize, model: str) -> None:
+        """Count the request out, with the ``answer`` of ``model``, if ``admit`` has counted it in."""
         if self._turn is not None:
             self._settle_turn(answer)
-        if self._admitted and self.caller is not None and self.requirements is not None:
-            self._admitted = False
-            prompt = self.requirements.estimated_tokens
-            self.caller.release(prompt, self._reserved, _used(prompt, answer))
+        if self._reserved is not None and self.requirements is not None:
+            reserved, self._reserved = self._reserved, None
+            reserved.settle(self.requirements.estimated_tokens, answer, model)
 
     def _settle_turn(self, answer: AnswerSize) -> None:
         """Charge the caller what the request has used, in place of what was expected."""

@@ -14,6 +14,7 @@ from enginehouse.telemetry.attempts_summary import AttemptsSummary
 from enginehouse.telemetry.record import NO_ANSWER, AnswerSize
 from enginehouse.telemetry.record_delivery import RecordDelivery
 from enginehouse.telemetry.trace_context import Trace
+from enginehouse.telemetry.usage_meter import UsageMeter
 
 
 class Endings:
@@ -56,6 +57,8 @@ class Endings:
         if self.log_access is not None:
             self.log_access(context.clock.epoch(), record)
         context.activity.add(record, job.headers, request.address)
+        if context.usage is not None:
+            self._add_usage(context.usage, record, job)
         if self._observed:
             self.delivery.add(record)
         if self.on_ended is not None:
@@ -64,6 +67,14 @@ class Endings:
     def withdrawn(self, request: LiveRequest) -> None:
         """Remove a live request, which another gateway will serve and report."""
         self.live.pop(request, None)
+
+    def _add_usage(self, usage: UsageMeter, record: RequestRecord, job: Job) -> None:
+        """Add the request to what its caller has used."""
+        needs, model = job.requirements, record.model
+        if model is None:
+            asked = record.asked or ""
+            model = asked if asked and self._context.fleet.snapshot.candidates(asked) else ""
+        usage.add(record, model, needs.estimated_tokens if needs is not None else 0)
 
     def _trace(self, job: Job, seconds: float, status: int) -> Trace | None:
         """The trace of a request that is sampled, or was slow or failed."""

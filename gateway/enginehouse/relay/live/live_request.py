@@ -111,6 +111,11 @@ class LiveRequest(ABC):
         return self._live_phase
 
     @property
+    def position(self) -> int | None:
+        """Its place among those that wait for its model, where another process keeps these; else ``None``."""
+        return None
+
+    @property
     def waiting_reply(self) -> Reply | None:
         """The reply of a stream that waits for its first byte; a progress report may begin it."""
         return None

@@ -24,10 +24,12 @@ class Drains:
     """Moves streams to ready replicas, a few at a time, while their own must become free; other requests may finish.
 
     A stream whose move failed is tried once more only at another destination, or if the destination was full.
-    ``live``: all live requests.
+    ``live``: all live requests. ``hand_on``: set where these are those of workers, who then move their own: it takes
+    the name of a method here, the place, the error and the reason.
     """
 
     def __init__(self, context: RelayContext, live: Collection[LiveRequest]) -> None:
+        self.hand_on: Callable[[str, str, RequestError | None, str], None] | None = None
         self._context = context
         self._live = live
         self._vacating: dict[str, float] = {}
@@ -35,15 +37,24 @@ class Drains:
 
     def begin(self, backend: str) -> None:
         """Move the streams of ``backend`` away for as long as it is drained and has live requests."""
+        if self.hand_on is not None:
+            self.hand_on("begin", backend, None, "")
+            return
         self._begin(("backend", backend), partial(self.live, backend), partial(self._is_drained, backend))
 
     def vacate(self, replica: str) -> None:
         """Move the streams of ``replica`` away until it stops, if it is stopping, and otherwise for a second."""
+        if self.hand_on is not None:
+            self.hand_on("vacate", replica, None, "")
+            return
         self._vacating[replica] = asyncio.get_running_loop().time() + _VACATING_S
         self._begin(("replica", replica), partial(self.live_at, replica), partial(self._is_unwanted, replica))
 
     def retire(self, replica: str, error: RequestError) -> None:
         """``vacate``, and end WebSockets with ``error``: they have no end of their own."""
+        if self.hand_on is not None:
+            self.hand_on("retire", replica, error, "")
+            return
         for request in self.live_at(replica):
             if request.endless:
                 request.cancel(error)
@@ -51,6 +62,9 @@ class Drains:
 
     def cut_off(self, replica: str, why: str) -> None:
         """End the attempts that ``replica`` still serves, because its engine stops now or is lost."""
+        if self.hand_on is not None:
+            self.hand_on("cut_off", replica, None, why)
+            return
         for request in self.live_at(replica):
             request.cut_off(why)
 

@@ -105,7 +105,7 @@ class Move:
         try:
             if not self._engine_request:
                 await self._take_turn()
-            self._take_slot()
+            await self._take_slot()
             history = self._stream.movable()
             if self._turn is not None and self._driver.streams.caches_prefixes:
                 await self._read_ahead(history)
@@ -153,11 +153,13 @@ class Move:
             raise CannotContinue(f"Backend '{destination}' is not ready")
         return found
 
-    def _take_slot(self) -> None:
+    async def _take_slot(self) -> None:
         chosen, job = self._attempt.route.chosen, self._stream.job
         queue = self._context.queue_of(chosen)
-        if queue is not None and not self._attempt.take_free_slot(queue, job.request_id, job.priority, job.key):
-            raise CannotContinue(f"Backend '{chosen.backend}' is full", retry_after=1)
+        if queue is not None:
+            await queue.reserve(chosen.replica)
+            if not self._attempt.take_free_slot(queue, job.request_id, job.priority, job.key):
+                raise CannotContinue(f"Backend '{chosen.backend}' is full", retry_after=1)
 
     async def _take_turn(self) -> None:
         """Wait until the destination may read this text. Its length is estimated where no engine has told it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 from collections.abc import Callable
 from typing import Final, TypeVar, cast
 
@@ -16,10 +17,8 @@ from enginehouse.relay.upstream.upload_connection import UploadConnection
 
 _Connection = TypeVar("_Connection", bound=Connection)
 
-_FEW: Final = 4
-"""Idle connections that are kept. An engine with a thread for each connection has no more than 8 or so."""
 _GRACE_S: Final = 0.02
-"""After so long without use, idle connections above ``_FEW`` are closed."""
+"""After so long without use, idle connections above ``most_idle`` are closed."""
 _UNUSED_S: Final = 2.0
 """After 2 to 3 s without use, every idle connection is closed: llama-server and vLLM close theirs after 5 s."""
 
@@ -27,16 +26,20 @@ _UNUSED_S: Final = 2.0
 class Pool:
     """Kept-alive connections to one origin, the last used first.
 
-    Few are kept for long, because each idle connection may hold a thread of the engine: 50 of them held the 8 threads
-    of a llama-server until its keep-alive ended, 5 s later. ``tls``: the context that checks the origin's certificate,
-    if it has one.
+    Because of this order, those that the peaks of the last seconds did not need are not used, and so they are closed.
+    An engine with a thread for each connection has a limit ``most_idle``: 50 idle ones held the 8 threads of a
+    llama-server until its keep-alive ended, 5 s later. ``tls``: the context that checks the origin's certificate, if it
+    has one.
     """
 
-    def __init__(self, origin: Origin, outside: Outside, *, verify_tls: bool = True) -> None:
+    def __init__(
+        self, origin: Origin, outside: Outside, *, verify_tls: bool = True, most_idle: int | None = None
+    ) -> None:
         self.origin = origin
         self._outside = outside
         self._now = outside.clock.now
         self.address = origin.url
+        self._most_idle: Final = sys.maxsize if most_idle is None else most_idle
         self._idle: list[Connection] = []
         self._writes = WriteBatch()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -93,7 +96,7 @@ class Pool:
             loop = self._loop = asyncio.get_running_loop()  # which asks the system for the process each time
         connection.kept_at = loop.time()
         self._idle.append(connection)
-        if self._timer is None or (self._slow and len(self._idle) > _FEW):
+        if self._timer is None or (self._slow and len(self._idle) > self._most_idle):
             self._sweep_later(loop)
 
     def _remove(self, connection: Connection) -> None:
@@ -103,14 +106,14 @@ class Pool:
     def _sweep_later(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._slow = len(self._idle) <= _FEW
+        self._slow = len(self._idle) <= self._most_idle
         self._timer = loop.call_later(_UNUSED_S / 2 if self._slow else _GRACE_S, self._sweep, loop)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         """Close the connections that were idle for too long: the first ones of the list."""
         self._timer = None
         idle, now = self._idle, loop.time()
-        while idle and now - idle[0].kept_at >= (_UNUSED_S if len(idle) <= _FEW else _GRACE_S):
+        while idle and now - idle[0].kept_at >= (_UNUSED_S if len(idle) <= self._most_idle else _GRACE_S):
             idle.pop(0).close()
         if idle:
             self._sweep_later(loop)

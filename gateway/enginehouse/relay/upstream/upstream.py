@@ -26,15 +26,25 @@ class Upstream:
     """A backend's address, its key, its time limits, its connections and the type of its driver.
 
     A backend without a ``url`` cannot be reached until ``locate`` gives it one. ``clock``: read by its requests.
+    ``most_idle``: as for ``Pool``.
     """
 
-    def __init__(self, name: str, settings: BackendSettings, timeouts: TimeoutSettings, outside: Outside) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: BackendSettings,
+        timeouts: TimeoutSettings,
+        outside: Outside,
+        *,
+        most_idle: int | None = None,
+    ) -> None:
         self.name = name
         self.driver = settings.driver
         self.timeouts = settings.timeouts or timeouts
         self.outside = outside
         self.clock = outside.clock
         self._verify_tls = settings.verify_tls
+        self._most_idle = most_idle
         self.pool = self._pool(settings.url)
         self._settings = settings
         self._api_key = settings.api_key
@@ -54,7 +64,7 @@ class Upstream:
         self._fixed.clear()
 
     def _pool(self, url: str) -> Pool:
-        return Pool(Origin.parse(url), self.outside, verify_tls=self._verify_tls)
+        return Pool(Origin.parse(url), self.outside, verify_tls=self._verify_tls, most_idle=self._most_idle)
 
     @property
     def address(self) -> tuple[str, int]:

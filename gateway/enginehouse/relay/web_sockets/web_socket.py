@@ -182,7 +182,7 @@ class WebSocket(LiveRequest):
         self._status = status
         if self._answer is not None and self._answer.socket is not None:
             self._answer.socket.transport.abort()
-        self._job.release(NO_ANSWER)
+        self._job.release(NO_ANSWER, "")
         self._dispatch.cancel()
         self._dispatch.end(outcome, error.message if error is not None else "")
         self._endings.ended(self, self._job, status, outcome, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
+from zlib import crc32
 
 from enginehouse.domain.request import Body, InferenceRequest
 from enginehouse.domain.requirements import Requirements
@@ -22,7 +23,7 @@ _MOST_COARSE: Final = 2048
 class Prompt:
     """The chunks of one prompt. Two prompts have a chunk in common if they are equal up to its end.
 
-    ``coarse``: the whole coarse chunks, as numbers that are valid only in this process. ``tail``: the whole fine chunks
+    ``coarse``: the whole coarse chunks, as numbers, the same in every process. ``tail``: the whole fine chunks
     after the last coarse one.
     """
 
@@ -32,7 +33,7 @@ class Prompt:
         self._content = content
         self._size = size = 4 * FINE_TOKENS if isinstance(content, str) else FINE_TOKENS
         self._fine: dict[int, list[int]] = {}
-        self._root = chunk = hash(model)
+        self._root = chunk = _chained(0, model)
         whole = size * FINE_IN_COARSE
         self.coarse = coarse = list[int]()
         for begin in range(0, min(len(content) // whole, _MOST_COARSE) * whole, whole):
@@ -115,4 +116,7 @@ def drop_prompt(requirements: Requirements) -> None:
 
 
 def _chained(before: int, piece: str | Sequence[int]) -> int:
-    return hash((before, piece if isinstance(piece, str) else tuple(piece)))
+    """Hash a piece and all before it. Python's hash of a text differs in each process, that of numbers does not."""
+    if isinstance(piece, str):
+        return hash((before, crc32(piece.encode("utf-8", "surrogatepass"))))
+    return hash((before, tuple(piece)))

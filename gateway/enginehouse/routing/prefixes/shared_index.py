@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
 from enginehouse.routing.prefixes.prompt import COARSE_TOKENS, FINE_TOKENS, Prompt
+
+_MOST_KEPT: Final = (8 << 20) // 10
+"""Chunks: each takes ten bytes."""
 
 
 class _EngineChunks:
@@ -18,6 +22,22 @@ class _EngineChunks:
         self.bit: Final = bit
         self.chunks: OrderedDict[int, int] = OrderedDict()
         self.tokens = 0
+
+    def packed(self, most: int) -> tuple[bytes, bytes]:
+        """The ``most`` chunks that were used last, and the tokens of each."""
+        skipped = max(0, len(self.chunks) - most)
+        chunks, tokens = array("q", self.chunks), array("H", self.chunks.values())
+        return chunks[skipped:].tobytes(), tokens[skipped:].tobytes()
+
+
+def _unpacked(chunks: bytes, tokens: bytes) -> list[tuple[int, int]]:
+    """The chunks with their tokens, as ``packed`` has packed them. Raises ``ValueError``."""
+    numbers, sizes = array("q"), array("H")
+    numbers.frombytes(chunks)
+    sizes.frombytes(tokens)
+    if len(numbers) != len(sizes):
+        raise ValueError("the tokens of some chunks are missing")
+    return list(zip(numbers, sizes, strict=True))
 
 
 class SharedPrefixIndex:
@@ -73,6 +93,22 @@ class SharedPrefixIndex:
             for chunk, tokens in sent.chunks.items():
                 self._drop(sent, chunk, tokens)
             del self._names[sent.bit]
+
+    def remembered(self) -> dict[str, tuple[bytes, bytes]]:
+        """Return the chunks of each engine and their tokens, for ``recall``: the least recently used are left out.
+
+        At most 8 MiB in all.
+        """
+        most = _MOST_KEPT // max(1, len(self._sent))
+        return {engine: sent.packed(most) for engine, sent in self._sent.items() if sent.chunks}
+
+    def recall(self, remembered: Mapping[str, tuple[bytes, bytes]]) -> None:
+        """Remember what another index did of the engines that this one does not know. Raises ``ValueError``."""
+        found = {engine: _unpacked(*packed) for engine, packed in remembered.items() if engine not in self._sent}
+        for engine, chunks in found.items():
+            self._sent[engine] = sent = self._new(engine)
+            for chunk, tokens in chunks:
+                self._add(sent, [chunk], tokens)
 
     def _new(self, engine: str) -> _EngineChunks:
         bit = 1

@@ -11,6 +11,7 @@ from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.ticket import SwapDone, SwapId
+from enginehouse.domain.usage import AuditEntry
 from enginehouse.interfaces.observers import Observer
 from enginehouse.testing.checks.speed import warn_if_slow
 from enginehouse.testing.expect import expect
@@ -52,6 +53,7 @@ def events() -> Iterator[Event]:
     yield "moved", ("request-1", "gpu-1", "gpu-2", 12.5)
     moved = Migration(policy="load", source="gpu-1", destination="gpu-2", rule="NUM_REQ", order="SR", value=1)
     yield "migrated", (moved, Migrated(moved=("request-1",), refused={"request-2": "it has just moved"}))
+    yield "operated", (AuditEntry(1.0, "ops", "127.0.0.1", "POST /api/reload", 200),)
     yield "finished", (request_record(),)
     yield "finished", (request_record(caller="team-a", user="ann", stream=True, tokens_cached=8, events=35, moves=1),)
     yield "finished", (request_record(status=502, outcome="upstream_error", code="upstream_error", tokens_out=None),)

@@ -17,7 +17,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Verdict
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
-from enginehouse.interfaces.strategies import Strategy
+from enginehouse.interfaces.strategies import MOST_REMEMBERED, Strategy
 from enginehouse.testing.checks.samples import MANY, batches, needs
 from enginehouse.testing.checks.speed import affordable
 from enginehouse.testing.expect import expect, expect_sequence
@@ -48,13 +48,30 @@ def check_strategy(factory: Callable[[], Strategy]) -> None:
 
     Also checks that ``explain`` returns one verdict per candidate, that neither changes its arguments, and that
     ``explain`` leaves the strategy as it is. A ``copy.deepcopy`` must pick the same, because the gateway explains with
-    one. A strategy that needs scorers may raise ``ConfigError`` when it gets none.
+    one. A strategy that needs scorers may raise ``ConfigError`` when it gets none. After the picks, another object must
+    be able to ``recall`` what the first one has ``remembered``, and pick.
     """
     for it in _with_scorers(factory):
         twin, large = _copied(it), _large()
         for question in affordable(_decisions(empty=False), "pick", lambda: twin.pick(*large)):  # noqa: B023
             with suppress(RequestError), _unchanged(*question):
                 _check_pick(it, question)
+        remembered = it.remembered()
+        expect(isinstance(remembered, bytes), f"remembered returned {remembered!r} instead of bytes")
+        expect(len(remembered) <= MOST_REMEMBERED, f"remembered returned {len(remembered)} bytes, which are not kept")
+        if remembered:
+            _check_recall(factory, remembered)
+
+
+def _check_recall(factory: Callable[[], Strategy], remembered: bytes) -> None:
+    for another in _with_scorers(factory):
+        try:
+            another.recall(remembered)
+        except Exception as error:
+            raise AssertionError(f"recall failed with what remembered had returned: {error!r}") from error
+        for question in _decisions(empty=False):
+            with suppress(RequestError):
+                _check_pick(another, question)
 
 
 def _check_pure(

@@ -55,7 +55,9 @@ def _kv_events(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.option("--kv-events-config", "kv_events", callback=_kv_events, metavar="JSON", help="Publish KV events.")
 @click.option("--side-channel-port", type=_PORT, help="Port to hand prompts over to decoding engines; 0 picks one.")
 def serve(**flags: Any) -> None:
-    """Serve simulated models over the OpenAI API: deterministic text at a configured pace, without a GPU."""
+    """Serve simulated models over the OpenAI API.
+
+    They write deterministic text at a configured pace, without a GPU."""
     from enginehouse_sim.simulator.serve.process import (
         run,  # imports the whole server: only once the flags are valid
     )

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import Prompt, PromptExtractor, SharedPrefixIndex, prompt_of
+from enginehouse.routing.prefixes import shared_index
 from enginehouse.testing import check_extractor, request, requirements
 
 ROOM = 1_000_000
@@ -109,3 +112,46 @@ def test_no_engine_has_more_than_it_was_sent(lengths: list[int], own: int, room:
         sent[engine] = max(sent.get(engine, 0), length)
     for engine, tokens in index.leading(prompt(TEXT[:20_000])).items():
         assert 0 < 4 * tokens <= sent[engine]
+
+
+def test_another_index_goes_on_with_what_one_remembers() -> None:
+    index, other = SharedPrefixIndex(), SharedPrefixIndex()
+    for engine, own in (("a", "1"), ("b", "2")):
+        index.note(engine, prompt(TEXT[:9000] + own * 9000), ROOM)
+    other.note("b", prompt("something else" * 1000), ROOM)
+    before = other.leading(prompt("something else" * 1000))
+    other.recall(index.remembered())
+    assert recognised(other, TEXT[:9000] + "1" * 9000, "a") == recognised(index, TEXT[:9000] + "1" * 9000, "a") > 17_000
+    assert other.leading(prompt("something else" * 1000)) == before, "what it knows itself is newer"
+    other.note("a", prompt(TEXT[:4096]), 1024)
+    assert recognised(other, TEXT[:9000] + "1" * 9000, "a") == 4096, "the oldest chunks go first"
+
+
+def test_what_is_remembered_is_bounded_and_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_index, "_MOST_KEPT", 20)
+    index, other = SharedPrefixIndex(), SharedPrefixIndex()
+    for engine in "ab":
+        index.note(engine, prompt("x" * 40_000), ROOM)
+        index.note(engine, prompt(TEXT[:20_000]), ROOM)
+    remembered = index.remembered()
+    assert {engine: len(chunks) for engine, (chunks, _) in remembered.items()} == {"a": 80, "b": 80}
+    other.recall(remembered)
+    assert recognised(other, TEXT[:20_000], "a") >= 16_384
+    assert recognised(other, "x" * 40_000, "a") == 0
+
+
+def test_memory_that_is_cut_off_is_refused() -> None:
+    with pytest.raises(ValueError, match="missing"):
+        SharedPrefixIndex().recall({"a": (b"12345678", b"")})
+
+
+def test_the_chunks_of_a_prompt_are_the_same_in_every_process() -> None:
+    """Whatever Python's secret for its hashes is."""
+    program = "from enginehouse import Prompt; p = Prompt('m', 'ab\\ud800' * 2000); print(p.coarse, p.tail)"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1

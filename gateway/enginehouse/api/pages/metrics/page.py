@@ -20,6 +20,7 @@ from enginehouse.api.pages.metrics.families import numbers, with_created
 from enginehouse.api.pages.metrics.fleet import discovery_metrics, fleet_metrics, scale_metrics
 from enginehouse.api.pages.metrics.process import process_metrics
 from enginehouse.api.pages.metrics.requests import request_metrics
+from enginehouse.api.pages.metrics.workers import WorkerFigures, worker_metrics
 from enginehouse.domain.discovery_status import DiscoveryStatus
 from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.engines.managed_engines import ManagedEngines
@@ -46,7 +47,10 @@ class _WithCreated(CollectorRegistry):
 
 
 class Metrics(Collector):
-    """Renders counters that the relay and the fleet keep anyway, and the operating system's figures of the process."""
+    """Renders counters that the relay and the fleet keep anyway, and the operating system's figures of the process.
+
+    ``workers``: their figures, if there are any.
+    """
 
     def __init__(
         self,
@@ -61,6 +65,7 @@ class Metrics(Collector):
         limits: LimitStore,
     ) -> None:
         self._limits = limits
+        self.workers = WorkerFigures({}, {})
         self._relay = relay
         self._body_memory = body_memory
         self._engines = engines
@@ -94,4 +99,5 @@ class Metrics(Collector):
         yield from discovery_metrics(self._sources())
         yield from scale_metrics(self._scaled())
         yield numbers(metrics.LIMITS_ALONE, [([], bool(self._limits.problem()))])
+        yield from worker_metrics(self.workers)
         yield from process_metrics(self._loop_monitor, self._plugin_times, self._exported)

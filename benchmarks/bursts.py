@@ -1,0 +1,133 @@
+"""What bursts of requests cost the gateway: new connections to the engine, and processor time.
+
+``python benchmarks/bursts.py [--sizes 8,16,32,128] [--rounds 3]``: for each size, so many requests at once every 100
+ms, through a gateway in a process of its own to an engine in this one. The gateway keeps as many idle connections as
+the driver of the engine lets it: ``openai`` sets no limit, ``llamacpp`` one of four, because each holds a thread of
+llama-server. Rounds with either alternate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from contextlib import ExitStack
+
+import click
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from enginehouse.testing.gateway import RunningGateway
+
+_EVERY_S = 0.1
+_BURSTS = 30
+_DRIVERS = ("openai", "llamacpp")
+_ANSWER = b'{"object":"chat.completion","choices":[]}'
+_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+_RESPONSE = _HEAD % len(_ANSWER) + _ANSWER
+_BODY = b'{"model":"m","messages":[{"role":"user","content":"Hello"}]}'
+
+
+class CountingEngine:
+    """Answers in the running event loop. ``connections``: how many were opened."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.port = 0
+
+    async def start(self) -> asyncio.Server:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1024)
+        self.port = server.sockets[0].getsockname()[1]
+        return server
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            while await _request(reader):
+                writer.write(_RESPONSE)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+async def _request(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+    await reader.readexactly(length)
+    return head
+
+
+class Client:
+    """One kept connection to the gateway."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self) -> None:
+        """Send a request, and read its answer."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._streams
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        writer.write(b"%scontent-length: %d\r\n\r\n%s" % (head, len(_BODY), _BODY))
+        answer = await _request(reader)
+        assert answer.startswith(b"HTTP/1.1 200"), answer
+
+    def close(self) -> None:
+        """Close it."""
+        if self._streams is not None:
+            self._streams[1].close()
+
+
+async def measured(gateway: RunningGateway, engine: CountingEngine, size: int) -> tuple[int, float]:
+    """The new connections of thirty bursts, and the gateway's processor time of a request in microseconds."""
+    process = psutil.Process(gateway.pid)
+    clients = [Client(int(gateway.url.rpartition(":")[2])) for _ in range(size)]
+    await asyncio.gather(*(each.ask() for each in clients))
+    before, spent = engine.connections, sum(process.cpu_times()[:2])
+    for _ in range(_BURSTS):
+        await asyncio.gather(*(each.ask() for each in clients), asyncio.sleep(_EVERY_S))
+    used = (sum(process.cpu_times()[:2]) - spent) / (_BURSTS * size)
+    for each in clients:
+        each.close()
+    return engine.connections - before, used * 1e6
+
+
+async def main(sizes: list[int], rounds: int) -> None:
+    """Print a table."""
+    engine = CountingEngine()
+    server = await engine.start()
+    found: dict[tuple[int, str], list[tuple[int, float]]] = {}
+    with ExitStack() as stack:
+        gateways = {}
+        for driver in _DRIVERS:
+            backend = f'driver = "{driver}"\nurl = "http://127.0.0.1:{engine.port}"\nmodels = ["m"]\n'
+            config = f"[telemetry]\naccess_log = false\n[backends.a]\n{backend}"
+            gateways[driver] = await asyncio.to_thread(stack.enter_context, RunningGateway(config))
+            await asyncio.to_thread(gateways[driver].until_health, a="healthy")
+        for _ in range(rounds):
+            for size in sizes:
+                for driver in _DRIVERS:
+                    found.setdefault((size, driver), []).append(await measured(gateways[driver], engine, size))
+    server.close()
+    table = Table("at once", "limit", f"new connections of {_BURSTS} bursts", "processor time of a request, µs")
+    for (size, driver), each in found.items():
+        connections, times = zip(*each, strict=True)
+        spread = f"{statistics.median(times):.0f} ({min(times):.0f}-{max(times):.0f})"
+        limit = "none" if driver == "openai" else "4"
+        table.add_row(str(size), limit, f"{min(connections)}-{max(connections)} of {_BURSTS * size}", spread)
+    Console().print(table)
+
+
+@click.command()
+@click.option("--sizes", default="8,16,32,128", show_default=True)
+@click.option("--rounds", default=3, show_default=True)
+def command(sizes: str, rounds: int) -> None:
+    """Measure bursts."""
+    asyncio.run(main([int(size) for size in sizes.split(",")], rounds))
+
+
+if __name__ == "__main__":
+    command()

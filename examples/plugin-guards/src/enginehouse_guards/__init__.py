@@ -1,0 +1,13 @@
+"""Guards: mask e-mail addresses, and ask a moderation service."""
+
+from __future__ import annotations
+
+from enginehouse import Guard, Register, hookimpl
+from enginehouse_guards.mask_emails import MaskEmailsGuard
+from enginehouse_guards.moderation import ModerationGuard
+
+
+@hookimpl
+def register_guards(register: Register[Guard]) -> None:
+    register("mask_emails", MaskEmailsGuard)
+    register("moderation", ModerationGuard)

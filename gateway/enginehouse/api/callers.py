@@ -1,0 +1,170 @@
+"""Callers as keys and tokens describe them, and what their requests have reserved of their limits."""
+
+from __future__ import annotations
+
+import math
+from fnmatch import fnmatchcase
+from typing import Final
+
+from enginehouse.api.limit_set import LimitSet
+from enginehouse.config.auth import KeyLimitSettings, KeySettings, moment
+from enginehouse.config.usage import Prices
+from enginehouse.domain.errors import Forbidden
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.usage import UsageRow
+from enginehouse.interfaces.limit_stores import LimitStore
+from enginehouse.telemetry.record import AnswerSize
+
+_NEWEST: Final = 0.2
+"""The weight of the newest request in the running average of a key's answers."""
+_MOST_USERS: Final = 10_000
+"""The most end users of a key whose limits are kept."""
+
+
+class CallerLimits:
+    """What counts the limits of all callers: the store, and what models cost."""
+
+    def __init__(self, store: LimitStore, prices: Prices) -> None:
+        self.store = store
+        self.prices = prices
+
+    def cost(self, model: str, tokens_in: float, tokens_cached: float, tokens_out: float) -> float:
+        """The price of so many tokens of ``model``."""
+        price = self.prices.of(model)
+        return 0.0 if price is None else price.cost(tokens_in, tokens_cached, tokens_out)
+
+
+class Reservation:
+    """What a running request has reserved. ``lines``: the header lines that tell the client of its limits."""
+
+    __slots__ = ("_cost", "_holder", "_model", "_sets", "_tokens", "lines")
+
+    def __init__(self, holder: KeyHolder, sets: list[LimitSet], model: str, tokens: float, cost: float) -> None:
+        self._holder = holder
+        self._sets = sets
+        self._model = model
+        self._tokens = tokens
+        self._cost = cost
+        self.lines = sets[0].lines()
+
+    def settle(self, prompt: int, answer: AnswerSize, model: str) -> None:
+        """Count the request out, and what it used in place of what was reserved.
+
+        ``prompt``: its estimated tokens, which count if the engine told none. ``model``: the one that served it, if
+        any did. An answer that nobody counted costs what was reserved.
+        """
+        size, events, counted = answer
+        for each in self._sets:
+            each.leave()
+        if counted is not None:
+            tokens_in, cached, tokens_out = counted.input, counted.cached or 0, counted.output
+        elif size and not events:
+            return
+        else:
+            tokens_in, cached, tokens_out = prompt, 0, events
+        used = tokens_in + tokens_out
+        served = bool(size) or counted is not None
+        cost = self._holder.limits.cost(model or self._model, tokens_in, cached, tokens_out) if served else 0.0
+        for each in self._sets:
+            each.charge(used - self._tokens, cost - self._cost)
+        self._holder.answered(max(0, used - prompt))
+
+
+class KeyHolder:
+    """The ``Caller`` that a key identifies."""
+
+    def __init__(self, key: KeySettings, limits: CallerLimits) -> None:
+        self.limits = limits
+        self._usual_answer = 0.0
+        self._own = LimitSet(key.name, f"Key '{key.name}'", key, limits.store)
+        self._more: list[LimitSet] = []
+        self._by_user: dict[tuple[int, str], LimitSet] = {}
+        self.configure(key)
+
+    def configure(self, key: KeySettings) -> None:
+        """Apply other settings. Counts stay."""
+        self.name = key.name
+        self.admin = key.admin
+        self.priority = key.priority
+        self.weight = key.weight
+        self.ttft_objective = key.ttft_objective
+        self.expires = moment(key.expires) if key.expires else math.inf
+        self.models = tuple(key.models)
+        self.scoped = "*" not in key.models
+        self._own.configure(key)
+        self._settings = tuple(key.limits)
+        kept = {each.owner: each for each in self._more}
+        self._more = []
+        for number, each in enumerate(self._settings):
+            owner = f"Key '{self.name}' for {', '.join(each.models)}"
+            if (known := kept.get(owner)) is not None:
+                known.configure(each)
+            else:
+                known = LimitSet(f"{self.name}/limits[{number}]", owner, each, self.limits.store)
+            self._more.append(known)
+        for (number, _), users in list(self._by_user.items()):
+            if number < len(self._settings):
+                users.configure(self._settings[number])
+
+    def may_use(self, model: str) -> bool:
+        """Whether the key's ``models`` include ``model``."""
+        return _fits(model, self.models)
+
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation:
+        """Count a request in, or raise ``Forbidden``, ``RateLimited`` or ``BudgetExhausted``.
+
+        ``answer_limit``: the most tokens of its answer; without one, the key's usual answer is reserved.
+        """
+        model = requirements.model
+        if not self.may_use(model):
+            raise Forbidden(f"Key '{self.name}' may not use model '{model}'", param="model")
+        prompt = requirements.estimated_tokens
+        answer = answer_limit if answer_limit is not None else int(self._usual_answer)
+        cost = self.limits.cost(model, prompt, 0, answer)
+        sets = self._sets(model, requirements.user or "")
+        for each in sets:
+            each.check(prompt + answer, cost)
+        for each in sets:
+            each.take(prompt + answer, cost)
+        return Reservation(self, sets, model, prompt + answer, cost)
+
+    def answered(self, tokens: int) -> None:
+        """Remember the tokens of an answer: later ones are expected to be similar."""
+        self._usual_answer += (tokens - self._usual_answer) * _NEWEST
+
+    def recall(self, row: UsageRow, *, today: bool) -> None:
+        """Count what was used before the gateway started, in this month; ``today``: also in this day."""
+        tokens = row.tokens_in + row.tokens_out if today else 0
+        for each in self._sets(row.model or "", row.user or ""):
+            each.recall(tokens, row.cost if today else 0.0, row.cost)
+
+    def check_uncounted(self) -> None:
+        """Raise ``Forbidden`` for a key with a limit that needs tokens: this request's cannot be counted."""
+        key = next((each.counts_tokens for each in (self._own, *self._more) if each.counts_tokens), "")
+        if key:
+            raise Forbidden(
+                f"Key '{self.name}' has a token limit ({key}), and tokens are counted only under /v1: "
+                "use a path under /v1, or a key without that limit"
+            )
+
+    def _sets(self, model: str, user: str) -> list[LimitSet]:
+        """The limits that hold for a request of ``user`` to ``model``."""
+        sets = [self._own]
+        for number, settings in enumerate(self._settings):
+            if _fits(model, tuple(settings.models)):
+                sets.append(self._more[number] if settings.per == "key" else self._of_user(number, settings, user))
+        return sets
+
+    def _of_user(self, number: int, settings: KeyLimitSettings, user: str) -> LimitSet:
+        found = self._by_user.pop((number, user), None)
+        if found is None:
+            name = f"{self.name}/limits[{number}]/user/{user}"
+            found = LimitSet(name, f"User '{user}' of key '{self.name}'", settings, self.limits.store)
+            if len(self._by_user) >= _MOST_USERS:
+                del self._by_user[next(iter(self._by_user))]
+        self._by_user[number, user] = found
+        return found
+
+
+def _fits(model: str, patterns: tuple[str, ...]) -> bool:
+    return any(pattern == "*" or fnmatchcase(model, pattern) for pattern in patterns)

@@ -1,0 +1,249 @@
+"""Keys that operators make at run time. The gateway keeps salted hashes of their secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from enginehouse.api.callers import CallerLimits, KeyHolder
+from enginehouse.api.recogniser import Recogniser
+from enginehouse.config.auth import KeySettings
+from enginehouse.domain.errors import ConfigError, InvalidRequest, NotFound
+
+_PREFIX = "eh"
+_MOST_VERIFIED = 10_000
+
+
+class KeptKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key as the file has it. Times are seconds of the epoch.
+
+    ``settings``: as ``[[auth.keys]]``, without name and secret.
+    """
+
+    id: str
+    """Part of the secret, by which it is found."""
+    salt: str
+    hash: str
+    settings: dict[str, Any]
+    created: float
+    last_used: float | None = None
+
+
+class NewKey(KeySettings, frozen=True, kw_only=True):
+    """What an operator asks for: the keys of ``[[auth.keys]]``; the gateway chooses the secret."""
+
+    key: str = ""
+
+
+class KeptKeys(Recogniser):
+    """Keys in a file of the gateway's state folder. ``epoch`` tells the time of day.
+
+    ``taken`` returns the names that keys of the configuration have.
+    """
+
+    def __init__(self, limits: CallerLimits, taken: Callable[[], Sequence[str]], epoch: Callable[[], float]) -> None:
+        self._limits = limits
+        self._taken = taken
+        self._epoch = epoch
+        self._file: Path | None = None
+        self._keys: dict[str, KeptKey] = {}
+        self._holders: dict[str, KeyHolder] = {}
+        self._verified: dict[bytes, KeyHolder] = {}
+        self._used: set[str] = set()
+        self._read_at = (0, 0)
+        self._shared = False
+
+    def open(self, folder: Path, *, shared: bool = False) -> None:
+        """Read the keys in ``folder``. Raises ``ConfigError`` for a file that cannot be read: nobody may come in.
+
+        ``shared``: another process makes and revokes keys, which counts here at once.
+        """
+        self._shared = shared
+        self._file = folder / "keys.json"
+        self._read()
+
+    def refresh(self) -> None:
+        """Read the file again, if another process has replaced it."""
+        if self._file is not None and self._stamp() != self._read_at:
+            self._read()
+
+    def _stamp(self) -> tuple[int, int]:
+        assert self._file is not None
+        try:
+            found = self._file.stat()
+        except OSError:
+            return 0, 0
+        return found.st_ino, found.st_mtime_ns
+
+    def _read(self) -> None:
+        assert self._file is not None
+        self._read_at = self._stamp()
+        try:
+            found = msgspec.json.decode(self._file.read_bytes(), type=dict[str, KeptKey])
+        except FileNotFoundError:
+            return
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigError(
+                f"the keys made at run time cannot be read: {error}",
+                file=str(self._file),
+                remedy="restore the file, or remove it to give up these keys",
+            ) from None
+        before, self._keys = self._holders, found
+        self._holders = {}
+        for name, key in found.items():
+            settings = _settings(name, key.settings)
+            if (holder := before.get(name)) is None:
+                holder = KeyHolder(settings, self._limits)
+            else:
+                holder.configure(settings)
+            self._holders[name] = holder
+        self._verified.clear()
+
+    @property
+    def is_active(self) -> bool:
+        if self._shared:
+            self.refresh()
+        return bool(self._keys)
+
+    def find(self, shown: bytes) -> KeyHolder | None:
+        if self._shared:
+            self.refresh()
+        digest = hashlib.sha256(shown).digest()
+        holder = self._verified.get(digest)
+        if holder is None:
+            holder = self._verify(shown)
+            if holder is not None:
+                if len(self._verified) >= _MOST_VERIFIED:
+                    self._verified.clear()
+                self._verified[digest] = holder
+        if holder is not None:
+            self._used.add(holder.name)
+        return holder
+
+    def _verify(self, shown: bytes) -> KeyHolder | None:
+        parts = shown.decode("latin-1").split("-", 2)
+        if len(parts) != 3 or parts[0] != _PREFIX:
+            return None
+        for name, key in self._keys.items():
+            if key.id == parts[1] and hmac.compare_digest(_hash(key.salt, shown), key.hash):
+                return self._holders[name]
+        return None
+
+    def named(self, name: str) -> KeyHolder | None:
+        return self._holders.get(name)
+
+    # --- operators
+
+    def rows(self) -> list[dict[str, Any]]:
+        """What operators see of each key: all but its hash and salt."""
+        self._note_use()
+        return [{"name": name, **_row(key)} for name, key in self._keys.items()]
+
+    def new(self, asked: NewKey, *, first: bool) -> str:
+        """Make a key. Returns its secret, which nobody can read again. ``first``: no keys are set yet.
+
+        Raises ``InvalidRequest``.
+        """
+        if not asked.name or not asked.name.isprintable():
+            raise InvalidRequest("A key needs a name", param="name")
+        if asked.key:
+            raise InvalidRequest("The gateway chooses the secret: leave out 'key'", param="key")
+        if asked.name in self._keys or asked.name in self._taken():
+            raise InvalidRequest(f"There is a key '{asked.name}' already: rotate or revoke it", param="name")
+        if first and not asked.admin:
+            raise InvalidRequest(
+                "The first key must be an admin key, since from then on everyone needs a key: set 'admin'",
+                param="admin",
+            )
+        try:
+            holder = KeyHolder(asked, self._limits)
+        except ValueError as error:
+            raise InvalidRequest(f"'expires' is no date or time in ISO 8601: {error}", param="expires") from None
+        own = (name for name in asked.__struct_fields__ if name not in ("key", "name"))
+        settings = msgspec.to_builtins({name: getattr(asked, name) for name in own})
+        secret = self._put(asked.name, settings, self._epoch())
+        self._holders[asked.name] = holder
+        return secret
+
+    def rotate(self, name: str) -> str:
+        """Replace the secret of a key. Returns the new one; the old one is unknown at once. Raises ``NotFound``."""
+        key = self._known(name)
+        return self._put(name, key.settings, key.created, key.last_used)
+
+    def revoke(self, name: str) -> None:
+        """Delete a key. Raises ``NotFound``."""
+        self._known(name)
+        keys = {other: key for other, key in self._keys.items() if other != name}
+        self._write(keys)
+        del self._holders[name]
+
+    def note_used(self, names: list[str]) -> None:
+        """Take it that these keys were used now, in another process."""
+        self._used.update(names)
+
+    def take_used(self) -> list[str]:
+        """The keys that were used since the last time."""
+        used = list(self._used)
+        self._used.clear()
+        return used
+
+    def save_use(self) -> None:
+        """Write when keys were used, if any were since the last time."""
+        if self._used:
+            self._note_use()
+            self._write(self._keys)
+
+    def _note_use(self) -> None:
+        now = self._epoch()
+        for name in self._used & self._keys.keys():
+            self._keys[name] = msgspec.structs.replace(self._keys[name], last_used=now)
+        self._used.clear()
+
+    def _known(self, name: str) -> KeptKey:
+        if name in self._keys:
+            return self._keys[name]
+        if name in self._taken():
+            raise NotFound(f"The configuration has the key '{name}': change it there")
+        raise NotFound(f"There is no key '{name}'")
+
+    def _put(self, name: str, settings: dict[str, Any], created: float, used: float | None = None) -> str:
+        id, salt = secrets.token_hex(6), secrets.token_hex(16)
+        secret = f"{_PREFIX}-{id}-{secrets.token_urlsafe(32)}"
+        hashed = _hash(salt, secret.encode())
+        key = KeptKey(id=id, salt=salt, hash=hashed, settings=settings, created=created, last_used=used)
+        self._write({**self._keys, name: key})
+        return secret
+
+    def _write(self, keys: dict[str, KeptKey]) -> None:
+        """Replace the file in one step, then the keys in force. Nobody else may read the file."""
+        assert self._file is not None
+        unfinished = self._file.with_suffix(".new")
+        self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(keys))
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(self._file)
+        self._read_at = self._stamp()
+        self._keys = keys
+        self._verified.clear()
+
+
+def _hash(salt: str, secret: bytes) -> str:
+    """A secret is 256 random bits, so one round of SHA-256 is as good as many."""
+    return hashlib.sha256(bytes.fromhex(salt) + secret).hexdigest()
+
+
+def _settings(name: str, settings: dict[str, Any]) -> KeySettings:
+    return msgspec.convert({**settings, "name": name}, NewKey)
+
+
+def _row(key: KeptKey) -> dict[str, Any]:
+    return {**key.settings, "created": key.created, "last_used": key.last_used}

@@ -1,0 +1,201 @@
+"""Everything about callers: their keys and tokens, their limits, what they use, and what operators do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+
+from starlette.routing import BaseRoute
+
+from enginehouse.aio.clock import Clock
+from enginehouse.api.callers import CallerLimits
+from enginehouse.api.doors.admission import Admission
+from enginehouse.api.kept_keys import KeptKeys
+from enginehouse.api.keys import Keyring
+from enginehouse.api.pages.key_pages import KeyPages
+from enginehouse.api.pages.usage import UsagePages
+from enginehouse.api.tokens import TokenCallers
+from enginehouse.app.plugin_instances import create, prepare
+from enginehouse.app.token_keys import TokenKeys
+from enginehouse.app.usage_keeper import UsageKeeper
+from enginehouse.config.schema import Config
+from enginehouse.config.usage import Prices
+from enginehouse.domain.usage import AuditEntry, UsageRow
+from enginehouse.interfaces.limit_stores import LimitStore
+from enginehouse.interfaces.usage_stores import UsageStore
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.context import RelayContext
+from enginehouse.telemetry.observers import Observers, notify
+from enginehouse.telemetry.usage_meter import UsageMeter
+
+_log = logging.getLogger(__name__)
+
+_EVERY_S = 1.0
+_SAVE_USE_EVERY = 60
+_NO_STORE = "none"
+Deliver = Callable[[list[UsageRow], list[str]], None]
+"""Takes what callers have used, and the keys made at run time that have come."""
+
+
+class Callers:
+    """Begins with ``open``, which reads the state folder, and ``start``.
+
+    ``limits``: in place of the configured store.
+    """
+
+    def __init__(
+        self, config: Config, registry: Registry, clock: Clock, observers: Observers, limits: LimitStore | None = None
+    ) -> None:
+        self._config = config
+        self._registry = registry
+        self._clock = clock
+        self._on_operated = observers.callbacks("operated")
+        self.store = limits or _limit_store(config, registry, clock)
+        counting = CallerLimits(self.store, Prices(config.prices))
+        self.keyring = Keyring(config.auth.keys, counting, clock.epoch)
+        self._kept = KeptKeys(counting, lambda: [key.name for key in self._config.auth.keys], clock.epoch)
+        self._keeper = UsageKeeper(None, UsageMeter(clock.epoch, counting.prices), config.usage.keep, clock.epoch)
+        self._token_keys: TokenKeys | None = None
+        self._folder: Path | None = None
+        self._context: RelayContext | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._deliver: Deliver | None = None
+        self._use_recognisers()
+        if config.usage.store not in ("", _NO_STORE):
+            registry.get("usage_store", config.usage.store, "usage.store")
+
+    def _use_recognisers(self) -> None:
+        settings, self._token_keys = self._config.auth.jwt, None
+        self.keyring.recognisers = [self._kept]
+        if settings is not None:
+            tokens = TokenCallers(settings, self.keyring.limits, self._clock.epoch)
+            self.keyring.recognisers.append(tokens)
+            self._token_keys = TokenKeys(tokens, self._clock.now)
+
+    def configure(self, config: Config) -> None:
+        """Put another configuration in force."""
+        before, self._config = self._config, config
+        self.keyring.configure(config.auth.keys)
+        self.keyring.limits.prices = self._keeper.meter.prices = Prices(config.prices)
+        self._keeper.keep = config.usage.keep
+        if before.auth.jwt != config.auth.jwt:
+            self._use_recognisers()
+
+    def open(self, folder: Path, context: RelayContext, deliver: Deliver | None = None) -> None:
+        """Read the keys that were made at run time. Raises ``ConfigError``. ``context``: of the requests to count.
+
+        ``deliver``: takes what is used, in a process that writes nothing itself.
+        """
+        self._folder, self._context, self._deliver = folder, context, deliver
+        self._kept.open(folder, shared=deliver is not None)
+        self._keep_usage()
+
+    @property
+    def folder(self) -> str:
+        """The state folder; empty before ``open``."""
+        return str(self._folder or "")
+
+    def take(self, rows: list[UsageRow], used: list[str]) -> None:
+        """Take what another process delivers."""
+        self._keeper.meter.put_back(rows)
+        self._kept.note_used(used)
+
+    async def start(self) -> None:
+        """Begin to write what is used, and count what was used before against limits of this day and month."""
+        await self.store.open()
+        if self._token_keys is not None:
+            await self._token_keys.refresh()
+        await self._recall()
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Write what is left."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._hand_on()
+        await self._keeper.close()
+        await self.store.close()
+
+    def note(self, entry: AuditEntry) -> None:
+        """Keep an act of an operator, and tell observers."""
+        self._keeper.note(entry)
+        if self._on_operated:
+            notify(self._on_operated, entry)
+
+    def pages(self, admission: Callable[[], Admission]) -> Iterator[BaseRoute]:
+        """Those of operators."""
+        yield from self._usage_pages(admission).routes
+        yield from KeyPages(lambda: admission().keyring, self._kept, lambda: self._config.auth.keys).routes
+
+    def own_page(self, admission: Callable[[], Admission]) -> BaseRoute:
+        """The page on which a key sees what it has used."""
+        return self._usage_pages(admission).own
+
+    def _usage_pages(self, admission: Callable[[], Admission]) -> UsagePages:
+        return UsagePages(self._keeper, admission, self._clock.epoch)
+
+    def _keep_usage(self) -> None:
+        """Use the store that is configured; by default, there is one as soon as there are keys."""
+        type = self._config.usage.store or (_NO_STORE if self.keyring.is_open else "sqlite")
+        if type == _NO_STORE or self._keeper.has_store or self._folder is None or self._context is None:
+            return
+        if self._deliver is not None:
+            self._context.usage = self._keeper.meter
+            return
+        store: UsageStore = create(self._config, self._registry, "usage_store", type, "usage.store")
+        prepare(self._registry, "usage_store", type, partial(store.prepare, self._folder))
+        self._keeper.use(store)
+        self._context.usage = self._keeper.meter
+
+    async def _run(self) -> None:
+        seconds = 0
+        while True:
+            await asyncio.sleep(_EVERY_S)
+            seconds += 1
+            try:
+                self._keep_usage()
+                self._hand_on()
+                await self._keeper.write()
+                if self._token_keys is not None:
+                    await self._token_keys.refresh()
+                if seconds % _SAVE_USE_EVERY == 0 and self._deliver is None:
+                    self._kept.save_use()
+            except Exception:
+                _log.exception("what callers use could not be kept")
+
+    def _hand_on(self) -> None:
+        """Deliver what was used."""
+        if self._deliver is None:
+            return
+        rows, used = self._keeper.meter.take(), self._kept.take_used()
+        if rows or used:
+            self._deliver(rows, used)
+
+    async def _recall(self) -> None:
+        """Count what was used in this month so far, unless the limit store remembers it."""
+        if not self._keeper.has_store or self.store.remembers:
+            return
+        now = self._clock.epoch()
+        today = now // 86400 * 86400
+        month = datetime.fromtimestamp(now, timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+        try:
+            rows: Sequence[UsageRow] = await self._keeper.usage(month.timestamp(), now + 1)
+        except Exception as error:
+            _log.warning("Limits of this day and month begin anew, because the usage store cannot be read: %s", error)
+            return
+        for row in rows:
+            if (holder := self.keyring.named(row.key or "")) is not None:
+                holder.recall(row, today=(row.hour or 0) >= today)
+
+
+def _limit_store(config: Config, registry: Registry, clock: Clock) -> LimitStore:
+    """The store that counts what keys have used of their limits. It is not open yet."""
+    type, url = config.limits.store, str(config.limits.url)
+    store: LimitStore = create(config, registry, "limit_store", type, "limits.store")
+    prepare(registry, "limit_store", type, partial(store.prepare, url, clock.now, clock.epoch))
+    return store

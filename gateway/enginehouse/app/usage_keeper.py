@@ -1,0 +1,115 @@
+"""Hands what callers have used, and what operators have done, to the usage store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from enginehouse.domain.foreign import describe
+from enginehouse.domain.usage import AuditEntry, UsageRow
+from enginehouse.interfaces.usage_stores import UsageStore
+from enginehouse.telemetry.usage_meter import UsageMeter
+
+_log = logging.getLogger(__name__)
+
+_FORGET_EVERY_S = 3600.0
+_MOST_ENTRIES = 1000
+
+
+class UsageKeeper:
+    """Writes in threads, one at a time. If ``write`` is called every second, a killed gateway loses the last one.
+
+    What cannot be written is kept and written later; the log says so once. ``keep``: the seconds after which it is
+    forgotten, 0 for never. Without a ``store``, only the last acts of operators are remembered.
+    """
+
+    def __init__(self, store: UsageStore | None, meter: UsageMeter, keep: float, epoch: Callable[[], float]) -> None:
+        self.meter = meter
+        self.keep = keep
+        self._store = store
+        self._epoch = epoch
+        self._entries: list[AuditEntry] = []
+        self._last: deque[AuditEntry] = deque(maxlen=_MOST_ENTRIES)
+        self._turn: asyncio.Lock | None = None
+        self._forgotten_at = 0.0
+        self._problem = ""
+
+    @property
+    def has_store(self) -> bool:
+        """Whether usage is kept."""
+        return self._store is not None
+
+    def use(self, store: UsageStore) -> None:
+        """Keep everything in ``store`` from now on."""
+        self._store = store
+        self._entries = list(self._last)
+
+    def note(self, entry: AuditEntry) -> None:
+        """Keep an act of an operator."""
+        self._last.append(entry)
+        if self._store is not None:
+            self._entries = [*self._entries, entry][-_MOST_ENTRIES:]
+
+    async def usage(self, since: float, until: float) -> Sequence[UsageRow]:
+        """The sums by hour of that time, up to this moment."""
+        await self.write()
+        store = self._store
+        if store is None:
+            return ()
+        async with self._lock():
+            return await asyncio.to_thread(store.usage, since, until)
+
+    async def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
+        """The last ``most`` acts of operators since then, the newest first."""
+        await self.write()
+        store = self._store
+        if store is None:
+            return [each for each in reversed(self._last) if each.time >= since][:most]
+        async with self._lock():
+            return await asyncio.to_thread(store.audit, since, most)
+
+    async def write(self) -> None:
+        """Write what there is, and drop what is too old."""
+        store = self._store
+        if store is None:
+            return
+        async with self._lock():
+            rows, entries = self.meter.take(), self._entries
+            if rows or entries:
+                self._entries = []
+                if not await self._tried(partial(store.add, rows, entries)):
+                    self.meter.put_back(rows)
+                    self._entries = [*entries, *self._entries][-_MOST_ENTRIES:]
+            now = self._epoch()
+            if self.keep and now > self._forgotten_at + _FORGET_EVERY_S:
+                self._forgotten_at = now
+                await self._tried(partial(store.forget, now - self.keep))
+
+    async def close(self) -> None:
+        """Write what is left, and close the store."""
+        await self.write()
+        if self._store is not None:
+            await self._tried(self._store.close)
+
+    def _lock(self) -> asyncio.Lock:
+        """Made on the running event loop."""
+        if self._turn is None:
+            self._turn = asyncio.Lock()
+        return self._turn
+
+    async def _tried(self, work: Callable[[], None]) -> bool:
+        """Whether ``work`` is done, in a thread."""
+        try:
+            await asyncio.to_thread(work)
+        except Exception as error:
+            if not self._problem:
+                _log.warning("What callers have used cannot be written, and is kept in memory: %s", describe(error))
+            self._problem = describe(error)
+            return False
+        if self._problem:
+            _log.warning("What callers have used is written again")
+        self._problem = ""
+        return True

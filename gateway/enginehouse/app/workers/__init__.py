@@ -1,0 +1,16 @@
+"""Several serving processes: one owner of engines and sockets, and its workers, which relay requests.
+
+::
+
+    fork_server   a process that has forked before any thread, and forks the workers
+    channel       messages between the owner and one worker, over a unix socket
+    messages      what they say to each other
+    worker_pool   the owner's side: starts, replaces and ends the workers, and shows what they do
+    worker_link   the owner's side of one worker
+    publisher     sends workers the configuration and the state of backends
+    desk          tickets of workers at the owner's queues
+    pages         pages that the owner answers on a worker's connection
+    worker        the worker's side: doors, admission, router and relay
+    remote_queue  the owner's queues, as a worker sees them
+    reports       what a worker tells of its requests
+"""

@@ -1,0 +1,102 @@
+"""What a worker's requests tell of backends, on its way to the owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from enginehouse.app.workers.messages import Outcomes
+from enginehouse.domain.backend_load import Load
+from enginehouse.fleet.fleet import Fleet
+
+_SOON_S: Final = 0.1
+_MOST_ANSWERS: Final = 64
+"""More answers at once change an average no further than so many do."""
+
+
+class OutcomeSender:
+    """Collects outcomes: failures go at once, successes of healthy backends ten times a second.
+
+    Implements ``OutcomeReports``. ``name_of`` knows the backend of a load.
+    """
+
+    def __init__(self, send: Callable[[msgspec.Struct], None], name_of: Callable[[Load], str | None]) -> None:
+        self._send = send
+        self._name_of = name_of
+        self._good: defaultdict[str, int] = defaultdict(int)
+        self._latencies: dict[str, tuple[int, float]] = {}
+        self._news: list[tuple[str, list[Any]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def succeeded(self, name: str, steady: bool) -> None:
+        self._good[name] += 1
+        if steady:
+            self._send_soon()
+        else:
+            self.flush()
+
+    def failed(self, name: str, why: str) -> None:
+        self._tell("failed", name, why)
+
+    def doubted(self, name: str, why: str) -> None:
+        self._tell("doubted", name, why)
+
+    def answered(self, load: Load, latency_ms: float) -> None:
+        name = self._name_of(load)
+        if name is not None:
+            count, total = self._latencies.get(name, (0, 0.0))
+            self._latencies[name] = (count + 1, total + latency_ms)
+            self._send_soon()
+
+    def served(self, name: str, model: str) -> None:
+        self._tell("served", name, model)
+
+    def refused(self, name: str, model: str, status: int) -> None:
+        self._tell("refused", name, model, status)
+
+    def leave_alone(self, name: str, seconds: float) -> None:
+        self._tell("leave_alone", name, seconds)
+
+    def flush(self) -> None:
+        """Send everything now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._good or self._latencies or self._news:
+            self._send(Outcomes(dict(self._good), self._latencies, self._news))
+            self._good.clear()
+            self._latencies, self._news = {}, []
+
+    def _tell(self, method: str, *facts: object) -> None:
+        self._news.append((method, list(facts)))
+        self.flush()
+
+    def _send_soon(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_SOON_S, self.flush)
+
+
+def take_outcomes(fleet: Fleet, outcomes: Outcomes) -> None:
+    """Have ``fleet`` judge its backends by what a worker tells."""
+    names = {each.name for each in fleet.backends()} if outcomes.latencies else set()
+    for name, number in outcomes.good.items():
+        for _ in range(number):
+            fleet.succeeded(name)
+    for name, (count, total) in outcomes.latencies.items():
+        if name in names:
+            load = fleet.load(name)
+            for _ in range(min(count, _MOST_ANSWERS)):
+                fleet.answered(load, total / count)
+    methods: dict[str, Callable[..., None]] = {
+        "failed": fleet.failed,
+        "doubted": fleet.doubted,
+        "served": fleet.served,
+        "refused": fleet.refused,
+        "leave_alone": fleet.leave_alone,
+    }
+    for method, facts in outcomes.news:
+        methods[method](*facts)

@@ -1,0 +1,142 @@
+"""Sends workers the configuration and the state of backends, whenever they change."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from enginehouse.app.config_change import CurrentConfig
+from enginehouse.app.workers.messages import BackendPlace, Configure, Views
+from enginehouse.config.managed import managed_backends
+from enginehouse.domain.replica import replica_name
+from enginehouse.fleet.backend_view import BackendView
+from enginehouse.fleet.load_board import BoardColumns, LoadBoard
+from enginehouse.relay.relay import Relay
+
+_LOOK_EVERY_S: Final = 0.2
+"""Figures of engines come in every second or so; what a decision must know at once is told by the fleet."""
+
+
+class Publisher:
+    """Keeps what all workers were told. ``current``: the configuration in force. ``send`` sends them all a message.
+
+    ``folder`` returns that of the gateway's state.
+    """
+
+    def __init__(
+        self,
+        relay: Relay,
+        current: CurrentConfig,
+        board: LoadBoard,
+        send: Callable[[msgspec.Struct], None],
+        folder: Callable[[], str],
+    ) -> None:
+        self._folder = folder
+        self._relay = relay
+        self._current = current
+        self._send = send
+        self._columns = BoardColumns(board)
+        self._board = board
+        self._configure: Configure
+        self._managed: frozenset[str] = frozenset()
+        self._sent: dict[str, tuple[BackendView, BackendPlace]] = {}
+        self._changed: set[str] = set()
+        self._soon: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.configure()
+
+    def open(self) -> None:
+        """Begin, on the running event loop."""
+        self._relay.context.fleet.on_facts = self._note
+        self._look()
+
+    def close(self) -> None:
+        """End."""
+        self._relay.context.fleet.on_facts = None
+        for handle in (self._timer, self._soon):
+            if handle is not None:
+                handle.cancel()
+
+    def configure(self) -> None:
+        """Send the configuration in force, and with it the state of all backends."""
+        config = self._current.config
+        self._managed = frozenset(
+            backend for name, model in config.models.items() for backend in managed_backends(name, model)
+        )
+        columns = dict(self._columns.assign(self._relay.context.upstreams))
+        self._configure = Configure(self._current.version, pickle.dumps(config), columns, self._folder())
+        for name in self._relay.context.upstreams:
+            column = columns.get(name)
+            cells = self._board.cells(column) if column is not None else None
+            self._relay.context.fleet.load(name).share(cells, self._board.workers)
+        self._sent = {}
+        self._send(self._configure)
+        self._send(self.views())
+
+    def greet(self, send: Callable[[msgspec.Struct], None]) -> None:
+        """Tell a new worker everything."""
+        send(self._configure)
+        views, places = zip(*self._sent.values(), strict=True) if self._sent else ((), ())
+        send(Views(list(views), list(places)))
+
+    def flush(self) -> None:
+        """Send what has changed, now."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        if self._changed:
+            self._publish(self._changed)
+
+    def views(self) -> Views:
+        """The state of all backends, as it is now."""
+        for name in self._relay.context.upstreams:
+            self._keep(name)
+        views, places = zip(*self._sent.values(), strict=True) if self._sent else ((), ())
+        return Views(list(views), list(places))
+
+    def refresh_load(self) -> None:
+        """Read how many requests all workers have at each backend."""
+        for name in self._relay.context.upstreams:
+            self._relay.context.fleet.load(name).refresh()
+
+    def _note(self, name: str) -> None:
+        self._changed.add(name)
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_soon(self.flush)
+
+    def _look(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
+        self.refresh_load()
+        self._publish(self._relay.context.upstreams)
+
+    def _publish(self, names: Iterable[str]) -> None:
+        told = [found for name in [*names] if (found := self._keep(name)) is not None]
+        self._changed.clear()
+        if told:
+            self._send(Views([view for view, _ in told], [place for _, place in told]))
+
+    def _keep(self, name: str) -> tuple[BackendView, BackendPlace] | None:
+        """What workers must be told of a backend; ``None`` if they know it."""
+        view = self._relay.context.fleet.view(name)
+        if view is None:
+            self._sent.pop(name, None)
+            return None
+        now = view, self._place(view)
+        if self._sent.get(name) == now:
+            return None
+        self._sent[name] = now
+        return now
+
+    def _place(self, view: BackendView) -> BackendPlace:
+        context, name = self._relay.context, view.name
+        upstream, queue = context.upstreams.get(name), context.queues.get(name)
+        url = upstream.pool.address if upstream is not None and name in self._managed else None
+        if queue is None:
+            return BackendPlace(name, url)
+        replicas = [replica_name(model, name) for model in view.states]
+        unloaded = [replica for replica in replicas if queue.is_unloaded(replica)]
+        return BackendPlace(name, url, "own" if queue.launches else "line", unloaded)

@@ -1,0 +1,145 @@
+"""What a worker tells of its requests, and how the owner adds it to what it shows."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from enginehouse.api.doors.body_memory import BodyMemory
+from enginehouse.app.workers.messages import EndedRow, WorkerReport
+from enginehouse.domain.ticket import Ticket
+from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_state import LiveState, state_of
+from enginehouse.relay.relay import Relay
+from enginehouse.telemetry import counter_transfer
+from enginehouse.telemetry.activity import EndedRequest
+from enginehouse.telemetry.counters import Histogram
+from enginehouse.telemetry.loop_load import LoopLoad
+from enginehouse.telemetry.loop_watch import LoopMonitor
+
+_SHOWN_HEADER: Final = b"user-agent"
+
+
+class LiveNumbers:
+    """Gives live requests numbers that no later one gets."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._by_request: dict[LiveRequest, int] = {}
+        self._by_number: dict[int, LiveRequest] = {}
+
+    def of(self, live: Collection[LiveRequest]) -> Sequence[tuple[int, LiveRequest]]:
+        """All live requests with their numbers."""
+        known, self._by_request = self._by_request, {}
+        for each in live:
+            self._by_request[each] = known.get(each) or next(self._numbers)
+        self._by_number = {number: each for each, number in self._by_request.items()}
+        return [(number, each) for each, number in self._by_request.items()]
+
+    def find(self, number: int) -> LiveRequest | None:
+        """The request that had a number at the last call of ``of``."""
+        return self._by_number.get(number)
+
+
+class Reporter:
+    """Makes the reports of a worker. ``ticket``: the owner's number of a ticket. ``sessions``: headers of sessions."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        body_memory: BodyMemory,
+        monitor: LoopMonitor,
+        ticket: Callable[[Ticket], int | None],
+        sessions: Callable[[], Sequence[str]],
+    ) -> None:
+        self.numbers = LiveNumbers()
+        self._relay = relay
+        self._body_memory = body_memory
+        self._monitor = monitor
+        self._ticket = ticket
+        self._sessions = sessions
+        self._load = LoopLoad()
+
+    def report(self, *, live: bool) -> WorkerReport:
+        """What has happened since the last report; with ``live``, also the live requests."""
+        context = self._relay.context
+        ended, rows = context.activity.drain()
+        shown = {_SHOWN_HEADER, *(name.encode() for name in self._sessions())}
+        filter_drops, engine_drops = _drained(context.router.filter_drops), _drained(context.engine_memory.dropped)
+        dropped, self._relay.endings.delivery.dropped = self._relay.endings.delivery.dropped, 0
+        return WorkerReport(
+            counter_transfer.take(context.counters),
+            ended,
+            [_row(each, shown) for each in rows],
+            msgspec.json.encode(context.decisions.drain()) if live else b"[]",
+            self._load.share(),
+            len(self._relay.live),
+            counter_transfer.take_histogram(self._monitor.lag),
+            self._body_memory.held,
+            context.engine_memory.held,
+            dropped,
+            filter_drops,
+            engine_drops,
+            self._live() if live else None,
+        )
+
+    def _live(self) -> list[LiveState]:
+        waiting = self._relay.context.waiting_room.waiting()
+        states = []
+        for number, each in self.numbers.of(self._relay.live):
+            place = waiting.get(each.ticket) if each.ticket is not None else None
+            position = place.position if place is not None else None
+            states.append(state_of(number, each, self._ticket, position))
+        return states
+
+
+class ReportedSums(NamedTuple):
+    """Where the owner adds what workers report."""
+
+    relay: Relay
+    body_memory: BodyMemory
+    lag: Histogram
+
+
+def add_report(sums: ReportedSums, report: WorkerReport, before: WorkerReport | None) -> None:
+    """Add what a worker has counted to what the owner shows; ``before``: its last report."""
+    context = sums.relay.context
+    counter_transfer.add(context.counters, report.counted)
+    counter_transfer.add_histogram(sums.lag, report.lag)
+    hold(sums, report, 1)
+    if before is not None:
+        hold(sums, before, -1)
+    if report.ended:
+        ended = [EndedRequest(0, row.time, row.record, row.headers, row.address) for row in report.rows]
+        context.activity.tell(report.ended, ended)
+    decisions: list[dict[str, Any]] = msgspec.json.decode(report.decisions)
+    if decisions:
+        context.decisions.tell(decisions)
+    sums.relay.endings.delivery.dropped += report.records_dropped
+    for drops, told in (
+        (context.router.filter_drops, report.filter_drops),
+        (context.engine_memory.dropped, report.engine_drops),
+    ):
+        for name, count in told.items():
+            drops[name] += count
+
+
+def hold(sums: ReportedSums, report: WorkerReport, times: int) -> None:
+    """Count the memory that a worker holds in, or with -1 out again."""
+    sums.body_memory.held += times * report.body_bytes
+    sums.relay.context.engine_memory.held += times * report.engine_bytes
+
+
+def _drained(counter: Counter[str]) -> dict[str, int]:
+    counted = dict(counter)
+    counter.clear()
+    return counted
+
+
+def _row(ended: EndedRequest, shown: Collection[bytes]) -> EndedRow:
+    headers = [(name, value) for name, value in ended.headers if name in shown]
+    return EndedRow(ended.time, ended.record, headers, ended.address)

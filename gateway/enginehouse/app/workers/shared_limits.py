@@ -1,0 +1,150 @@
+"""The limits of keys for all workers: counted in memory that they share, so that each of them is as exact as one."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import mmap
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter, time
+from typing import Final
+
+from enginehouse.interfaces.limit_stores import Limit, LimitRule, LimitStore
+from enginehouse.interfaces.local_limit import LocalLimit, end_of_period
+
+_log = logging.getLogger(__name__)
+
+_MINUTE_S: Final = 60.0
+_MOST_LIMITS: Final = 16384
+_USED, _AT = 0, 1
+_HEAD: Final = 2
+"""The numbers of a limit before those of the processes: what is used, and when that was so or when the period ends."""
+
+
+class LimitMemory:
+    """Numbers of limits in shared memory: whoever is forked after this has them too.
+
+    A limit has a place by the hash of its name. A lock that the system takes back from a dead process guards what
+    several processes change; what each of them has in use has a cell of its own.
+    """
+
+    def __init__(self, processes: int, most: int = _MOST_LIMITS) -> None:
+        self.processes = processes
+        self._most = most
+        self._row = _HEAD + processes
+        self._names = memoryview(mmap.mmap(-1, most * 8)).cast("Q")
+        self._numbers = memoryview(mmap.mmap(-1, most * self._row * 8)).cast("d")
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep the other processes from changing limits meanwhile."""
+        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN)
+
+    def find(self, name: str) -> memoryview[float] | None:
+        """The numbers of a limit, all 0 for a new one; ``None`` if there is no room."""
+        wanted = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") or 1
+        with self.locked():
+            for step in range(self._most):
+                place = (wanted + step) % self._most
+                if self._names[place] in (0, wanted):
+                    self._names[place] = wanted
+                    return self._numbers[place * self._row : (place + 1) * self._row]
+        return None
+
+    def clear(self, process: int) -> None:
+        """Free what a process that has died had in use."""
+        for place in range(self._most):
+            if self._names[place]:
+                self._numbers[place * self._row + _HEAD + process] = 0.0
+
+
+class SharedLimit(Limit):
+    """One limit, as all processes share it. ``own``: the cell of this process in ``numbers``."""
+
+    def __init__(
+        self,
+        memory: LimitMemory,
+        numbers: memoryview[float],
+        own: int,
+        rule: LimitRule,
+        clocks: tuple[Callable[[], float], Callable[[], float]],
+    ) -> None:
+        self.rule = rule
+        self._memory = memory
+        self._numbers = numbers
+        self._own = own
+        self._now, self._epoch = clocks
+
+    def seconds_short(self, amount: float) -> float:
+        rule = self.rule
+        missing = min(amount, rule.amount) - self.left()
+        if missing <= 0:
+            return 0.0
+        if rule.per == "minute":
+            return missing * _MINUTE_S / rule.amount
+        return 1.0 if rule.per == "at_once" else max(1.0, self._numbers[_AT] - self._epoch())
+
+    def take(self, amount: float) -> None:
+        if self.rule.per == "at_once":
+            self._numbers[self._own] += amount
+            return
+        with self._memory.locked():
+            self._refill()
+            self._numbers[_USED] += amount
+
+    def left(self) -> float:
+        if self.rule.per == "at_once":
+            return self.rule.amount - sum(self._numbers[_HEAD:])
+        with self._memory.locked():
+            self._refill()
+            return self.rule.amount - self._numbers[_USED]
+
+    def full_in(self) -> float:
+        missing = self.rule.amount - self.left()
+        if missing <= 0 or self.rule.per == "at_once":
+            return 0.0
+        if self.rule.per == "minute":
+            return missing * _MINUTE_S / self.rule.amount
+        return max(0.0, self._numbers[_AT] - self._epoch())
+
+    def _refill(self) -> None:
+        numbers, rule = self._numbers, self.rule
+        if rule.per == "minute":
+            now = self._now()
+            numbers[_USED] = max(0.0, numbers[_USED] - (now - numbers[_AT]) * rule.amount / _MINUTE_S)
+            numbers[_AT] = now
+        elif self._epoch() >= numbers[_AT]:
+            numbers[_USED] = 0.0
+            numbers[_AT] = end_of_period(rule.per, self._epoch())
+
+
+class SharedLimitStore(LimitStore):
+    """The limits of one gateway with several processes, of which this is ``number``. They start anew with it."""
+
+    def __init__(self, memory: LimitMemory, number: int) -> None:
+        self._memory = memory
+        self._number = number
+        self._clocks: tuple[Callable[[], float], Callable[[], float]] = (perf_counter, time)
+        self._limits: dict[str, SharedLimit] = {}
+
+    def prepare(self, url: str, now: Callable[[], float], epoch: Callable[[], float]) -> None:
+        self._clocks = now, epoch
+
+    def limit(self, name: str, rule: LimitRule) -> Limit:
+        known = self._limits.get(name)
+        if known is None:
+            numbers = self._memory.find(name)
+            if numbers is None:
+                _log.warning("There are too many limits: each worker counts '%s' by itself", name)
+                return LocalLimit(rule, *self._clocks)
+            known = self._limits[name] = SharedLimit(self._memory, numbers, _HEAD + self._number, rule, self._clocks)
+        known.rule = rule
+        return known

@@ -1,0 +1,213 @@
+"""The owner's side of one worker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import msgspec
+from starlette.types import ASGIApp
+
+from enginehouse.app.callers import Callers
+from enginehouse.app.workers.channel import Channel
+from enginehouse.app.workers.desk import TicketDesk
+from enginehouse.app.workers.messages import (
+    Act,
+    AskExited,
+    AskPage,
+    AskSlot,
+    CancelTicket,
+    FoundUnloaded,
+    FromWorker,
+    LogLines,
+    MoveRequest,
+    Outcomes,
+    PageIn,
+    PageTaken,
+    SaysReady,
+    SendsReport,
+    SendsUsage,
+    Served,
+    Submit,
+    Told,
+    Traced,
+    WantReport,
+    WorkerReport,
+    telling,
+    told,
+)
+from enginehouse.app.workers.outcomes import take_outcomes
+from enginehouse.app.workers.pages import PageAnswers
+from enginehouse.app.workers.publisher import Publisher
+from enginehouse.app.workers.reports import ReportedSums, add_report, hold
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import Candidate
+from enginehouse.domain.route import Route
+from enginehouse.relay.live.live_state import LiveState
+from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.relay.live.worker_request import WorkerRequest
+from enginehouse.relay.relay import Relay
+from enginehouse.telemetry.exporter_process import ExporterProcess
+from enginehouse.telemetry.log_ring import LogRing
+
+
+class OwnerParts(NamedTuple):
+    """What the owner has for its workers. ``prepare`` is awaited before a page of some path is made.
+
+    ``recall`` asks all workers for the places at a backend that they keep for later requests.
+    """
+
+    relay: Relay
+    sums: ReportedSums
+    publisher: Publisher
+    application: ASGIApp
+    prepare: Callable[[str], Awaitable[None]]
+    recall: Callable[[str], None]
+    log: LogRing
+    exporter: ExporterProcess | None
+    callers: Callers
+
+
+class WorkerLink:
+    """Serves one worker, and shows its requests. ``number``: its place on the board.
+
+    - ``version``: of the configuration that it says it has; 0 until it accepts connections.
+    - ``requests``: how many of its requests have ended. ``busy``: the share of the processor that its loop takes.
+    - ``changed`` is set when it becomes ready. ``on_lost`` is called when it is gone.
+    """
+
+    def __init__(
+        self, number: int, pid: int, parts: OwnerParts, changed: asyncio.Event, on_lost: Callable[[WorkerLink], None]
+    ) -> None:
+        self.number = number
+        self.pid = pid
+        self.version = 0
+        self.requests = 0
+        self.busy = 0.0
+        self.live = 0
+        self.lost = False
+        self._parts = parts
+        self._changed = changed
+        self._on_lost = on_lost
+        self._channel: Channel[FromWorker] = Channel(FromWorker, self._take, self._lost)
+        queues = parts.relay.context.queues
+        self.desk = TicketDesk(number, queues, self.send, parts.publisher.flush, parts.recall)
+        self._pages = PageAnswers(parts.application, self.send, parts.prepare)
+        self._requests: dict[int, WorkerRequest] = {}
+        self._report: WorkerReport | None = None
+
+    async def open(self, connected: socket.socket) -> None:
+        """Begin to speak to the worker."""
+        await self._channel.open(connected)
+        self._parts.publisher.greet(self.send)
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message."""
+        self._channel.send(message)
+
+    async def report(self, *, live: bool) -> None:
+        """Have the worker report now. Does nothing if it dies meanwhile."""
+        try:
+            await self._channel.ask(lambda call: WantReport(call, live))
+        except RequestError:
+            return
+
+    def close(self) -> None:
+        """Say nothing more."""
+        self._channel.close()
+
+    # --- from the worker
+
+    def _take(self, message: FromWorker) -> None:
+        if isinstance(message, Outcomes):
+            take_outcomes(self._parts.relay.context.fleet, message)
+        elif isinstance(message, Submit):
+            self.desk.submit(message)
+        elif isinstance(message, Served):
+            self.desk.served(message)
+        elif isinstance(message, CancelTicket):
+            self.desk.cancel(message.ticket)
+        elif isinstance(message, SendsReport):
+            self._take_report(message)
+        elif isinstance(message, AskPage):
+            self._pages.begin(message)
+        elif isinstance(message, PageIn):
+            self._pages.take(message)
+        elif isinstance(message, PageTaken):
+            self._pages.taken(message)
+        else:
+            self._take_rare(message)
+
+    def _take_rare(self, message: FromWorker) -> None:
+        if isinstance(message, LogLines):
+            self._parts.log.write(message.data)
+        elif isinstance(message, Traced):
+            if self._parts.exporter is not None:
+                for each in message.requests:
+                    self._parts.exporter.add(each)
+        elif isinstance(message, SendsUsage):
+            self._parts.callers.take(message.rows, message.used)
+        elif isinstance(message, Told):
+            self._channel.answer(message.call, message.value, told(message.error) if message.error else None)
+        elif isinstance(message, AskSlot):
+            self.desk.ask_slot(message)
+        elif isinstance(message, AskExited):
+            self.desk.ask_exited(message)
+        elif isinstance(message, FoundUnloaded):
+            self.desk.found_unloaded(message)
+        elif isinstance(message, SaysReady):
+            self.version = message.version
+            self._changed.set()
+
+    def _take_report(self, message: SendsReport) -> None:
+        report = message.report
+        add_report(self._parts.sums, report, self._report)
+        self._report = report
+        self.requests += report.ended
+        self.busy, self.live = report.busy, report.requests
+        if report.live is not None:
+            self._show(report.live)
+        self._channel.answer(message.call, None)
+
+    def _show(self, states: list[LiveState]) -> None:
+        """Have the relay show the live requests as they are now, the same objects for the same requests."""
+        shown, self._requests = self._requests, {}
+        live = self._parts.relay.live
+        for state in states:
+            request = shown.pop(state.number, None)
+            if request is None:
+                request = WorkerRequest(state, self._act, self._move)
+                live[request] = None
+            request.renew(state, self._place(state), self.desk.ticket(state.ticket))
+            self._requests[state.number] = request
+        for request in shown.values():
+            live.pop(request, None)
+
+    def _place(self, state: LiveState) -> Route | None:
+        if state.replica is None or state.model is None:
+            return None
+        row = self._parts.relay.context.fleet.snapshot.candidates(state.model)
+        chosen = next((each for each in row if each.replica == state.replica), None)
+        if chosen is None:
+            backend = state.replica.rpartition("@")[2]
+            chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
+        asked = state.requirements.model if state.requirements is not None else state.model
+        return Route(asked, chosen, state.reason, state.attempted)
+
+    def _act(self, number: int, act: str, error: RequestError | None, why: str) -> None:
+        self.send(Act(number, act, telling(error) if error is not None else None, why))
+
+    async def _move(self, number: int, destination: str, engine_request: str, cause: str) -> MovedStream:
+        asked = await self._channel.ask(lambda call: MoveRequest(call, number, destination, engine_request, cause))
+        return MovedStream(*asked)
+
+    def _lost(self) -> None:
+        self.lost = True
+        self.desk.release()
+        self._pages.close()
+        self._show([])
+        if self._report is not None:
+            hold(self._parts.sums, self._report, -1)
+        self._on_lost(self)

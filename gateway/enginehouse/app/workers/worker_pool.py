@@ -1,0 +1,251 @@
+"""The owner's workers: started, replaced when they die or hang, and ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final
+
+import msgspec
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import wait_within
+from enginehouse.api.pages.metrics.workers import WorkerFigures
+from enginehouse.app.gateway import Gateway
+from enginehouse.app.workers.fork_server import ForkServer
+from enginehouse.app.workers.messages import Drain, EndLive, Leave, QueueChanged, Recall, telling
+from enginehouse.app.workers.publisher import Publisher
+from enginehouse.app.workers.reports import ReportedSums
+from enginehouse.app.workers.worker_link import OwnerParts, WorkerLink
+from enginehouse.app.workers.worker_memory import WorkerMemory
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.interfaces.observers import Observer
+from enginehouse.telemetry.loop_load import worker_row
+
+_log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S: Final = 0.1
+_POSITIONS_EVERY: Final = 5
+_START_S: Final = 30.0
+"""A worker that has not begun by then hangs."""
+_YOUNG_S: Final = 2.0
+"""One that dies sooner probably always does, so the next one waits."""
+_LONGEST_PAUSE_S: Final = 5.0
+_REPORT_WITHIN_S: Final = 1.0
+_RECALL_EVERY_S: Final = 0.02
+_UNREFRESHED: Final = ("/health", "/ready", "/dashboard", "/v1/models")
+"""Pages that show nothing of what only workers know."""
+
+
+class WorkerPool(Observer):
+    """Keeps as many workers as ``memory`` has places for. ``server`` forks their processes.
+
+    ``replaced``: how many workers were replaced, by the reason: ``died`` or ``hung``. ``busy``: the share of the
+    processor that each loop takes, if ``telemetry.per_worker`` asks for it.
+    """
+
+    def __init__(self, gateway: Gateway, memory: WorkerMemory, server: ForkServer) -> None:
+        self.replaced: Counter[str] = Counter({"died": 0, "hung": 0})
+        self.busy: dict[int, float] = {}
+        self.links: dict[int, WorkerLink] = {}
+        self._gateway = gateway
+        self._memory = memory
+        self._board = board = memory.board
+        self._server = server
+        relay = gateway.relay
+        self._publisher = Publisher(relay, gateway.current, board, self.send, lambda: gateway.callers.folder)
+        self._parts = OwnerParts(
+            relay,
+            ReportedSums(relay, gateway.admission.body_memory, gateway.loop_monitor.lag),
+            self._publisher,
+            gateway.application,
+            self._prepare,
+            self._recall,
+            gateway.log.ring,
+            gateway.exporter,
+            gateway.callers,
+        )
+        self._changed = asyncio.Event()
+        self._tasks = BackgroundTasks()
+        self._started: dict[int, float] = {}
+        self._pause: dict[int, float] = {}
+        self._hung: set[int] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._queue_news: asyncio.Handle | None = None
+        self._turns = 0
+        self._refreshing: asyncio.Task[None] | None = None
+        self._leaving = False
+        self._recalled: dict[str, float] = {}
+
+    async def start(self) -> None:
+        """Start the workers, and wait until all of them accept connections."""
+        gateway = self._gateway
+        gateway.relay.drains.hand_on = self._drain
+        gateway.current.on_change = self._publisher.configure
+        gateway.workers = self.rows
+        gateway.metrics.workers = WorkerFigures(self.replaced, self.busy)
+        gateway.observers.add(self)
+        self._publisher.configure()  # now the folder of the state is known
+        self._publisher.open()
+        await asyncio.gather(*(self._begin(number) for number in range(self._board.workers)))
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
+        while not all(number in self.links and self.links[number].version for number in range(self._board.workers)):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def send(self, message: msgspec.Struct) -> None:
+        """Send a message to all workers."""
+        for link in self.links.values():
+            link.send(message)
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """The workers, as ``/api/status`` shows them."""
+        return [worker_row(link.pid, link.live, link.version, link.busy) for _, link in sorted(self.links.items())]
+
+    async def refresh(self) -> None:
+        """Have every worker report now. Those who ask meanwhile share the next reports."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.ensure_future(self._refresh())
+        else:
+            before = self._refreshing  # it may have begun before the caller's news
+            await asyncio.wait([before])
+            if self._refreshing is before:
+                self._refreshing = asyncio.ensure_future(self._refresh())
+        await asyncio.shield(self._refreshing)
+
+    async def leave(self, within: float) -> None:
+        """Have the workers accept nothing new, and wait until they have ended; after ``within`` seconds, end them."""
+        self._leaving = True
+        self._server.close()  # it has the listening sockets too
+        self.send(Leave())
+        ends = asyncio.get_running_loop().time() + within
+        for limit, order in ((ends, EndLive()), (ends + _START_S, None)):
+            await self._gone_by(limit)
+            if order is not None:
+                self.send(order)
+        for link in self.links.values():
+            _kill(link.pid)
+
+    def close(self) -> None:
+        """End the process that forks workers, and all messages."""
+        self._leaving = True
+        self._gateway.relay.drains.hand_on = None
+        self._publisher.close()
+        self._tasks.cancel()
+        self._server.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for link in self.links.values():
+            link.close()
+
+    def queue_changed(self) -> None:
+        """A slot may be free for a request that waits in a worker."""
+        if self._queue_news is None and any(self._board.waiting):
+            self._queue_news = asyncio.get_running_loop().call_soon(self._tell_queues)
+
+    # --- inside
+
+    async def _begin(self, number: int) -> None:
+        pid, connected = self._server.fork(number)
+        self._board.beats[number] = 0.0
+        self._started[number] = monotonic()
+        self.links[number] = link = WorkerLink(number, pid, self._parts, self._changed, self._gone)
+        await link.open(connected)
+
+    def _gone(self, link: WorkerLink) -> None:
+        number = link.number
+        if self.links.get(number) is link:
+            del self.links[number]
+        self._memory.clear(number)
+        self._changed.set()
+        if self._leaving:
+            return
+        why = "hung" if link.pid in self._hung else "died"
+        self._hung.discard(link.pid)
+        self.replaced[why] += 1
+        _log.error("The worker with pid %d has %s: another one takes its place", link.pid, why)
+        young = monotonic() - self._started[number] < _YOUNG_S
+        pause = min(max(0.1, self._pause.get(number, 0.0) * 2), _LONGEST_PAUSE_S) if young else 0.0
+        self._pause[number] = pause
+        self._tasks.start(self._replace(number, pause))
+
+    async def _replace(self, number: int, pause: float) -> None:
+        await asyncio.sleep(pause)
+        try:
+            await self._begin(number)
+        except OSError as error:
+            _log.error("No worker can be started: %s", error)
+
+    def _look(self) -> None:
+        """Kill workers that hang, and tell the others the places of their tickets."""
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
+        now, longest = monotonic(), self._gateway.config.server.worker_timeout
+        for link in self.links.values():
+            beat = self._board.beats[link.number]
+            silent = now - beat > longest if beat else now - self._started[link.number] > _START_S
+            if silent and longest and link.pid not in self._hung:
+                self._hung.add(link.pid)
+                _log.error("The worker with pid %d has not answered for %.1f s", link.pid, now - beat)
+                _kill(link.pid)
+        if self._gateway.config.telemetry.per_worker:
+            self.busy.update({number: link.busy for number, link in sorted(self.links.items())})
+        self._turns += 1
+        if self._turns % _POSITIONS_EVERY == 0:
+            self._tell_positions()
+
+    def _tell_positions(self) -> None:
+        waiting = [link for link in self.links.values() if link.desk.waits]
+        if waiting:
+            places: dict[Ticket, tuple[Phase, int]] = {
+                ticket: (each.phase, each.position) for ticket, each in self._gateway.engines.waiting().items()
+            }
+            for link in waiting:
+                link.send(link.desk.positions(places))
+
+    def _tell_queues(self) -> None:
+        self._queue_news = None
+        self._publisher.flush()
+        for link in self.links.values():
+            if self._board.waiting[link.number]:
+                link.send(QueueChanged())
+
+    def _drain(self, step: str, place: str, error: RequestError | None, why: str) -> None:
+        self._publisher.flush()  # who moves requests must see where they may not go
+        self.send(Drain(step, place, telling(error) if error is not None else None, why))
+
+    def _recall(self, backend: str) -> None:
+        """Ask for the places that workers keep, unless that was done just now."""
+        now = monotonic()
+        if now - self._recalled.get(backend, 0.0) >= _RECALL_EVERY_S:
+            self._recalled[backend] = now
+            self.send(Recall(backend))
+
+    async def _prepare(self, path: str) -> None:
+        if not path.startswith(_UNREFRESHED):
+            await self.refresh()
+
+    async def _refresh(self) -> None:
+        self._publisher.refresh_load()
+        asked = [asyncio.ensure_future(link.report(live=True)) for link in self.links.values()]
+        if asked:
+            await asyncio.wait(asked, timeout=_REPORT_WITHIN_S)
+            for each in asked:
+                each.cancel()
+
+    async def _gone_by(self, limit: float) -> None:
+        loop = asyncio.get_running_loop()
+        while self.links and loop.time() < limit:
+            self._changed.clear()
+            await wait_within(limit - loop.time(), self._changed)
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)

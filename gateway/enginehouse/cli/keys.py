@@ -1,0 +1,126 @@
+"""``enginehouse keys``: keys of clients, made and revoked while the gateway runs."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse.cli.options import answer_as_json
+from enginehouse.cli.output import print_json
+
+_AMOUNTS = (
+    "requests_per_minute",
+    "tokens_per_minute",
+    "tokens_per_day",
+    "budget_per_day",
+    "budget_per_month",
+    "max_concurrent",
+)
+
+
+class _Keys(msgspec.Struct):
+    keys: list[dict[str, Any]]
+
+
+class _Secret(msgspec.Struct):
+    name: str
+    key: str
+
+
+@click.group()
+def keys() -> None:
+    """Make, list, revoke and rotate the keys of clients while the gateway runs."""
+
+
+@keys.command()
+@click.argument("name")
+@gateway_options
+@click.option("--models", multiple=True, help="A model that the key may use, or a pattern; may be repeated.")
+@click.option("--admin", is_flag=True, help="The key may use operators' pages.")
+@click.option("--expires", help="Date or time in ISO 8601 from which on the key is refused.")
+@click.option("--requests-per-minute", type=click.IntRange(0))
+@click.option("--tokens-per-minute", type=click.IntRange(0))
+@click.option("--tokens-per-day", type=click.IntRange(0))
+@click.option("--budget-per-day", type=click.FloatRange(0))
+@click.option("--budget-per-month", type=click.FloatRange(0))
+@click.option("--max-concurrent", type=click.IntRange(0))
+@answer_as_json
+def new(
+    gateway: GatewayClient,
+    name: str,
+    models: tuple[str, ...],
+    admin: bool,
+    expires: str | None,
+    as_json: bool,
+    **amounts: float | None,
+) -> None:
+    """Make the key NAME and print its secret, which is shown only once."""
+    asked: dict[str, Any] = {key: amount for key, amount in amounts.items() if amount is not None}
+    asked |= {"name": name, "admin": admin}
+    if models:
+        asked["models"] = list(models)
+    if expires:
+        asked["expires"] = expires
+    _print_secret(gateway, gateway.post("api", "keys", body=asked), as_json)
+
+
+@keys.command()
+@click.argument("name")
+@gateway_options
+@answer_as_json
+def rotate(gateway: GatewayClient, name: str, as_json: bool) -> None:
+    """Give the key NAME another secret and print it. The old one is refused at once."""
+    _print_secret(gateway, gateway.post("api", "keys", name, "rotate"), as_json)
+
+
+@keys.command()
+@click.argument("name")
+@gateway_options
+@answer_as_json
+def revoke(gateway: GatewayClient, name: str, as_json: bool) -> None:
+    """Delete the key NAME. It is refused at once."""
+    answer = gateway.delete("api", "keys", name)
+    if as_json:
+        print_json(answer)
+    else:
+        click.echo(f"revoked: {name}")
+
+
+@keys.command("list")
+@gateway_options
+@answer_as_json
+def list_keys(gateway: GatewayClient, as_json: bool) -> None:
+    """List all keys, without their secrets."""
+    answer = gateway.get("/api/keys")
+    if as_json:
+        print_json(answer)
+        return
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for heading in ("name", "from", "models", "admin", "limits", "expires", "last used"):
+        table.add_column(heading, overflow="fold")
+    for row in gateway.read(answer, _Keys).keys:
+        limits = ", ".join(f"{key} {row[key]:g}" for key in _AMOUNTS if row.get(key))
+        used = "" if row["last_used"] is None else _time(row["last_used"])
+        admin = "yes" if row.get("admin") else ""
+        models = ", ".join(row.get("models", ()))
+        table.add_row(row["name"], row["source"], models, admin, limits, row.get("expires", ""), used)
+    Console().print(table)
+
+
+def _print_secret(gateway: GatewayClient, answer: bytes, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    made = gateway.read(answer, _Secret)
+    click.echo(made.key)
+    click.echo(f"This is the secret of '{made.name}'. It cannot be shown again.", err=True)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,115 @@
+"""Makes a configuration from the models' files alone: for ``enginehouse run``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from enginehouse.cli.model_folders import is_current, model_places
+from enginehouse.config.schema import ModelSettings
+from enginehouse.domain.close_names import did_you_mean
+from enginehouse.domain.errors import ConfigError
+from enginehouse.engines.launch_line import launch_line
+from enginehouse.engines.missing_program import missing_program
+from enginehouse.interfaces.drivers import SupportsLaunch
+from enginehouse.interfaces.launch_spec import FoundModel
+
+
+class ServedFiles(NamedTuple):
+    """``models``: the tables ``[models.NAME]``. ``skipped``: what else was found, and why it is not served.
+
+    ``problem``: why no engine can serve any of the models; empty if one can.
+    """
+
+    models: dict[str, dict[str, Any]]
+    skipped: Sequence[str]
+    problem: str = ""
+
+    def document(self, memory: int | None) -> dict[str, Any]:
+        """The configuration that serves the models, as TOML has it: as many at once as fit into ``memory`` bytes."""
+        if memory is None:
+            return {"models": self.models}
+        room = {"hosts": {"local": {"memory": memory}}, "scheduling": {"swapper": "memory"}}
+        return {**room, "models": self.models}
+
+
+def served_files(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch], only: Sequence[str] = ()) -> ServedFiles:
+    """The models in the files and folders ``paths``; with ``only``, those of these names.
+
+    A model that several engines can serve gets the first one whose program is there. Raises ``ConfigError`` for a path
+    without any model, two files of one name, and a name that is not there.
+    """
+    models: dict[str, dict[str, Any]] = {}
+    skipped = []
+    missing: dict[str, str] = {}
+    for path in paths:
+        found = _found(path, drivers)
+        if not found:
+            remedy = "give GGUF files, folders of Hugging Face models, or folders of these"
+            raise ConfigError(f"{path} has no model that an installed engine can serve", remedy=remedy)
+        for type, model in found:
+            known = models.get(model.name)
+            if known is not None and known["path"] != model.path:
+                problem = f"{known['path']} and {model.path} are both called '{model.name}'"
+                if path.is_file():
+                    raise ConfigError(problem, remedy="rename one of them")
+                skipped.append(f"{problem}: the second is left out")
+                continue
+            if problem := _missing(type, model, drivers):
+                missing[model.name] = problem + _remedy(drivers[type])
+            models[model.name] = _table(type, model)
+    return _served(ServedFiles(models, skipped), missing, only)
+
+
+def _served(found: ServedFiles, missing: Mapping[str, str], only: Sequence[str]) -> ServedFiles:
+    """Those of ``only`` whose programs are not ``missing``."""
+    for name in only:
+        if name not in found.models:
+            known = list(found.models)
+            raise ConfigError(f"there is no model '{name}'", remedy=did_you_mean(name, known) or f"{', '.join(known)}")
+    wanted = {name: table for name, table in found.models.items() if not only or name in only}
+    if all(name in missing for name in wanted):
+        problems = dict.fromkeys(missing[name] for name in wanted)
+        problem = f"no engine for these models is installed: {'; '.join(problems)}"
+        return ServedFiles(wanted, found.skipped, problem)
+    absent = [f"{name} at {table['path']}: {missing[name]}" for name, table in wanted.items() if name in missing]
+    served = {name: table for name, table in wanted.items() if name not in missing}
+    return ServedFiles(served, [*found.skipped, *absent])
+
+
+def _found(path: Path, drivers: Mapping[str, SupportsLaunch]) -> list[tuple[str, FoundModel]]:
+    """Every model at ``path`` with the driver that serves it best."""
+    best: dict[tuple[str, str], tuple[str, FoundModel]] = {}
+    for place in model_places(path.absolute()):
+        for type, driver in drivers.items():
+            for model in driver.find_models(place):
+                if not is_current(Path(model.path)):
+                    continue
+                key = (model.path, model.name)
+                known = best.get(key)
+                if known is None or (known[0] != type and _is_better(type, model, known, drivers)):
+                    best[key] = (type, model)
+    return list(best.values())
+
+
+def _is_better(
+    type: str, model: FoundModel, than: tuple[str, FoundModel], drivers: Mapping[str, SupportsLaunch]
+) -> bool:
+    return bool(_missing(*than, drivers)) and not _missing(type, model, drivers)
+
+
+def _table(type: str, model: FoundModel) -> dict[str, Any]:
+    table: dict[str, Any] = {"driver": type, "path": model.path}
+    return {**table, "options": dict(model.options)} if model.options else table
+
+
+def _remedy(driver: SupportsLaunch) -> str:
+    return f" ({driver.how_to_install})" if driver.how_to_install else ""
+
+
+def _missing(type: str, model: FoundModel, drivers: Mapping[str, SupportsLaunch]) -> str:
+    """The program that the launch of ``model`` by the driver ``type`` lacks; empty if none."""
+    settings = ModelSettings(driver=type, path=model.path)
+    return missing_program(launch_line(model.name, settings, drivers[type], 0, os.environ).command)

@@ -1,0 +1,96 @@
+"""``enginehouse usage``: who has used what. ``enginehouse audit``: what operators have done."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import urlencode
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse.cli.output import print_json
+
+_FIELDS = ("key", "model", "user", "day")
+_FIGURES = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost")
+
+
+class _Usage(msgspec.Struct):
+    rows: list[dict[str, Any]]
+    total: dict[str, Any]
+
+
+class _Audit(msgspec.Struct):
+    entries: list[dict[str, Any]]
+
+
+@click.command()
+@gateway_options
+@click.option(
+    "--by", default="key", show_default=True, help="Fields of the sums: key, model, user and day, with commas."
+)
+@click.option("--since", help="Only from then on: 7d, a date such as 2026-01-31, or seconds since 1970.")
+@click.option("--until", help="Only before then.")
+@click.option("--own", is_flag=True, help="Only the usage of the key that asks, which need not be an admin key.")
+@click.option("--json", "form", flag_value="json", help="Print the gateway's answer.")
+@click.option("--csv", "form", flag_value="csv", help="Print a line of values for each sum, with a heading.")
+def usage(gateway: GatewayClient, by: str, since: str | None, until: str | None, own: bool, form: str | None) -> None:
+    """Show how many requests and tokens callers have used, and what these cost."""
+    asked = {"by": by, "since": since, "until": until}
+    query = urlencode({key: value for key, value in asked.items() if value is not None})
+    answer = gateway.get(f"/{'v1' if own else 'api'}/usage?{query}")
+    if form == "json":
+        print_json(answer)
+        return
+    found = gateway.read(answer, _Usage)
+    columns = [*(field for field in _FIELDS if field in by.split(",")), *_FIGURES]
+    if form == "csv":
+        click.echo(_csv(columns, found.rows), nl=False)
+        return
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold", justify="right" if column in _FIGURES else "left")
+    for row in found.rows:
+        table.add_row(*(_cell(row[column]) for column in columns))
+    table.add_section()
+    table.add_row(*(_cell(found.total.get(column, "")) for column in columns))
+    Console().print(table)
+
+
+@click.command()
+@gateway_options
+@click.option("--since", help="Only from then on: 7d, a date such as 2026-01-31, or seconds since 1970.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most acts to show.")
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
+def audit(gateway: GatewayClient, since: str | None, limit: int, as_json: bool) -> None:
+    """Show what operators have done, the newest first: who, from where, what, and how it ended."""
+    query = urlencode({"limit": limit} | ({} if since is None else {"since": since}))
+    answer = gateway.get(f"/api/audit?{query}")
+    if as_json:
+        print_json(answer)
+        return
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    for heading in ("time", "key", "from", "act", "status", "outcome"):
+        table.add_column(heading, overflow="fold")
+    for entry in gateway.read(answer, _Audit).entries:
+        at = datetime.fromtimestamp(entry["time"], timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        status = str(entry["status"])
+        table.add_row(at, entry["who"], entry["address"], entry["act"], status, entry["outcome"])
+    Console().print(table)
+
+
+def _csv(columns: list[str], rows: list[dict[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([row[column] for column in columns] for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value or 0 if isinstance(value, int) else value or "")

@@ -1,0 +1,140 @@
+"""Runs one worker: uvicorn with the fast door on the listening sockets that the owner has opened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import math
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, cast
+
+import uvicorn
+
+from enginehouse.aio.timeouts import wait_within
+from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
+from enginehouse.app import Gateway
+from enginehouse.app.workers.fork_server import ForkServer
+from enginehouse.app.workers.worker import Worker
+from enginehouse.app.workers.worker_channel import SentLog, WorkerChannel
+from enginehouse.app.workers.worker_memory import WorkerMemory
+from enginehouse.app.workers.worker_pool import WorkerPool
+from enginehouse.cli.listen import Listeners
+from enginehouse.config.schema import Config
+from enginehouse.config.secret_variables import secret_values
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.telemetry.logs import GatewayLog, configure_logs
+
+_PONG_TIMEOUT_S = 120.0
+
+
+class Forks:
+    """The sockets, the shared memory and the process that forks workers. Make it before any thread runs.
+
+    ``limits``: the owner's limit store; ``None`` for the configured one. Raises ``ConfigError`` if the sockets cannot
+    be opened.
+    """
+
+    def __init__(self, settings: Config, registry: Registry, count: int) -> None:
+        self.listeners = listeners = Listeners.open(settings.server.host, settings.server.port)
+        self._memory = memory = WorkerMemory(count)
+        self.limits = memory.limit_store(settings, count)
+
+        def serve(number: int, owner: socket.socket) -> None:
+            factory = uvicorn.Config("", log_config=None).get_loop_factory() or asyncio.new_event_loop
+            loop = factory()
+            asyncio.set_event_loop(loop)
+            loop.run_until_complete(_serve(number, owner, settings, registry, listeners, memory))
+
+        self._server = ForkServer(serve)
+
+    def pool(self, gateway: Gateway) -> WorkerPool:
+        """The workers of ``gateway``, which are not started yet."""
+        return WorkerPool(gateway, self._memory, self._server)
+
+
+async def _serve(
+    number: int, owner: socket.socket, settings: Config, registry: Registry, listeners: Listeners, memory: WorkerMemory
+) -> None:
+    server: _WorkerServer | None = None
+
+    def leave(at_once: bool) -> None:
+        if server is not None:
+            server.leave(at_once)
+
+    channel = WorkerChannel(leave)
+    log = GatewayLog()
+    log.ring = SentLog(channel.send)
+    configure_logs(settings.telemetry, log, secret_values(settings))
+    await channel.open(owner)
+    with suppress(asyncio.CancelledError):  # the owner has ended
+        worker = Worker(number, await channel.first, registry, channel, memory, log)
+        server = _WorkerServer(worker)
+        channel.take_early()
+        sockets = listeners.copies()
+        listeners.close()
+        await server.serve(sockets)
+        channel.close()
+        await asyncio.sleep(0)
+
+
+class _WorkerServer(uvicorn.Server):
+    """uvicorn with the fast door of a worker. Only the owner stops it."""
+
+    def __init__(self, worker: Worker) -> None:
+        settings = worker.config.server
+        door = fast_door(worker.admission, cors=bool(settings.cors))
+        super().__init__(
+            uvicorn.Config(
+                cast("Any", worker.application),
+                http=cast("type[asyncio.Protocol]", door),  # uvicorn only calls it
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=75,
+                ws=WebSocketProtocol,
+                ws_max_size=settings.max_body,
+                ws_ping_timeout=_PONG_TIMEOUT_S,
+                lifespan="on",
+            )
+        )
+        self._worker = worker
+        self._left = asyncio.Event()
+
+    def leave(self, at_once: bool) -> None:
+        """Accept nothing new, and stop when the live requests have ended, or ``at_once``."""
+        self.should_exit = True
+        self._left.set()
+        if at_once:
+            self._worker.relay.close()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 50)
+        self._worker.loop_monitor.start()
+        self._worker.ready()
+
+    async def main_loop(self) -> None:
+        """Renew the ``Date`` header each second, until the worker is to leave."""
+        while not await self.on_tick(0):
+            await wait_within(1.0, self._left)
+            self._left.clear()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        relay, limit = self._worker.relay, self._worker.config.server.drain_timeout
+        relay.refuse_new()
+        await relay.web_sockets_ended()
+        ending = asyncio.get_running_loop().call_later(limit, relay.close)
+        self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
+        try:
+            await super().shutdown(sockets)
+        finally:
+            self._worker.loop_monitor.stop()
+            ending.cancel()

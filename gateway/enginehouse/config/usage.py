@@ -1,0 +1,56 @@
+"""``[usage]`` and ``[prices]``: what callers have used, and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from msgspec import Meta
+
+from enginehouse.config.section import Duration, Section
+
+_MOST_KNOWN = 10_000
+Price = Annotated[float, Meta(ge=0)]
+
+
+class UsageSettings(Section, frozen=True):
+    """Where the gateway keeps what callers have used, and what operators have done."""
+
+    store: Annotated[
+        str,
+        Meta(description="`sqlite`, `none` or a plugin's; by default `sqlite` if keys are set, else `none`"),
+    ] = ""
+    keep: Annotated[Duration, Meta(description="age at which it is dropped; 0 for never")] = 400 * 86400
+
+
+class PriceSettings(Section, frozen=True):
+    """The price of a million tokens of a model, in any currency."""
+
+    input: Annotated[Price, Meta(description="of prompts")] = 0.0
+    cached: Annotated[
+        Price | None, Meta(description="of the part of prompts that was in an engine's cache; by default as `input`")
+    ] = None
+    output: Annotated[Price, Meta(description="of answers")] = 0.0
+
+    def cost(self, tokens_in: float, tokens_cached: float, tokens_out: float) -> float:
+        """The price of so many tokens; ``tokens_cached`` are some of ``tokens_in``."""
+        cached = self.input if self.cached is None else self.cached
+        return ((tokens_in - tokens_cached) * self.input + tokens_cached * cached + tokens_out * self.output) / 1e6
+
+
+class Prices:
+    """The prices of models. Names in ``[prices]`` may be patterns; the first one that fits counts."""
+
+    def __init__(self, settings: Mapping[str, PriceSettings]) -> None:
+        self._settings = settings
+        self._known: dict[str, PriceSettings | None] = dict(settings)
+
+    def of(self, model: str) -> PriceSettings | None:
+        """The price of ``model``, if it has one."""
+        if model not in self._known:
+            if len(self._known) > _MOST_KNOWN:
+                self._known = dict(self._settings)
+            fitting = (price for name, price in self._settings.items() if fnmatchcase(model, name))
+            self._known[model] = next(fitting, None)
+        return self._known[model]

@@ -1,0 +1,69 @@
+"""Guards: may refuse or change requests, and watch their answers."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import msgspec
+
+
+class GuardRequest(msgspec.Struct, frozen=True):
+    """A client's request, as guards see it. Other protocols are translated to OpenAI's before."""
+
+    path: str
+    model: str
+    headers: Mapping[str, str]
+    """By lower-case names, without those that carry secrets."""
+    body: bytes
+
+
+class GuardAnswer(msgspec.Struct, frozen=True):
+    """A whole answer of an engine. ``request``: as the engine got it."""
+
+    request: GuardRequest
+    caller: str | None
+    status: int
+    body: bytes
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """The client gets an error with this HTTP status, code and message."""
+
+    status: int
+    code: str
+    message: str
+
+
+class Change(msgspec.Struct, frozen=True):
+    """The body is replaced. A ``dict`` is sent as JSON."""
+
+    body: bytes | dict[str, Any]
+
+
+class Guard(ABC):  # noqa: B024 - each method is optional
+    """Chosen by ``guards``, in that order: each sees what the one before has changed.
+
+    A guard serves all requests at the same time, so it keeps no state of any of them. Without guards, nothing of this
+    costs anything. ``guards`` also says how long ``before`` and ``after`` may take, and what follows if they fail.
+    """
+
+    look_back: ClassVar[int] = 0
+    """The characters at the end of a stream's text that are held back, and given to ``on_text`` again together with
+    what follows: as many as the longest thing it looks for, less one."""
+
+    async def before(self, request: GuardRequest, caller: str | None) -> Refuse | Change | None:
+        """Decide about a request before it is routed. ``caller``: the name of its key. ``None`` lets it go on."""
+        return None
+
+    async def after(self, answer: GuardAnswer) -> Refuse | Change | None:
+        """Decide about a whole answer with status 200, before the client gets it. Streams are not held for this."""
+        return None
+
+    def on_text(self, piece: str) -> str | Refuse | None:
+        """Look at the next text of a stream: of one choice, without its thoughts and tool calls. Must return at once.
+
+        Return the text that takes its place, ``None`` to leave it, or ``Refuse`` to end the stream with an error.
+        """
+        return None

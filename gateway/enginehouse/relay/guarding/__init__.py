@@ -1,0 +1,1 @@
+"""Lets guards decide about requests and their answers."""

@@ -1,0 +1,115 @@
+"""A request that guards decide about before it is routed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import msgspec
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.request import Headers
+from enginehouse.interfaces.guards import GuardRequest
+from enginehouse.relay.door import Caller, OpenExchange
+from enginehouse.relay.guarding.guarding_door import GuardingDoor
+from enginehouse.relay.guarding.guards import Guards
+from enginehouse.relay.heads.headers import NOT_TO_ENGINE
+
+
+class _Asked(msgspec.Struct):
+    model: str = ""
+
+
+_model = msgspec.json.Decoder(_Asked).decode
+
+
+class KnownCaller(Protocol):
+    """A job, which learns whose it is."""
+
+    caller: Caller | None
+
+
+class GuardedExchange:
+    """Begins the ``inner`` exchange when all guards have let the request go on.
+
+    ``job``: its job. ``door``: watches the answer, if any guard does.
+    """
+
+    def __init__(
+        self,
+        guards: Guards,
+        inner: OpenExchange,
+        job: KnownCaller,
+        door: GuardingDoor | None,
+        path: str,
+        headers: Headers,
+    ) -> None:
+        self._guards = guards
+        self._inner = inner
+        self._job = job
+        self._door = door
+        self._path = path
+        self._headers = headers
+        self._task: asyncio.Task[None] | None = None
+        self._ended = False
+
+    def begin(self, body: bytes, caller: Caller | None = None) -> None:
+        if not self._ended:
+            self._task = asyncio.create_task(self._decide(body, caller))
+
+    async def _decide(self, body: bytes, caller: Caller | None) -> None:
+        name = caller.name if caller is not None else None
+        request = GuardRequest(self._path, _model_of(body), _headers(self._headers), body)
+        try:
+            changed = await self._guards.before(request, name)
+        except RequestError as error:
+            if not self._ended:
+                self._ended = True
+                self._job.caller = caller
+                self._inner.cancel(error)
+            return
+        if self._ended:
+            return
+        if self._door is not None:
+            self._door.request = msgspec.structs.replace(request, body=changed)
+            self._door.caller = name
+        self._inner.begin(changed, caller)
+
+    def cancel(self, error: RequestError | None = None) -> None:
+        self._end()
+        self._inner.cancel(error)
+
+    def client_disconnected(self) -> None:
+        self._end()
+        self._inner.client_disconnected()
+
+    def withdraw(self) -> bool:
+        withdrawn = self._inner.withdraw()
+        if withdrawn:
+            self._end()
+        return withdrawn
+
+    def pause(self) -> None:
+        self._inner.pause()
+
+    def resume(self) -> None:
+        self._inner.resume()
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._task is not None:
+            self._task.cancel()
+        if self._door is not None:
+            self._door.release()
+
+
+def _model_of(body: bytes) -> str:
+    try:
+        return _model(body).model
+    except msgspec.DecodeError:
+        return ""
+
+
+def _headers(headers: Headers) -> dict[str, str]:
+    passing = ((name.lower(), value) for name, value in headers)
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in passing if name not in NOT_TO_ENGINE}

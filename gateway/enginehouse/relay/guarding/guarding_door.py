@@ -1,0 +1,217 @@
+"""The client's side of a request whose answer guards watch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from enginehouse.domain.errors import RequestError, UpstreamError
+from enginehouse.interfaces.guards import GuardAnswer, GuardRequest
+from enginehouse.relay.door import Door
+from enginehouse.relay.engine_memory import EngineMemory, EngineShare
+from enginehouse.relay.events.sse import read_events
+from enginehouse.relay.guarding.guards import GuardedText, Guards, texts_of
+
+_log = logging.getLogger(__name__)
+
+_JSON: Final = b"content-type: application/json\r\n"
+_REPLACED: Final = (b"content-type:", b"content-length:")
+_LARGEST: Final = 64 << 20
+"""Bytes of a whole answer, which guards see at once."""
+_DONE: Final = b"[DONE]"
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class GuardingDoor(Door):
+    """Passes to another ``door`` what guards leave of an answer.
+
+    ``request`` and ``caller``: as the guards let them go on. ``cancel`` ends a live stream with an error. ``memory``
+    has room for an answer that is no stream, or the client gets an error in its place.
+    """
+
+    __slots__ = (
+        "_door",
+        "_dropped",
+        "_guards",
+        "_lines",
+        "_pieces",
+        "_share",
+        "_status",
+        "_streams",
+        "_task",
+        "_texts",
+        "caller",
+        "cancel",
+        "request",
+    )
+
+    def __init__(self, door: Door, guards: Guards, memory: EngineMemory) -> None:
+        self._door = door
+        self._guards = guards
+        self.request = GuardRequest("", "", {}, b"")
+        self.caller: str | None = None
+        self.cancel: Callable[[RequestError | None], None] | None = None
+        self._status = 0
+        self._lines = b""
+        self._streams = False
+        self._pieces = bytearray()
+        self._share = EngineShare(memory, "answer", _LARGEST)
+        self._dropped = ""
+        self._texts: dict[int, list[GuardedText]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        return self._door.address
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        self._status = status
+        self._lines = lines
+        self._streams = status < 300 and b"content-type: text/event-stream" in lines.lower()
+        if self._streams:
+            self._door.start(status, lines, None)
+
+    def write(self, chunk: bytes) -> None:
+        if self._streams:
+            if passed := self._passed(chunk):
+                self._door.write(passed)
+        else:
+            self._hold(chunk)
+
+    def finish(self, chunk: bytes) -> None:
+        if self._streams:
+            self._door.finish(self._passed(chunk))
+            return
+        self._hold(chunk)
+        body = bytes(self._pieces)
+        if self._status >= 300 and not self._dropped:
+            self._deliver(self._status, self._lines, body)
+        else:
+            self._task = asyncio.ensure_future(self._decide(body))
+
+    def unread(self) -> int:
+        return self._door.unread()
+
+    def abort(self) -> None:
+        self.release()
+        self._door.abort()
+
+    def release(self) -> None:
+        """The client is gone: decide nothing, and hold nothing of the answer any more."""
+        if self._task is not None:
+            self._task.cancel()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        self._pieces = bytearray()
+        self._share.give_back()
+
+    def _hold(self, chunk: bytes) -> None:
+        if not self._dropped:
+            self._dropped = self._share.take(len(chunk))
+            self._pieces += chunk
+        if self._dropped:
+            self._pieces.clear()
+
+    async def _decide(self, body: bytes) -> None:
+        try:
+            if self._dropped:
+                raise UpstreamError(f"The engine's answer was dropped before guards saw it: {self._dropped}")
+            body = await self._guards.after(GuardAnswer(self.request, self.caller, self._status, body))
+        except RequestError as error:
+            kept = (line for line in self._lines.splitlines(keepends=True) if not line.lower().startswith(_REPLACED))
+            self._deliver(error.status, b"".join(kept) + _JSON, msgspec.json.encode(error.envelope()))
+            return
+        self._deliver(self._status, self._lines, body)
+
+    def _deliver(self, status: int, lines: bytes, body: bytes) -> None:
+        self._give_back()
+        self._door.start(status, lines, len(body))
+        self._door.finish(body)
+
+    # --- streams
+
+    def _passed(self, chunk: bytes) -> bytes:
+        """What the client gets of whole events."""
+        if not self._guards.on_text:
+            return chunk
+        pieces, begin = [], 0
+        for event in read_events(chunk):
+            text = chunk[begin : event.end]
+            begin = event.end
+            if event.data is None:
+                pieces.append(text)
+                continue
+            try:
+                pieces.extend(self._event(event.data, text))
+            except RequestError as error:
+                _end_soon(self.cancel, error)
+                self._guards = Guards(())
+                return b"".join(pieces)
+        return b"".join(pieces)
+
+    def _event(self, data: bytes, text: bytes) -> Iterator[bytes]:
+        if data == _DONE:
+            yield from self._ends()
+            yield text
+            return
+        try:
+            event = _object(data)
+        except msgspec.DecodeError:
+            yield text
+            return
+        choices = event.get("choices")
+        changed = False
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                changed = self._choice(choice) or changed
+        yield _written(event) if changed else text
+
+    def _choice(self, choice: dict[str, Any]) -> bool:
+        """Let guards see the text of a choice. Whether they changed it."""
+        number = choice.get("index") or 0
+        delta = choice.get("delta")
+        place, name = (delta, "content") if isinstance(delta, dict) else (choice, "text")
+        text = place.get(name)
+        last = choice.get("finish_reason") is not None
+        if not isinstance(text, str):
+            text = ""
+        if not text and not (last and number in self._texts):
+            return False
+        passed = self._through(number, text, last=last)
+        if passed == text:
+            return False
+        place[name] = passed
+        return True
+
+    def _through(self, number: int, text: str, *, last: bool) -> str:
+        if number not in self._texts:
+            self._texts[number] = texts_of(self._guards)
+        for each in self._texts[number]:
+            text = each.passed(text, last=last)
+        if last:
+            del self._texts[number]
+        return text
+
+    def _ends(self) -> Iterator[bytes]:
+        """Events with the texts that are still held, of a stream that ends without a reason."""
+        chat = self.request.path.endswith("/chat/completions")
+        for number in list(self._texts):
+            if text := self._through(number, "", last=True):
+                choice: dict[str, Any] = {"index": number, "finish_reason": None}
+                choice |= {"delta": {"content": text}} if chat else {"text": text}
+                yield _written({"choices": [choice]})
+
+
+def _written(event: dict[str, Any]) -> bytes:
+    return b"data: %s\n\n" % msgspec.json.encode(event)
+
+
+def _end_soon(cancel: Callable[[RequestError | None], None] | None, error: RequestError) -> None:
+    """End the stream on the next turn: the exchange is still busy with the piece that was refused."""
+    if cancel is not None:
+        asyncio.get_running_loop().call_soon(cancel, error)

@@ -1,0 +1,142 @@
+"""Moves what a worker has counted into the counters of the process that shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from enginehouse.telemetry.counters import Counters, Histogram, KeyCounts, Series
+
+_HISTOGRAMS: Final = (
+    "duration",
+    "first_byte",
+    "first_token",
+    "inter_token",
+    "overhead",
+    "queue_wait",
+    "routing",
+)
+_BY_NAME: Final = (
+    "continuations",
+    "empty_migrations",
+    "evictions",
+    "failed_migrations",
+    "hedges",
+    "migrations",
+    "refused",
+    "retries",
+    "retries_refused",
+    "stale",
+)
+
+
+class HistogramCounts(msgspec.Struct, array_like=True):
+    """What a ``Histogram`` has counted."""
+
+    counts: list[int]
+    total: float
+    exemplars: list[tuple[int, str, float]]
+
+
+class KeyTotals(msgspec.Struct, array_like=True):
+    """What ``KeyCounts`` have counted."""
+
+    key: str
+    requests: list[tuple[int, str, int]]
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: list[tuple[str, int]]
+
+
+class SeriesTotals(msgspec.Struct, array_like=True):
+    """What a ``Series`` has counted."""
+
+    backend: str
+    model: str
+    histograms: list[HistogramCounts]
+    keys: list[KeyTotals]
+
+
+class CountedTotals(msgspec.Struct, array_like=True):
+    """What ``Counters`` have counted. ``by_name``: each counter with its values, by their labels."""
+
+    unrouted: int
+    series: list[SeriesTotals]
+    by_name: list[tuple[str, list[tuple[list[str], int]]]]
+    gaps: list[tuple[str, HistogramCounts]]
+
+
+def take(counters: Counters) -> CountedTotals:
+    """Everything that ``counters`` have counted, which then begin anew."""
+    totals = CountedTotals(
+        counters.unrouted,
+        [_series(*each) for each in counters],
+        [(name, [(_labels(key), n) for key, n in getattr(counters, name).items()]) for name in _BY_NAME],
+        [(reason, _counts(histogram)) for reason, histogram in counters.gaps.items()],
+    )
+    counters.begin_anew()
+    return totals
+
+
+def add(counters: Counters, totals: CountedTotals) -> None:
+    """Count what ``totals`` have counted."""
+    counters.unrouted += totals.unrouted
+    for each in totals.series:
+        series = counters.series(each.backend, each.model)
+        for name, counted in zip(_HISTOGRAMS, each.histograms, strict=True):
+            add_histogram(getattr(series, name), counted)
+        for keyed in each.keys:
+            _add_key(counters.key_counts(series, keyed.key), keyed)
+    for name, values in totals.by_name:
+        counter = getattr(counters, name)
+        for labels, number in values:
+            counter[labels[0] if len(labels) == 1 else tuple(labels)] += number
+    for reason, counted in totals.gaps:
+        add_histogram(counters.gaps[reason], counted)
+
+
+def take_histogram(histogram: Histogram) -> HistogramCounts:
+    """Everything that ``histogram`` has counted, which then begins anew."""
+    counted = _counts(histogram)
+    histogram.counts = [0] * len(histogram.counts)
+    histogram.total = 0.0
+    histogram.exemplars.clear()
+    return counted
+
+
+def add_histogram(histogram: Histogram, counted: HistogramCounts) -> None:
+    """Count in ``histogram`` what another one has counted."""
+    histogram.counts = [one + other for one, other in zip(histogram.counts, counted.counts, strict=True)]
+    histogram.total += counted.total
+    for place, trace_id, seconds in counted.exemplars:
+        histogram.exemplars[place] = (trace_id, seconds)
+
+
+def _series(backend: str, model: str, series: Series) -> SeriesTotals:
+    histograms = [_counts(getattr(series, name)) for name in _HISTOGRAMS]
+    return SeriesTotals(backend, model, histograms, [_key(key, counts) for key, counts in series.keys.items()])
+
+
+def _key(key: str, counts: KeyCounts) -> KeyTotals:
+    requests = [(status, reason, number) for (status, reason), number in counts.requests.items()]
+    return KeyTotals(key, requests, counts.input_tokens, counts.cached_tokens, list(counts.output_tokens.items()))
+
+
+def _add_key(counts: KeyCounts, totals: KeyTotals) -> None:
+    for status, reason, number in totals.requests:
+        counts.requests[status, reason] += number
+    counts.input_tokens += totals.input_tokens
+    counts.cached_tokens += totals.cached_tokens
+    for source, number in totals.output_tokens:
+        counts.output_tokens[source] += number
+
+
+def _counts(histogram: Histogram) -> HistogramCounts:
+    exemplars = [(place, *example) for place, example in histogram.exemplars.items()]
+    return HistogramCounts(list(histogram.counts), histogram.total, exemplars)
+
+
+def _labels(key: str | Sequence[Any]) -> list[str]:
+    return [key] if isinstance(key, str) else list(key)

@@ -1,0 +1,84 @@
+"""The usage store ``sqlite``: a file in the folder of the gateway's state."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+from enginehouse import AuditEntry, UsageRow, UsageStore
+
+_FILE = "usage.sqlite"
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS usage (
+  hour INTEGER, key TEXT, model TEXT, user TEXT, requests INTEGER, failed INTEGER, tokens_in INTEGER,
+  tokens_cached INTEGER, tokens_out INTEGER, seconds REAL, cost REAL, PRIMARY KEY (hour, key, model, user)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS audit (
+  id INTEGER PRIMARY KEY, time REAL, who TEXT, address TEXT, act TEXT, status INTEGER, outcome TEXT
+);
+"""
+_ADD = """
+INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+  requests = requests + excluded.requests, failed = failed + excluded.failed,
+  tokens_in = tokens_in + excluded.tokens_in, tokens_cached = tokens_cached + excluded.tokens_cached,
+  tokens_out = tokens_out + excluded.tokens_out, seconds = seconds + excluded.seconds, cost = cost + excluded.cost
+"""
+
+
+class SqliteUsage(UsageStore):
+    """Keeps sums by hour. The write-ahead log keeps what was added even if the process is killed a moment later."""
+
+    def __init__(self) -> None:
+        self._folder: Path | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    def prepare(self, folder: Path) -> None:
+        self._folder = folder
+
+    def add(self, rows: Sequence[UsageRow], entries: Sequence[AuditEntry]) -> None:
+        with self._open() as connection:
+            connection.executemany(_ADD, [_values(row) for row in rows])
+            connection.executemany(
+                "INSERT INTO audit (time, who, address, act, status, outcome) VALUES (?, ?, ?, ?, ?, ?)",
+                [(each.time, each.who, each.address, each.act, each.status, each.outcome) for each in entries],
+            )
+
+    def usage(self, since: float, until: float) -> Sequence[UsageRow]:
+        asked = "SELECT * FROM usage WHERE hour >= ? AND hour < ?"
+        with closing(self._open().execute(asked, (since, until))) as found:
+            return [UsageRow(*row) for row in found]
+
+    def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
+        asked = "SELECT time, who, address, act, status, outcome FROM audit WHERE time >= ? ORDER BY id DESC LIMIT ?"
+        with closing(self._open().execute(asked, (since, most))) as found:
+            return [AuditEntry(*row) for row in found]
+
+    def forget(self, before: float) -> None:
+        with self._open() as connection:
+            connection.execute("DELETE FROM usage WHERE hour < ?", (before,))
+            connection.execute("DELETE FROM audit WHERE time < ?", (before,))
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _open(self) -> sqlite3.Connection:
+        """The connection. Threads take turns, so one serves all of them."""
+        if self._connection is None:
+            assert self._folder is not None
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path = self._folder / _FILE
+            path.touch(mode=0o600)
+            connection = sqlite3.connect(path, check_same_thread=False, timeout=5.0)
+            connection.executescript(_SCHEMA)
+            self._connection = connection
+        return self._connection
+
+
+def _values(row: UsageRow) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in row.__struct_fields__)

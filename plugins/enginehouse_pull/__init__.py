@@ -1,0 +1,26 @@
+"""Downloads models from the Hugging Face hub, from Ollama's registry, and from any address.
+
+::
+
+    hugging_face       hf.co/ORG/REPO[:QUANT]
+    ollama_registry    ollama.com/[USER/]MODEL[:TAG], or MODEL[:TAG] alone
+    plain_url          https://HOST/FILE.gguf
+    remote_file        a file that is to be downloaded
+    download           one download: it goes on where it ended, and is checked
+    web                requests, redirects and refusals
+"""
+
+from __future__ import annotations
+
+from enginehouse import ModelSource, Register, hookimpl
+from enginehouse_pull.hugging_face import HuggingFace
+from enginehouse_pull.ollama_registry import OllamaRegistry
+from enginehouse_pull.plain_url import PlainUrl
+
+
+@hookimpl
+def register_model_sources(register: Register[ModelSource]) -> None:
+    """Offer the three sources."""
+    register("hugging_face", HuggingFace)
+    register("ollama", OllamaRegistry)
+    register("url", PlainUrl)

@@ -1,0 +1,25 @@
+"""A GGUF file at any address."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+from enginehouse import ModelSource, PulledModel, PullProgress, PullSettings
+from enginehouse_pull.download import download
+from enginehouse_pull.remote_file import RemoteFile, inner_path
+
+
+class PlainUrl(ModelSource):
+    """``https://HOST/FILE.gguf``. The file has no known checksum, so only its length is checked."""
+
+    def takes(self, name: str) -> bool:
+        parts = urlsplit(name)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.path.lower().endswith(".gguf")
+
+    def pull(self, name: str, settings: PullSettings, folder: Path, progress: PullProgress) -> PulledModel:
+        parts = urlsplit(name)
+        file = PurePosixPath(unquote(parts.path)).name
+        path = inner_path(parts.hostname or "", file)
+        pulled = download([RemoteFile(url=name, path=path)], folder, progress)
+        return PulledModel(path=path, files=pulled)

@@ -1,0 +1,179 @@
+"""Keys that operators make while the gateway runs."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from enginehouse import Requirements, Unauthorized
+from enginehouse.api.kept_keys import KeptKeys, NewKey
+from enginehouse.api.keys import Keyring
+from enginehouse.config.schema import KeySettings
+from enginehouse.domain.errors import ConfigError, Forbidden, InvalidRequest, NotFound
+from tests.support.fake_clock import StoppedClock
+from tests.support.served_gateway import limits_at
+
+
+class Ring:
+    """A keyring with keys of both sorts."""
+
+    def __init__(self, folder: Path, *configured: KeySettings, shared: bool = False) -> None:
+        self.clock = StoppedClock(1_000_000.0)
+        self.ring = Keyring(configured, limits_at(self.clock), self.clock)
+        self.kept = KeptKeys(self.ring.limits, lambda: [key.name for key in configured], self.clock)
+        self.ring.recognisers.append(self.kept)
+        self.kept.open(folder, shared=shared)
+
+    def new(self, name: str, **settings: object) -> str:
+        return self.kept.new(NewKey(name=name, **settings), first=self.ring.is_open)  # type: ignore[arg-type]
+
+    def who(self, secret: str) -> str:
+        holder = self.ring.caller([(b"authorization", b"Bearer " + secret.encode())])
+        return holder.name if holder is not None else "anyone"
+
+
+OPS = KeySettings(name="ops", key="ops-secret", admin=True)
+
+
+def test_a_new_key_is_known_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    secret = Ring(tmp_path, OPS).new("alice", models=["m"], requests_per_minute=5)
+    again = Ring(tmp_path, OPS)
+    assert again.who(secret) == "alice"
+    assert again.who("ops-secret") == "ops"
+    holder = again.ring.named("alice")
+    assert holder is not None
+    with pytest.raises(Forbidden):
+        holder.admit(Requirements(model="n"), None)
+    holder.admit(Requirements(model="m"), None)
+    for wrong in (secret[:-1], secret + "x", "eh-1", "eh-a-b", "eh--", secret.replace("eh-", "eh-0", 1)):
+        with pytest.raises(Unauthorized):
+            again.who(wrong)
+
+
+def test_the_file_has_no_secret_and_nobody_else_may_read_it(tmp_path: Path) -> None:
+    secret = Ring(tmp_path, OPS).new("alice")
+    file = tmp_path / "keys.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert secret.split("-", 2)[2] not in file.read_text()
+
+
+def test_equal_names_get_other_salts(tmp_path: Path) -> None:
+    ring = Ring(tmp_path, OPS)
+    first = ring.new("alice")
+    before = (tmp_path / "keys.json").read_text()
+    second = ring.kept.rotate("alice")
+    assert before != (tmp_path / "keys.json").read_text()
+    assert ring.who(second) == "alice"
+    with pytest.raises(Unauthorized):
+        ring.who(first)
+
+
+def test_a_revoked_key_is_unknown_at_once(tmp_path: Path) -> None:
+    ring = Ring(tmp_path, OPS)
+    secret = ring.new("alice")
+    assert ring.who(secret) == "alice"
+    ring.kept.revoke("alice")
+    with pytest.raises(Unauthorized):
+        ring.who(secret)
+    with pytest.raises(Unauthorized):
+        Ring(tmp_path, OPS).who(secret)
+    with pytest.raises(NotFound):
+        ring.kept.revoke("alice")
+
+
+def test_a_rotated_key_keeps_what_it_has_used(tmp_path: Path) -> None:
+    ring = Ring(tmp_path, OPS)
+    ring.new("alice", requests_per_minute=2)
+    holder = ring.ring.named("alice")
+    assert holder is not None
+    holder.admit(Requirements(model="m"), None)
+    ring.kept.rotate("alice")
+    assert ring.ring.named("alice") is holder
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_expired_key_is_refused(tmp_path: Path, kept: bool) -> None:
+    if kept:
+        ring = Ring(tmp_path, OPS)
+        secret = ring.new("alice", expires="1970-01-12T14:00:00Z")
+    else:
+        secret = "alice-secret"
+        ring = Ring(tmp_path, KeySettings(name="alice", key=secret, expires="1970-01-12T14:00:00"))
+    ring.clock.now = 1_000_799.0
+    assert ring.who(secret) == "alice"
+    ring.clock.now = 1_000_800.0
+    with pytest.raises(Unauthorized, match="Key 'alice' has expired"):
+        ring.who(secret)
+
+
+def test_the_first_key_must_be_an_operators(tmp_path: Path) -> None:
+    ring = Ring(tmp_path)
+    assert ring.who("whatever") == "anyone"
+    with pytest.raises(InvalidRequest, match="must be an admin key"):
+        ring.new("alice")
+    secret = ring.new("boss", admin=True)
+    assert ring.who(secret) == "boss"
+    with pytest.raises(Unauthorized):
+        ring.who("whatever")
+    ring.new("alice")
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"name": ""}, "needs a name"),
+        ({"name": "ops"}, "already"),
+        ({"name": "a", "key": "chosen"}, "chooses the secret"),
+        ({"name": "a", "expires": "soon"}, "ISO 8601"),
+    ],
+)
+def test_a_key_that_cannot_be_made_is_refused(tmp_path: Path, settings: dict[str, str], why: str) -> None:
+    ring = Ring(tmp_path, OPS)
+    with pytest.raises(InvalidRequest, match=why):
+        ring.new(**settings)
+    assert not (tmp_path / "keys.json").exists()
+
+
+def test_keys_of_the_configuration_stay_there(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="change it there"):
+        Ring(tmp_path, OPS).kept.revoke("ops")
+
+
+def test_it_is_known_when_a_key_was_used_last(tmp_path: Path) -> None:
+    ring = Ring(tmp_path, OPS)
+    secret = ring.new("alice")
+    assert ring.kept.rows()[0]["last_used"] is None
+    ring.clock.now += 5
+    ring.who(secret)
+    assert ring.kept.rows()[0]["last_used"] == 1_000_005.0
+    ring.who(secret)
+    ring.kept.save_use()
+    (row,) = Ring(tmp_path, OPS).kept.rows()
+    assert row["last_used"] == 1_000_005.0
+    assert not {"key", "hash", "salt", "id"} & row.keys()
+
+
+def test_another_process_knows_at_once_what_was_made_and_revoked(tmp_path: Path) -> None:
+    owner, worker = Ring(tmp_path), Ring(tmp_path, shared=True)
+    assert worker.who("whatever") == "anyone"
+    boss = owner.new("boss", admin=True)
+    assert worker.who(boss) == "boss"
+    secret = owner.new("alice", requests_per_minute=2)
+    assert worker.who(secret) == "alice"
+    holder = worker.ring.named("alice")
+    other = owner.kept.rotate("alice")
+    assert worker.who(other) == "alice"
+    assert worker.ring.named("alice") is holder, "it keeps what it has used"
+    owner.kept.revoke("alice")
+    with pytest.raises(Unauthorized):
+        worker.who(other)
+    owner.kept.note_used(worker.kept.take_used())
+    assert owner.kept.rows()[0]["last_used"] == 1_000_000.0
+
+
+def test_a_broken_file_lets_nobody_in(tmp_path: Path) -> None:
+    (tmp_path / "keys.json").write_text("{")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Ring(tmp_path, OPS)

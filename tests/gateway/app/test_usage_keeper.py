@@ -1,0 +1,151 @@
+"""What callers use is summed up, and written even if that fails at first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enginehouse import AuditEntry, RequestRecord, UsageRow
+from enginehouse.api.pages.usage import read_time, summed
+from enginehouse.app.usage_keeper import UsageKeeper
+from enginehouse.config.usage import Prices, PriceSettings
+from enginehouse.domain.errors import InvalidRequest
+from enginehouse.telemetry.usage_meter import UsageMeter
+from enginehouse.testing import request_record
+from enginehouse_callers import SqliteUsage
+from tests.support.fake_clock import StoppedClock
+
+NOW = 1_700_000_000.0
+
+
+def keeper(folder: Path, clock: StoppedClock, store: SqliteUsage | None = None, keep: float = 0.0) -> UsageKeeper:
+    meter = UsageMeter(clock, Prices({"big*": PriceSettings(input=1.0, cached=0.5, output=3.0)}))
+    store = store or SqliteUsage()
+    store.prepare(folder)
+    return UsageKeeper(store, meter, keep, clock)
+
+
+def record(caller: str = "alice", **more: Any) -> RequestRecord:
+    facts: dict[str, Any] = {
+        "tokens_in": 100,
+        "tokens_cached": 40,
+        "tokens_out": 10,
+        "arrived": 0.0,
+        "sent": 1.0,
+        "ended": 3.0,
+    }
+    return request_record(caller=caller, **{**facts, **more})
+
+
+async def test_sums_are_there_at_once_and_after_a_kill(tmp_path: Path) -> None:
+    first = keeper(tmp_path, StoppedClock(NOW))
+    for caller in ("alice", "bob", "alice"):
+        first.meter.add(record(caller), "big-1", 0)
+    (alice, bob) = sorted(await first.usage(0, NOW), key=lambda row: row.key or "")
+    assert (alice.requests, alice.tokens_in, alice.tokens_cached, alice.tokens_out) == (2, 200, 80, 20)
+    assert (alice.seconds, alice.failed) == (4.0, 0)
+    assert alice.cost == pytest.approx(2 * (60 + 20 + 30) / 1e6)
+    assert (bob.key, bob.model, bob.requests) == ("bob", "big-1", 1)
+    second = keeper(tmp_path, StoppedClock(NOW))  # the first one was not closed
+    second.meter.add(record("bob"), "big-1", 0)
+    assert sum(row.requests for row in await second.usage(0, NOW)) == 4
+
+
+async def test_what_an_engine_did_not_count_is_estimated(tmp_path: Path) -> None:
+    it = keeper(tmp_path, StoppedClock(NOW))
+    uncounted: dict[str, Any] = {"tokens_in": None, "tokens_cached": None, "tokens_out": None}
+    it.meter.add(record(**uncounted, status=502, events=7, first_byte=2.0), "m", 33)
+    it.meter.add(record(**uncounted, status=429, sent=None), "m", 33)
+    (row,) = await it.usage(0, NOW)
+    assert (row.requests, row.failed, row.tokens_in, row.tokens_out, row.cost) == (2, 2, 33, 7, 0)
+
+
+class FullDisk(SqliteUsage):
+    full = True
+
+    def add(self, rows: Sequence[UsageRow], entries: Sequence[AuditEntry]) -> None:
+        if self.full:
+            raise OSError("no space left on device")
+        super().add(rows, entries)
+
+
+async def test_a_full_disk_is_a_warning_and_nothing_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = FullDisk()
+    it = keeper(tmp_path, StoppedClock(NOW), store)
+    entry = AuditEntry(NOW, "ops", "127.0.0.1", "POST /api/reload", 200)
+    for _ in range(3):
+        it.meter.add(record(), "m", 0)
+        it.note(entry)
+        await it.write()
+    assert caplog.text.count("no space left on device") == 1
+    store.full = False
+    it.meter.add(record(), "m", 0)
+    (row,) = await it.usage(0, NOW)
+    assert row.requests == 4
+    assert list(await it.audit(0, 10)) == [entry] * 3
+    assert "is written again" in caplog.text
+
+
+async def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:
+    clock = StoppedClock(NOW)
+    it = keeper(tmp_path, clock, keep=86400.0)
+    it.meter.add(record(), "m", 0)
+    await it.write()
+    clock.now += 2 * 86400
+    it.meter.add(record("bob"), "m", 0)
+    assert [row.key for row in await it.usage(0, clock.now)] == ["bob"]
+
+
+async def test_without_a_store_the_last_acts_are_remembered() -> None:
+    it = UsageKeeper(None, UsageMeter(StoppedClock(NOW), Prices({})), 0, StoppedClock(NOW))
+    entries = [AuditEntry(NOW + n, "", "127.0.0.1", "POST /unload", 200) for n in range(3)]
+    for each in entries:
+        it.note(each)
+    assert list(await it.audit(NOW + 1, 1)) == [entries[2]]
+    assert list(await it.usage(0, NOW)) == []
+
+
+async def test_end_users_of_an_hour_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enginehouse.telemetry.usage_meter._MOST_USERS", 2)
+    it = keeper(tmp_path, StoppedClock(NOW))
+    for user in ("ann", "ben", "cy", "dee", "ann"):
+        it.meter.add(record(user=user), "m", 0)
+    assert {row.user: row.requests for row in await it.usage(0, NOW)} == {"ann": 2, "ben": 1, "other": 2}
+
+
+def test_sums_by_any_fields() -> None:
+    rows = [
+        UsageRow(hour, key, model, "", 1, 0, 10, 0, 5, 1.0, 0.5)
+        for hour in (1_699_999_200, 1_700_092_800)
+        for key in ("alice", "bob")
+        for model in ("m", "n")
+    ]
+    by_key = summed(rows, ["key"])
+    assert [(row["key"], row["model"], row["requests"], row["cost"]) for row in by_key["rows"]] == [
+        ("alice", None, 4, 2.0),
+        ("bob", None, 4, 2.0),
+    ]
+    assert by_key["total"]["tokens_in"] == 80
+    by_day = summed(rows, ["day", "model"])
+    assert [(row["day"], row["model"]) for row in by_day["rows"]] == [
+        ("2023-11-14", "m"),
+        ("2023-11-14", "n"),
+        ("2023-11-16", "m"),
+        ("2023-11-16", "n"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [("7d", NOW - 7 * 86400), ("2023-11-14", 1_699_920_000.0), ("1699920000", 1_699_920_000.0), ("90m", NOW - 5400)],
+)
+def test_times_in_all_forms(text: str, moment: float) -> None:
+    assert read_time(text, NOW) == moment
+
+
+def test_no_time_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="write 7d"):
+        read_time("yesterday", NOW)

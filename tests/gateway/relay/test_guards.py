@@ -1,0 +1,213 @@
+"""Guards decide about requests and answers; without them, nothing of this exists."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, ClassVar
+
+import pytest
+
+from enginehouse import Change, Guard, GuardAnswer, GuardRequest, Refuse
+from enginehouse.config.schema import PluginSettings
+from enginehouse.plugin_manager.discovery import collect
+from enginehouse.plugin_manager.registry import Registered, Registry
+from tests.support.keys import bearer, key
+from tests.support.raw_client import RawResponse
+from tests.support.scripted_engine import ScriptedEngine, StartEngine
+from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.waiting import until
+
+SEEN: list[tuple[GuardRequest, str | None]] = []
+GATES: list[asyncio.Event] = []
+
+
+class Words(Guard):
+    """Refuses, changes, fails or waits, as the body says."""
+
+    async def before(self, request: GuardRequest, caller: str | None) -> Any:
+        SEEN.append((request, caller))
+        if b"refuse-me" in request.body:
+            return Refuse(451, "not_here", "We do not talk about this")
+        if b"change-me" in request.body:
+            return Change(request.body.replace(b"change-me", b"changed"))
+        if b"as-dict" in request.body:
+            return Change({"model": "m", "prompt": "a dict"})
+        if b"raise" in request.body:
+            raise ValueError("broken")
+        if b"nonsense" in request.body:
+            return "nonsense"
+        if b"wait" in request.body:
+            await GATES[0].wait()
+        return None
+
+
+class Answers(Guard):
+    async def after(self, answer: GuardAnswer) -> Any:
+        if b"bad" in answer.body:
+            return Refuse(422, "bad_answer", f"Not for {answer.caller}")
+        return Change(answer.body.replace(b"secret", b"******")) if b"secret" in answer.body else None
+
+
+class Texts(Guard):
+    look_back: ClassVar[int] = 5
+
+    def on_text(self, piece: str) -> Any:
+        if "stop" in piece:
+            return Refuse(403, "stopped", "That is enough")
+        return piece.replace("secret", "******")
+
+
+@pytest.fixture
+def registry() -> Registry:
+    found = collect(PluginSettings(enabled=[])).registry
+    guards = {"words": Words, "answers": Answers, "texts": Texts}
+    for type, factory in guards.items():
+        found.add(
+            [
+                Registered(
+                    entry_point="t", module="t", distribution="t", version="1", kind="guard", type=type, factory=factory
+                )
+            ]
+        )
+    return found
+
+
+@pytest.fixture(autouse=True)
+def forget() -> None:
+    SEEN.clear()
+    GATES[:] = [asyncio.Event()]
+
+
+async def ask(gateway: ServedGateway, prompt: str, *lines: bytes, **more: object) -> RawResponse:
+    return await gateway.ask(gateway.post({"prompt": prompt, **more}, *lines, path="/v1/completions"))
+
+
+def prompts(served: ScriptedEngine) -> list[str]:
+    return [json.loads(call.body)["prompt"] for call in served.calls]
+
+
+async def test_a_guard_sees_the_request_and_lets_it_go_on(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, auth={"keys": [key("a")]}, guards=["words"])
+    reply = await ask(gateway, "hello", bearer("a"), b"x-team: red")
+    assert reply.status == 200
+    ((request, caller),) = SEEN
+    assert (request.path, request.model, caller) == ("/v1/completions", "m", "a")
+    assert json.loads(request.body)["prompt"] == "hello"
+    assert request.headers["x-team"] == "red"
+    assert "secret" not in str(request.headers)
+    assert prompts(served) == ["hello"]
+
+
+async def test_a_guard_refuses_with_its_own_words(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, auth={"keys": [key("a", max_concurrent=1)]}, guards=["words"])
+    for _ in range(2):
+        reply = await ask(gateway, "refuse-me", bearer("a"))
+        assert (reply.status, reply.code, reply.error["message"]) == (451, "not_here", "We do not talk about this")
+    assert served.calls == []
+    (newest, _) = gateway.relay.context.activity.newest_first()
+    assert (newest.record.caller, newest.record.code) == ("a", "not_here")
+    await gateway.quiet()
+
+
+@pytest.mark.parametrize(("prompt", "sent"), [("please change-me", "please changed"), ("as-dict", "a dict")])
+async def test_a_guard_changes_the_body(house: OpenGateway, engine: StartEngine, prompt: str, sent: str) -> None:
+    served = await engine()
+    gateway = await house(served, guards=["words"])
+    assert (await ask(gateway, prompt)).status == 200
+    assert prompts(served) == [sent]
+
+
+@pytest.mark.parametrize("prompt", ["raise", "nonsense", "wait"])
+async def test_a_guard_that_fails_refuses_or_lets_pass(
+    house: OpenGateway, engine: StartEngine, prompt: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = await engine()
+    strict = await house(served, guards=[{"type": "words", "timeout": 0.05}])
+    reply = await ask(strict, prompt)
+    assert (reply.status, reply.code) == (503 if prompt == "wait" else 500, "plugin_failed")
+    assert "guard 'words'" in reply.error["message"]
+    assert served.calls == []
+    lenient = await house(served, guards=[{"type": "words", "timeout": 0.05, "on_error": "pass"}])
+    assert (await ask(lenient, prompt)).status == 200
+    assert prompts(served) == [prompt]
+
+
+async def test_a_client_that_leaves_ends_the_wait_for_a_guard(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, guards=["words"])
+    client = await gateway.client()
+    client.send(gateway.post({"prompt": "wait"}, path="/v1/completions"))
+    await until(lambda: bool(SEEN))
+    client.close()
+    await gateway.quiet()
+    assert served.calls == []
+
+
+async def test_a_whole_answer_is_changed_or_refused(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, auth={"keys": [key("a")]}, guards=["answers"])
+    served.says(b'{"choices": [{"text": "a secret"}]}')
+    reply = await ask(gateway, "x", bearer("a"))
+    assert (reply.status, reply.body) == (200, b'{"choices": [{"text": "a ******"}]}')
+    served.says(b'{"choices": [{"text": "a bad one"}]}')
+    reply = await ask(gateway, "x", bearer("a"))
+    assert (reply.status, reply.code, reply.error["message"]) == (422, "bad_answer", "Not for a")
+    served.says(b'{"error": "bad"}', 400)
+    assert (await ask(gateway, "x", bearer("a"))).status == 400, "errors of engines pass"
+
+
+def events(*texts: str) -> bytes:
+    chunks = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in texts]
+    chunks.append({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]})
+    return b"".join(b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
+
+
+def text_of(body: bytes) -> str:
+    lines = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: {")]
+    return "".join(choice.get("text", "") for line in lines for choice in json.loads(line).get("choices", ()))
+
+
+@pytest.mark.parametrize("texts", [("a secret!",), ("a sec", "ret!"), tuple("a secret!"), ("a ", "secre", "t", "!")])
+async def test_the_text_of_a_stream_is_changed_across_events(
+    house: OpenGateway, engine: StartEngine, texts: tuple[str, ...]
+) -> None:
+    served = await engine()
+    gateway = await house(served, guards=["texts"])
+    served.streams(*(events(*texts)[start : start + 50] for start in range(0, len(events(*texts)), 50)), served.END)
+    reply = await ask(gateway, "x", stream=True)
+    assert text_of(reply.body) == "a ******!"
+    assert reply.body.endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_stream_without_an_end_of_its_text_loses_nothing(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, guards=["texts"])
+    served.streams(b'data: {"choices": [{"index": 0, "text": "all of it"}]}\n\ndata: [DONE]\n\n', served.END)
+    assert text_of((await ask(gateway, "x", stream=True)).body) == "all of it"
+
+
+async def test_a_refused_text_ends_the_stream_with_an_error(house: OpenGateway, engine: StartEngine) -> None:
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served, guards=["texts"])
+    served.streams(events("fine ", "so far, ", "stop", " never seen")[:-80], gate)
+    reply = await ask(gateway, "x", stream=True)
+    assert b"event: error" in reply.body
+    assert b"That is enough" in reply.body
+    assert b"never seen" not in reply.body
+    assert b"[DONE]" not in reply.body
+    await gateway.quiet()
+
+
+async def test_without_guards_an_exchange_is_what_it_was(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    assert gateway.relay.context.guards is None
+    assert (await ask(gateway, "refuse-me")).status == 200
+
+
+async def test_an_unknown_guard_is_refused_at_start(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    with pytest.raises(Exception, match="unknown guard 'wrods'"):
+        await house(served, guards=["wrods"])
