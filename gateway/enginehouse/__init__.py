@@ -73,6 +73,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.routing.prefixes.prompt import Prompt as Prompt
     from enginehouse.routing.prefixes.prompt import prompt_of as prompt_of
     from enginehouse.routing.prefixes.prompt import drop_prompt as drop_prompt
+    from enginehouse.routing.prefixes.shared_index import PrefixNews as PrefixNews
     from enginehouse.routing.prefixes.shared_index import SharedPrefixIndex as SharedPrefixIndex
     from enginehouse.routing.prefixes.prefix_index import PrefixIndex as PrefixIndex
 

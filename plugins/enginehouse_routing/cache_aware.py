@@ -11,6 +11,7 @@ from enginehouse import (
     Candidate,
     Extractor,
     Placement,
+    PrefixNews,
     PromptExtractor,
     ReplicaState,
     Requirements,
@@ -32,6 +33,7 @@ _WITHOUT_CACHE = (
 _CACHE_TOKENS = 500_000
 """The size of a prefix cache that is neither configured nor reported."""
 _NOTHING: Mapping[str, int] = {}
+_read_news = msgspec.msgpack.Decoder(list[PrefixNews]).decode
 
 
 class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,6 +115,13 @@ class CacheAware(Strategy):
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """Return each engine's rate, its requests' time in a slot, and the tokens of prompts without an answer yet."""
         return self._costs.learned()
+
+    def news(self) -> bytes:
+        news = self._prefixes.news()
+        return msgspec.msgpack.encode(news) if news else b""
+
+    def hear(self, news: bytes) -> None:
+        self._prefixes.hear(_read_news(news))
 
     def remembered(self) -> bytes:
         return msgspec.msgpack.encode(_Memory(self._costs.sums(), self._prefixes.remembered()))

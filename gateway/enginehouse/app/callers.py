@@ -144,13 +144,13 @@ class Callers:
         type = self._config.usage.store or (_NO_STORE if self.keyring.is_open else "sqlite")
         if type == _NO_STORE or self._keeper.has_store or self._folder is None or self._context is None:
             return
+        self._context.usage = self._keeper.meter
+        self._context.asks_usage = self._config.usage.ask_streams
         if self._deliver is not None:
-            self._context.usage = self._keeper.meter
             return
         store: UsageStore = create(self._config, self._registry, "usage_store", type, "usage.store")
         prepare(self._registry, "usage_store", type, partial(store.prepare, self._folder))
         self._keeper.use(store)
-        self._context.usage = self._keeper.meter
 
     async def _run(self) -> None:
         seconds = 0

@@ -21,6 +21,13 @@ class UsageSettings(Section, frozen=True):
         str,
         Meta(description="`sqlite`, `none` or a plugin's; by default `sqlite` if keys are set, else `none`"),
     ] = ""
+    ask_streams: Annotated[
+        bool,
+        Meta(
+            description="ask engines for the usage of streams whose clients do not (`stream_options`); the clients do "
+            "not see it"
+        ),
+    ] = True
     keep: Annotated[Duration, Meta(description="age at which it is dropped; 0 for never")] = 400 * 86400
 
 

@@ -49,7 +49,9 @@ class Load:
 
         Requests that are in flight stay counted.
         """
-        mine = self.cells[self.own_cell] if self.cells is not None else self.pending
+        mine = self.pending
+        if self.cells is not None:
+            mine, self.cells[self.own_cell] = self.cells[self.own_cell], 0
         self.cells, self.own_cell = cells, own_cell
         if cells is not None:
             cells[own_cell] = mine

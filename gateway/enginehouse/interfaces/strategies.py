@@ -98,6 +98,16 @@ class Strategy(ABC):
         """Return what it has learned of each backend, figures by name. ``/api/status`` shows them."""
         return {}
 
+    def news(self) -> bytes:
+        """Return what it has learned since the last call, for the same strategy in other workers; empty for nothing.
+
+        Called ten times a second in a gateway with several workers, else never. Keep it small: it goes to all of them.
+        """
+        return b""
+
+    def hear(self, news: bytes) -> None:
+        """Take what another worker returned from ``news``."""
+
     def remembered(self) -> bytes:
         """Return what another instance of this strategy should know; empty for nothing. At most 16 MiB are kept.
 

@@ -57,7 +57,7 @@ class RelayContext:
     - ``shares``: gives requests their turns, if the scheduler wants that.
     - ``waiting_room``: the requests that wait for a model.
     - ``guards``: decide about requests and answers, if there are any.
-    - ``usage``: sums up what callers use, if that is kept.
+    - ``usage``: sums up what callers use, if that is kept. ``asks_usage``: engines are asked for that of streams.
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
@@ -118,6 +118,7 @@ class RelayContext:
         self.decisions = Decisions(clock.epoch)
         self.activity = Activity(clock.epoch)
         self.usage: UsageMeter | None = None
+        self.asks_usage = False
         self.guards: Guards | None = None
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")

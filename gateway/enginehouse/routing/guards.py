@@ -98,6 +98,15 @@ class GuardedStrategy(Strategy):
         except msgspec.ValidationError:
             raise wrong_result(self._plugin, f"returned {_of_type(learned)} from learned instead of figures") from None
 
+    def news(self) -> bytes:
+        news = self._strategy.news()
+        if not isinstance(news, bytes):
+            raise wrong_result(self._plugin, f"returned {_of_type(news)} from news instead of bytes")
+        return news
+
+    def hear(self, news: bytes) -> None:
+        self._strategy.hear(news)
+
     def remembered(self) -> bytes:
         remembered = self._strategy.remembered()
         if not isinstance(remembered, bytes):

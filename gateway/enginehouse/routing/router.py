@@ -250,6 +250,17 @@ class Router:
                 learned.setdefault(backend, {}).update(figures)
         return learned
 
+    def news(self) -> dict[str, bytes]:
+        """What strategies have learned since the last call, by their types, for other workers."""
+        found = {runner.type: runner.news() for runner in self._all_runners}
+        return {type: news for type, news in found.items() if news}
+
+    def hear(self, news: Mapping[str, bytes]) -> None:
+        """Tell the strategies what they have learned in another worker."""
+        for runner in self._all_runners:
+            if runner.type in news:
+                runner.hear(news[runner.type])
+
     def explain(
         self,
         requirements: Requirements,

@@ -72,6 +72,17 @@ class StrategyRunner:
             return self._strategy.learned()
         return {}
 
+    def news(self) -> bytes:
+        """What the strategy has learned since the last call, for other workers. A failure is logged."""
+        with suppress(RequestError), plugin_errors(self._plugin):
+            return self._strategy.news()
+        return b""
+
+    def hear(self, news: bytes) -> None:
+        """Tell the strategy what it has learned in another worker. A failure is logged."""
+        with suppress(RequestError), plugin_errors(self._plugin):
+            self._strategy.hear(news)
+
     def remembered(self) -> bytes:
         """What another instance of the strategy should know. A failure is logged."""
         with suppress(RequestError), plugin_errors(self._plugin):

@@ -42,21 +42,16 @@ class Activity:
         self.count += 1
         self._ring.append(EndedRequest(self.count, self._epoch(), record, headers, address))
 
-    def drain(self) -> tuple[int, list[EndedRequest]]:
-        """Remove and return all that are remembered, oldest first, with the number of those that ended since then."""
-        ended, found = self.count, list(self._ring)
-        self.count = 0
-        self._ring.clear()
-        return ended, found
+    def since(self, number: int) -> list[EndedRequest]:
+        """Those of a later ``number``, oldest first, as far as they are remembered."""
+        return [each for each in self._ring if each.number > number]
 
     def tell(self, count: int, ended: Iterable[EndedRequest]) -> None:
-        """Add ``count`` requests that ended in another process, of which it remembers ``ended``, oldest first."""
-        kept = list(ended)
+        """Add ``count`` requests that ended in another process, and remember ``ended``, some that did."""
         self.count += count
-        for place, each in enumerate(kept, self.count - len(kept) + 1):
-            self._ring.append(each._replace(number=place))
-        if self._ring:
-            self._ring = deque(sorted(self._ring, key=lambda each: each.time), maxlen=self._ring.maxlen)
+        kept = sorted([*self._ring, *ended], key=lambda each: each.time)[-(self._ring.maxlen or 0) :]
+        first = self.count - len(kept) + 1
+        self._ring = deque([each._replace(number=first + place) for place, each in enumerate(kept)], self._ring.maxlen)
 
     def newest_first(self) -> Iterator[EndedRequest]:
         """All that are remembered."""

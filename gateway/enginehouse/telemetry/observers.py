@@ -18,6 +18,7 @@ class Observers:
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = list(observers)
+        self._installed = tuple(self._observers)
         self._by_event: dict[str, list[SampledCall]] = {}
 
     @property
@@ -31,6 +32,11 @@ class Observers:
             found = (_override(observer, event) for observer in self._observers)
             self._by_event[event] = [_sampled(method) for method in found if method is not None]
         return self._by_event[event]
+
+    def added(self, event: str) -> Sequence[Callable[..., None]]:
+        """The methods for ``event`` of observers that were added: of the gateway's own, not those of plugins."""
+        own = (each for each in self._observers if not any(each is installed for installed in self._installed))
+        return [method for each in own if (method := _override(each, event)) is not None]
 
     def add(self, observer: Observer) -> None:
         """Notify ``observer`` too, from now on."""

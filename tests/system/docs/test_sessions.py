@@ -16,6 +16,7 @@ from tests.support.doc_sessions import Terminal, follow, shows
     [
         "tutorial/first-steps.md",
         "how-to/keys-and-limits.md",
+        "how-to/usage.md",
         "how-to/waiting.md",
         "how-to/reload.md",
         "how-to/watch.md",

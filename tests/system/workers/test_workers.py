@@ -263,3 +263,47 @@ def test_every_worker_takes_a_new_configuration(
     gateway.until(lambda status: [each["config_version"] for each in status["workers"]] == [2] * WORKERS)
     gateway.until_health(b="healthy")
     assert {chat(gateway).headers["x-enginehouse-backend"] for _ in range(12)} == {"b"}
+
+
+def test_every_worker_knows_what_any_has_sent_where(
+    serve_alone: ServeAlone, slow_engines: tuple[SimEngine, SimEngine]
+) -> None:
+    a, b = slow_engines
+    gateway = serve_alone(SETTINGS + backend("a", a) + backend("b", b))
+    gateway.until_health(a="healthy", b="healthy")
+    for number in range(3):
+        prompt = [{"role": "user", "content": f"{number} " + "a long prompt " * 2000}]
+        first = chat(gateway, messages=prompt).headers["x-enginehouse-backend"]
+
+        def known(prompt: object = prompt, first: str = first) -> bool:
+            answer = fresh(gateway, "/api/explain/route", "POST", json={"model": "m", "messages": prompt}).json()
+            cached = {each["backend"]: each["cached_tokens"] for each in answer["candidates"]}
+            return bool(cached[first] > 4000)
+
+        until(known)
+        others = [chat(gateway, messages=prompt).headers["x-enginehouse-backend"] for _ in range(8)]
+        assert others == [first] * 8
+
+
+def test_the_stream_of_events_has_the_requests_of_all_workers(
+    serve_alone: ServeAlone, slow_engines: tuple[SimEngine, SimEngine]
+) -> None:
+    a, _ = slow_engines
+    gateway = serve_alone(SETTINGS + backend("a", a))
+    gateway.until_health(a="healthy")
+    seen: list[str] = []
+
+    def read() -> None:
+        url = f"{gateway.process.url}/api/events"
+        with plain_httpx.stream("GET", url, headers={"x-api-key": ADMIN_KEY}, timeout=30) as answer:
+            for line in answer.iter_lines():
+                seen.append(line)
+                if seen.count("event: request_finished") >= 4:
+                    return
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    until(lambda: "event: snapshot" in seen)
+    until(lambda: chat(gateway).status_code == 200 and not reader.is_alive())
+    assert seen.count("event: request_routed") >= 4
+    assert any('"replica":"m@a","status":200' in each for each in seen)

@@ -9,6 +9,7 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request_record import RequestRecord
+from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
@@ -35,12 +36,16 @@ class TellingError(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Configure(WorkerMessage, frozen=True):
-    """The configuration of a ``version``, pickled, the backends' columns of the board, and the folder of the state."""
+    """The configuration of a ``version``, pickled, the backends' columns of the board, and the folder of the state.
+
+    ``memories``: what strategies know, by their types; only in the first one that a worker gets.
+    """
 
     version: int
     config: bytes
     columns: dict[str, int]
     folder: str
+    memories: dict[str, bytes] = {}
 
 
 class Views(WorkerMessage, frozen=True):
@@ -93,6 +98,12 @@ class Recall(WorkerMessage, frozen=True):
     """Requests wait for a backend: give the places there back that are kept for later requests."""
 
     backend: str
+
+
+class WatchRequests(WorkerMessage, frozen=True):
+    """Tell of each request that is routed, moved or ended, or no longer."""
+
+    wanted: bool
 
 
 class Drain(WorkerMessage, frozen=True):
@@ -235,10 +246,39 @@ class PageTaken(WorkerMessage, frozen=True):
     page: int
 
 
+class RequestRouted(WorkerMessage, frozen=True):
+    """An observer's ``routed``. ``state`` has the route."""
+
+    id: str
+    requirements: Requirements
+    state: LiveState
+
+
+class RequestMoved(WorkerMessage, frozen=True):
+    """An observer's ``moved``."""
+
+    id: str
+    source: str
+    destination: str
+    gap_ms: float
+
+
+class RequestEnded(WorkerMessage, frozen=True):
+    """An observer's ``finished``."""
+
+    record: RequestRecord
+
+
 class LogLines(WorkerMessage, frozen=True):
     """Lines of the worker's log."""
 
     data: bytes
+
+
+class Learned(WorkerMessage, frozen=True):
+    """What strategies have learned, by their types. The owner sends it on to all other workers."""
+
+    news: dict[str, bytes]
 
 
 class Traced(WorkerMessage, frozen=True):
@@ -257,9 +297,10 @@ class EndedRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
-    """What has happened since the last report, and what is. ``ended``: how many requests; ``rows``: the last of them.
+    """What has happened since the last report, and what is. ``ended``: how many requests. ``rows``: the last that
+    ended, ``decisions`` and ``live``: only if they were asked for.
 
-    ``busy``: the share of the last seconds in which the event loop worked. ``live``: if it was asked for.
+    ``busy``: the share of the last seconds in which the event loop worked.
     """
 
     counted: CountedTotals
@@ -307,6 +348,8 @@ FromOwner = (
     | Positions
     | QueueChanged
     | Recall
+    | WatchRequests
+    | Learned
     | Drain
     | Act
     | MoveRequest
@@ -329,7 +372,11 @@ FromWorker = (
     | PageIn
     | PageTaken
     | LogLines
+    | RequestRouted
+    | RequestMoved
+    | RequestEnded
     | Traced
+    | Learned
     | SendsReport
     | SendsUsage
     | Told

@@ -79,7 +79,7 @@ class Publisher:
 
     def greet(self, send: Callable[[msgspec.Struct], None]) -> None:
         """Tell a new worker everything."""
-        send(self._configure)
+        send(msgspec.structs.replace(self._configure, memories=self._relay.context.router.memories()))
         views, places = zip(*self._sent.values(), strict=True) if self._sent else ((), ())
         send(Views(list(views), list(places)))
 

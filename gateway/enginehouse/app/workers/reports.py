@@ -63,11 +63,15 @@ class Reporter:
         self._ticket = ticket
         self._sessions = sessions
         self._load = LoopLoad()
+        self._ended = self._told = 0
 
     def report(self, *, live: bool) -> WorkerReport:
         """What has happened since the last report; with ``live``, also the live requests."""
         context = self._relay.context
-        ended, rows = context.activity.drain()
+        count = context.activity.count
+        ended, self._ended = count - self._ended, count
+        rows = context.activity.since(self._told) if live else []
+        self._told = count if live else self._told
         shown = {_SHOWN_HEADER, *(name.encode() for name in self._sessions())}
         filter_drops, engine_drops = _drained(context.router.filter_drops), _drained(context.engine_memory.dropped)
         dropped, self._relay.endings.delivery.dropped = self._relay.endings.delivery.dropped, 0
@@ -113,7 +117,7 @@ def add_report(sums: ReportedSums, report: WorkerReport, before: WorkerReport | 
     hold(sums, report, 1)
     if before is not None:
         hold(sums, before, -1)
-    if report.ended:
+    if report.ended or report.rows:
         ended = [EndedRequest(0, row.time, row.record, row.headers, row.address) for row in report.rows]
         context.activity.tell(report.ended, ended)
     decisions: list[dict[str, Any]] = msgspec.json.decode(report.decisions)

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import logging
 import mmap
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,16 +38,17 @@ class LimitMemory:
         self._row = _HEAD + processes
         self._names = memoryview(mmap.mmap(-1, most * 8)).cast("Q")
         self._numbers = memoryview(mmap.mmap(-1, most * self._row * 8)).cast("d")
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
+        with tempfile.TemporaryFile() as file:
+            self._lock = os.dup(file.fileno())  # open as long as the process
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep the other processes from changing limits meanwhile."""
-        fcntl.lockf(self._file, fcntl.LOCK_EX)
+        fcntl.lockf(self._lock, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            fcntl.lockf(self._file, fcntl.LOCK_UN)
+            fcntl.lockf(self._lock, fcntl.LOCK_UN)
 
     def find(self, name: str) -> memoryview[float] | None:
         """The numbers of a limit, all 0 for a new one; ``None`` if there is no room."""

@@ -39,6 +39,7 @@ from enginehouse.app.workers.messages import (
     Act,
     Configure,
     Drain,
+    Learned,
     MoveRequest,
     SaysReady,
     SendsReport,
@@ -46,6 +47,7 @@ from enginehouse.app.workers.messages import (
     Told,
     Views,
     WantReport,
+    WatchRequests,
     telling,
     told,
 )
@@ -53,6 +55,7 @@ from enginehouse.app.workers.outcomes import OutcomeSender
 from enginehouse.app.workers.pages import OwnerPages
 from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
+from enginehouse.app.workers.request_events import RequestEvents
 from enginehouse.app.workers.traces import OwnerExporter
 from enginehouse.app.workers.worker_channel import WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
@@ -133,6 +136,7 @@ class Worker:
             RecordDelivery(self._observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.queues.by_backend, outside.clock, waiting_room),
         )
+        self.relay.context.router.recall(first.memories)
         self.relay.mirror(config.routing.mirrors)
         self._observers.add(RoomEvents(waiting_room))
         self._queue_changed = queue_changed
@@ -148,6 +152,7 @@ class Worker:
         self.pages = OwnerPages(channel.send)
         self.application = WorkerApplication(self._local_application(), self.pages)
         self._tasks = BackgroundTasks()
+        self._events: RequestEvents | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._share_load(first.columns)
         channel.worker = self
@@ -221,6 +226,19 @@ class Worker:
         """Let waiting requests look for a free slot."""
         self._queue_changed()
 
+    def learn(self, message: Learned) -> None:
+        """Tell the strategies what they have learned in another worker."""
+        self.relay.context.router.hear(message.news)
+
+    def watch(self, message: WatchRequests) -> None:
+        """Tell the owner of each event of a request, or no longer."""
+        if message.wanted and self._events is None:
+            self._events = RequestEvents(self._channel.send)
+            self._observers.add(self._events)
+        elif not message.wanted and self._events is not None:
+            self._observers.remove(self._events)
+            self._events = None
+
     def drain(self, message: Drain) -> None:
         """Move or end streams of a backend or a replica."""
         drains = self.relay.drains
@@ -271,6 +289,8 @@ class Worker:
     def _beat(self) -> None:
         self._board.beats[self.number] = monotonic()
         self._board.waiting[self.number] = len(self.relay.context.waiting_room)
+        if news := self.relay.context.router.news():
+            self._channel.send(Learned(news))
         self._timers["beat"] = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
 
     def _report_soon(self) -> None:

@@ -19,6 +19,7 @@ from enginehouse.app.workers.messages import (
     EndLive,
     FromOwner,
     Granted,
+    Learned,
     Leave,
     LogLines,
     MoveRequest,
@@ -31,6 +32,7 @@ from enginehouse.app.workers.messages import (
     Told,
     Views,
     WantReport,
+    WatchRequests,
     told,
 )
 from enginehouse.app.workers.pages import OwnerPages
@@ -49,6 +51,10 @@ class Follower(Protocol):
     def follow(self, message: Views) -> None: ...
 
     def queue_changed(self) -> None: ...
+
+    def learn(self, message: Learned) -> None: ...
+
+    def watch(self, message: WatchRequests) -> None: ...
 
     def drain(self, message: Drain) -> None: ...
 
@@ -131,6 +137,10 @@ class WorkerChannel:
             worker.queues.put_positions(message)
         elif isinstance(message, QueueChanged):
             worker.queue_changed()
+        elif isinstance(message, WatchRequests):
+            worker.watch(message)
+        elif isinstance(message, Learned):
+            worker.learn(message)
         elif isinstance(message, Recall):
             worker.queues.recall(message)
         elif isinstance(message, Configure):

@@ -21,11 +21,15 @@ from enginehouse.app.workers.messages import (
     CancelTicket,
     FoundUnloaded,
     FromWorker,
+    Learned,
     LogLines,
     MoveRequest,
     Outcomes,
     PageIn,
     PageTaken,
+    RequestEnded,
+    RequestMoved,
+    RequestRouted,
     SaysReady,
     SendsReport,
     SendsUsage,
@@ -51,12 +55,14 @@ from enginehouse.relay.live.worker_request import WorkerRequest
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.exporter_process import ExporterProcess
 from enginehouse.telemetry.log_ring import LogRing
+from enginehouse.telemetry.observers import Observers
 
 
 class OwnerParts(NamedTuple):
     """What the owner has for its workers. ``prepare`` is awaited before a page of some path is made.
 
-    ``recall`` asks all workers for the places at a backend that they keep for later requests.
+    ``recall`` asks all workers for the places at a backend that they keep for later requests. ``learned`` tells the
+    others what one has learned.
     """
 
     relay: Relay
@@ -65,9 +71,11 @@ class OwnerParts(NamedTuple):
     application: ASGIApp
     prepare: Callable[[str], Awaitable[None]]
     recall: Callable[[str], None]
+    learned: Callable[[WorkerLink, Learned], None]
     log: LogRing
     exporter: ExporterProcess | None
     callers: Callers
+    observers: Observers
 
 
 class WorkerLink:
@@ -147,6 +155,10 @@ class WorkerLink:
             if self._parts.exporter is not None:
                 for each in message.requests:
                     self._parts.exporter.add(each)
+        elif isinstance(message, (RequestRouted, RequestMoved, RequestEnded)):
+            self._tell_observers(message)
+        elif isinstance(message, Learned):
+            self._parts.learned(self, message)
         elif isinstance(message, SendsUsage):
             self._parts.callers.take(message.rows, message.used)
         elif isinstance(message, Told):
@@ -195,6 +207,19 @@ class WorkerLink:
             chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
         asked = state.requirements.model if state.requirements is not None else state.model
         return Route(asked, chosen, state.reason, state.attempted)
+
+    def _tell_observers(self, message: RequestRouted | RequestMoved | RequestEnded) -> None:
+        observers = self._parts.observers
+        if isinstance(message, RequestRouted):
+            route = self._place(message.state)
+            for tell in observers.added("routed") if route is not None else ():
+                tell(message.id, message.requirements, route)
+        elif isinstance(message, RequestMoved):
+            for tell in observers.added("moved"):
+                tell(message.id, message.source, message.destination, message.gap_ms)
+        else:
+            for tell in observers.added("finished"):
+                tell(message.record)
 
     def _act(self, number: int, act: str, error: RequestError | None, why: str) -> None:
         self.send(Act(number, act, telling(error) if error is not None else None, why))

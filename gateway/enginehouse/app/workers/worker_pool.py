@@ -19,9 +19,19 @@ from enginehouse.aio.timeouts import wait_within
 from enginehouse.api.pages.metrics.workers import WorkerFigures
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.workers.fork_server import ForkServer
-from enginehouse.app.workers.messages import Drain, EndLive, Leave, QueueChanged, Recall, telling
+from enginehouse.app.workers.messages import (
+    Drain,
+    EndLive,
+    Learned,
+    Leave,
+    QueueChanged,
+    Recall,
+    WatchRequests,
+    telling,
+)
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.reports import ReportedSums
+from enginehouse.app.workers.request_events import EVENTS
 from enginehouse.app.workers.worker_link import OwnerParts, WorkerLink
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.domain.errors import RequestError
@@ -33,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 0.1
 _POSITIONS_EVERY: Final = 5
+_SHOWN_EVERY: Final = 10
+"""In looks: so often the owner asks for the live requests, if only drains and lists of backends depend on them."""
 _START_S: Final = 30.0
 """A worker that has not begun by then hangs."""
 _YOUNG_S: Final = 2.0
@@ -68,9 +80,11 @@ class WorkerPool(Observer):
             gateway.application,
             self._prepare,
             self._recall,
+            self._learned,
             gateway.log.ring,
             gateway.exporter,
             gateway.callers,
+            gateway.observers,
         )
         self._changed = asyncio.Event()
         self._tasks = BackgroundTasks()
@@ -83,6 +97,7 @@ class WorkerPool(Observer):
         self._refreshing: asyncio.Task[None] | None = None
         self._leaving = False
         self._recalled: dict[str, float] = {}
+        self._watched = False
 
     async def start(self) -> None:
         """Start the workers, and wait until all of them accept connections."""
@@ -158,6 +173,7 @@ class WorkerPool(Observer):
         self._started[number] = monotonic()
         self.links[number] = link = WorkerLink(number, pid, self._parts, self._changed, self._gone)
         await link.open(connected)
+        link.send(WatchRequests(self._watched))
 
     def _gone(self, link: WorkerLink) -> None:
         number = link.number
@@ -197,8 +213,18 @@ class WorkerPool(Observer):
         if self._gateway.config.telemetry.per_worker:
             self.busy.update({number: link.busy for number, link in sorted(self.links.items())})
         self._turns += 1
+        self._watch(any(self._gateway.observers.added(event) for event in EVENTS))
         if self._turns % _POSITIONS_EVERY == 0:
             self._tell_positions()
+            often = self._watched or self._gateway.config.rescheduling.enabled
+            if often or (self._turns % _SHOWN_EVERY == 0 and any(link.live for link in self.links.values())):
+                self._tasks.start(self.refresh())
+
+    def _watch(self, wanted: bool) -> None:
+        """Have the workers tell of their requests' events while one of the gateway's own observers wants them."""
+        if wanted is not self._watched:
+            self._watched = wanted
+            self.send(WatchRequests(wanted))
 
     def _tell_positions(self) -> None:
         waiting = [link for link in self.links.values() if link.desk.waits]
@@ -226,6 +252,12 @@ class WorkerPool(Observer):
         if now - self._recalled.get(backend, 0.0) >= _RECALL_EVERY_S:
             self._recalled[backend] = now
             self.send(Recall(backend))
+
+    def _learned(self, teller: WorkerLink, message: Learned) -> None:
+        self._gateway.relay.context.router.hear(message.news)
+        for link in self.links.values():
+            if link is not teller:
+                link.send(message)
 
     async def _prepare(self, path: str) -> None:
         if not path.startswith(_UNREFRESHED):

@@ -7,10 +7,11 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse.domain.errors import RateLimited, RequestError, UpstreamError
+from enginehouse.relay.answers.cut_door import CutDoor
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.json_answer import JsonInPieces
 from enginehouse.relay.answers.renamed_door import RenamedDoor, renaming
-from enginehouse.relay.continuation.added_fields import Cut, joined_cuts
+from enginehouse.relay.continuation.added_fields import Cut, cutter, joined_cuts
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Door
 from enginehouse.relay.events.sse import comment, is_whole, whole_events
@@ -35,6 +36,7 @@ class Reply:
     - ``status``: of the head; 0 until the door has it.
     - ``paused``: the client is slow.
     - ``history``: keeps what the client gets of a stream that can be continued.
+    - ``hidden``: cuts what is not for the client from its events, if there is such a thing.
     - ``rename``: gives the model in the client's events the name that it asked for, if the engine has another one.
     - ``fast_path``: of the stream's events, if it has one.
     """
@@ -51,6 +53,7 @@ class Reply:
         "door",
         "fast_path",
         "form",
+        "hidden",
         "history",
         "paused",
         "rename",
@@ -70,6 +73,7 @@ class Reply:
         self.history: StreamHistory | None = None
         self.fast_path: FastPath | None = None
         self.rename: Cut | None = None
+        self.hidden: Cut | None = None
         self.begun = self.paused = False
         self.status = 0
 
@@ -98,6 +102,13 @@ class Reply:
             self.rename = rename = renaming(name)
             self.door = RenamedDoor(self.door, name, rename, stream=stream)
 
+    def hide_usage(self) -> None:
+        """Keep the usage from the client, in a stream that begins now: it was the gateway that asked for it."""
+        if self.hidden is None:
+            self.hidden = hidden = cutter(("usage",))
+            assert hidden is not None
+            self.door = CutDoor(self.door, hidden)
+
     def keep(self, history: StreamHistory | None) -> None:
         """Let ``history``, if it can be continued, keep the stream that begins now."""
         meter = self._meter
@@ -106,7 +117,7 @@ class Reply:
         if history is not None:
             history.meter = meter
         if (transport := self.door.chunks_to()) is not None:
-            cut = joined_cuts(history.cut if history is not None else None, self.rename)
+            cut = joined_cuts(joined_cuts(history.cut if history is not None else None, self.rename), self.hidden)
             form = self.form if self._check is not None else None
             self.fast_path = FastPath(transport, history or meter, cut, form)
 

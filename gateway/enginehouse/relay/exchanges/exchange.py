@@ -317,6 +317,8 @@ class Exchange(MovableExchange):
             head, body = readable_error(head, body, self._reply.form, chosen, job.requirements)
         if job.context.renames and (chosen.name_there or chosen.model) != route.requested and not job.raw:
             self._name_model(head, route.requested)
+        if job.hides_usage and head.stream and head.status == 200:
+            self._reply.hide_usage()
         origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
         if self._reply.status:
             self._reply = self._reply.join(head, origin, chosen.backend)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.replica import Candidate, Health
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
+from enginehouse.interfaces.continuing import add_field
 from enginehouse.interfaces.protocols import ProtocolRequest
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS
@@ -22,6 +23,8 @@ from enginehouse.routing.body.end_user import end_user
 from enginehouse.routing.body.one_model import check_one_model
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.body.replace_model import replace_model
+
+_WITH_USAGE: Final = b'{"include_usage":true}'
 
 
 class InferenceJob(Job):
@@ -58,7 +61,15 @@ class InferenceJob(Job):
         if name != route.requested:
             body = replace_model(body, name)
         assert self.requirements is not None
-        return self._continuable(route, body) if self.requirements.stream else body
+        return self._continuable(route, self._counted(body)) if self.requirements.stream else body
+
+    def _counted(self, body: bytes) -> bytes:
+        """The body of a stream, which asks for its usage if that is kept and the client does not ask."""
+        if not self.context.asks_usage or self.path not in PATHS:
+            return body
+        asked = add_field(body, "stream_options", _WITH_USAGE)
+        self.hides_usage = asked is not body
+        return asked
 
     def _continuable(self, route: Route, body: bytes) -> bytes:
         """``body`` with the fields by which another engine can continue the stream, if there is another one."""

@@ -49,6 +49,7 @@ class Job(ABC):
     - ``history``: keeps what the client gets of a stream, if it can be continued; ``None`` otherwise.
     - ``trace``: set from the beginning if the request is sampled.
     - ``untraced``: otherwise the header lines that tell engines so; empty where the client's own pass.
+    - ``hides_usage``: the gateway asked for the usage at the end of a stream, which is not for the client.
     - ``limit_lines``: the header lines that tell a client of its limits.
     - ``upload``: the rest of a body that follows what ``request`` returns.
     - ``protocol_line``: the header line that tells a client whether its protocol was translated; empty for OpenAI's.
@@ -66,6 +67,7 @@ class Job(ABC):
         "context",
         "decoded",
         "headers",
+        "hides_usage",
         "history",
         "keep_alive",
         "limit_lines",
@@ -98,6 +100,7 @@ class Job(ABC):
         self.user: str | None = None
         self.protocol_line = b""
         self.limit_lines = b""
+        self.hides_usage = False
         self.keep_alive: float | None = None
         self.answer_limit: int | None = None
         self._reserved: Reserved | None = None

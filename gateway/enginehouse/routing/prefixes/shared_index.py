@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
 from typing import Final
+
+import msgspec
 
 from enginehouse.routing.prefixes.prompt import COARSE_TOKENS, FINE_TOKENS, Prompt
 
 _MOST_KEPT: Final = (8 << 20) // 10
 """Chunks: each takes ten bytes."""
+_MOST_NEWS: Final = 1000
+
+
+class PrefixNews(msgspec.Struct, frozen=True, array_like=True):
+    """A prompt that was sent to an engine, as ``SharedPrefixIndex.note`` keeps it."""
+
+    engine: str
+    most: int
+    coarse: list[int]
+    fine: list[int]
+    tail: list[int]
 
 
 class _EngineChunks:
@@ -52,6 +65,7 @@ class SharedPrefixIndex:
         self._engines: dict[int, int] = {}
         self._sent: dict[str, _EngineChunks] = {}
         self._names: dict[int, str] = {}
+        self._news: deque[PrefixNews] | None = None
 
     def leading(self, prompt: Prompt) -> Mapping[str, int]:
         """Return how many tokens at the beginning of ``prompt`` each engine has; engines that have none are left out.
@@ -75,14 +89,32 @@ class SharedPrefixIndex:
 
         Forgets the last chunks of a prompt first, as engines do, because they are useless without its beginning.
         """
+        parting = self._parting(prompt)
+        fine = prompt.fine(parting) if parting < len(prompt.coarse) else []
+        if self._news is not None:
+            self._news.append(PrefixNews(engine, most, prompt.coarse, fine, prompt.tail))
+        self._note(engine, prompt.coarse, fine, prompt.tail, most)
+
+    def news(self) -> list[PrefixNews]:
+        """Return what was noted since the last call, the newest 1000 prompts, for ``hear`` of another index.
+
+        The first call returns nothing: without one, nothing is kept for it.
+        """
+        news, self._news = self._news or (), deque(maxlen=_MOST_NEWS)
+        return list(news)
+
+    def hear(self, news: Iterable[PrefixNews]) -> None:
+        """Note what another index did."""
+        for each in news:
+            self._note(each.engine, each.coarse, each.fine, each.tail, each.most)
+
+    def _note(self, engine: str, coarse: list[int], fine: list[int], tail: list[int], most: int) -> None:
         sent = self._sent.get(engine)
         if sent is None:
             sent = self._sent[engine] = self._new(engine)
-        parting = self._parting(prompt)
-        self._add(sent, prompt.tail, FINE_TOKENS)
-        if parting < len(prompt.coarse):
-            self._add(sent, prompt.fine(parting), 0)
-        self._add(sent, prompt.coarse, COARSE_TOKENS)
+        self._add(sent, tail, FINE_TOKENS)
+        self._add(sent, fine, 0)
+        self._add(sent, coarse, COARSE_TOKENS)
         while sent.tokens > most and len(sent.chunks) > 1:
             self._drop(sent, *sent.chunks.popitem(last=False))
 

@@ -114,6 +114,25 @@ def test_no_engine_has_more_than_it_was_sent(lengths: list[int], own: int, room:
         assert 0 < 4 * tokens <= sent[engine]
 
 
+def test_an_index_hears_what_another_one_notes() -> None:
+    teller, hearer = SharedPrefixIndex(), SharedPrefixIndex()
+    prompt = Prompt("m", "word " * 4000)
+    teller.note("early", Prompt("m", "other " * 4000), 10_000)
+    assert teller.news() == []  # it keeps news from now on
+    teller.note("a", prompt, 10_000)
+    hearer.hear(teller.news())
+    assert hearer.leading(prompt) == teller.leading(prompt)
+    assert teller.news() == []
+
+
+def test_news_are_bounded() -> None:
+    index = SharedPrefixIndex()
+    index.news()
+    for number in range(1500):
+        index.note("a", Prompt("m", f"{number}"), 100)
+    assert len(index.news()) == 1000
+
+
 def test_another_index_goes_on_with_what_one_remembers() -> None:
     index, other = SharedPrefixIndex(), SharedPrefixIndex()
     for engine, own in (("a", "1"), ("b", "2")):

@@ -1,0 +1,185 @@
+"""Tokens of an identity provider, made with the library that checks them, and with forged ones."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import time
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from enginehouse import RateLimited, Requirements, Unauthorized
+from enginehouse.api.keys import Keyring
+from enginehouse.api.tokens import TokenCallers
+from enginehouse.app.token_keys import TokenKeys
+from enginehouse.config.auth import JwtSettings
+from enginehouse.config.schema import KeySettings
+from enginehouse.domain.errors import Forbidden
+from tests.support.fake_clock import StoppedClock
+from tests.support.served_gateway import limits_at
+
+ISSUER = "https://login.example.org"
+RSA = rsa.generate_private_key(65537, 2048)
+OTHER = rsa.generate_private_key(65537, 2048)
+CURVE = ec.generate_private_key(ec.SECP256R1())
+
+
+def key_set() -> dict[str, Any]:
+    first = json.loads(RSAAlgorithm.to_jwk(RSA.public_key()))
+    second = json.loads(ECAlgorithm.to_jwk(CURVE.public_key()))
+    return {"keys": [{**first, "kid": "rsa", "alg": "RS256"}, {**second, "kid": "ec", "alg": "ES256"}]}
+
+
+class Provider:
+    """A keyring that accepts the provider's tokens, at a clock that stands still."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = StoppedClock(jwt_now())
+        self.ring = Keyring([KeySettings(name="ops", key="ops-secret")], limits_at(self.clock), self.clock)
+        self.tokens = TokenCallers(
+            JwtSettings(issuer=ISSUER, audience="house", **settings), self.ring.limits, self.clock
+        )
+        self.tokens.use_keys(key_set())
+        self.ring.recognisers.append(self.tokens)
+
+    def who(self, token: str) -> Any:
+        return self.ring.caller([(b"authorization", b"Bearer " + token.encode())])
+
+
+def jwt_now() -> float:
+    """The library reads the machine's clock."""
+    return time.time()
+
+
+def token(key: Any = RSA, algorithm: str = "RS256", kid: str = "rsa", **claims: Any) -> str:
+    facts = {"iss": ISSUER, "aud": "house", "sub": "ann", "exp": int(jwt_now()) + 600, **claims}
+    facts = {name: value for name, value in facts.items() if value is not None}
+    return jwt.encode(facts, key, algorithm, headers={"kid": kid})
+
+
+def test_a_signed_token_is_a_caller() -> None:
+    provider = Provider()
+    holder = provider.who(token())
+    assert (holder.name, holder.admin, holder.may_use("anything")) == ("ann", False, True)
+    assert provider.who(token(CURVE, "ES256", "ec", sub="ben")).name == "ben"
+    assert provider.who("ops-secret").name == "ops"
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        token(OTHER),
+        token(iss="https://elsewhere.example.org"),
+        token(aud="another house"),
+        token(aud=None),
+        token(exp=None),
+        token(exp=1),
+        token(kid="unknown"),
+        token("not the secret for this gateway at all", "HS256"),
+        token(sub=None),
+        token() + "x",
+        "a.b.c",
+        "..",
+    ],
+)
+def test_other_tokens_are_refused(forged: str) -> None:
+    with pytest.raises(Unauthorized):
+        Provider().who(forged)
+
+
+def test_a_token_signed_with_the_public_key_as_a_secret_is_refused() -> None:
+    public = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    _, claims, _ = token().split(".")
+    head = base64.urlsafe_b64encode(b'{"alg":"HS256","kid":"rsa"}').rstrip(b"=").decode()
+    mac = hmac.digest(public, f"{head}.{claims}".encode(), "sha256")
+    with pytest.raises(Unauthorized):
+        Provider().who(f"{head}.{claims}.{base64.urlsafe_b64encode(mac).rstrip(b'=').decode()}")
+
+
+def test_an_unsigned_token_is_refused() -> None:
+    with pytest.raises(Unauthorized):
+        Provider().who(jwt.encode({"iss": ISSUER, "aud": "house", "sub": "ann", "exp": 1 << 40}, "", "none"))
+
+
+def test_claims_give_models_and_the_rights_of_operators() -> None:
+    provider = Provider(models_claim="models", admin_claim="groups=ops", name_claim="email")
+    ann = provider.who(token(email="ann@example.org", models=["qwen*"], groups=["dev", "ops"]))
+    assert (ann.name, ann.admin, ann.may_use("qwen:7b"), ann.may_use("llama")) == ("ann@example.org", True, True, False)
+    with pytest.raises(Forbidden):
+        ann.admit(Requirements(model="llama"), None)
+    ben = provider.who(token(email="ben@example.org", groups=["dev"]))
+    assert (ben.admin, ben.may_use("qwen:7b")) == (False, False), "a token without the claim may use no model"
+    assert Provider(admin_claim="admin").who(token(admin=True)).admin
+    assert not Provider(admin_claim="admin").who(token(admin="no")).admin
+
+
+def test_each_caller_has_limits_of_its_own() -> None:
+    provider = Provider(requests_per_minute=1)
+    for name in ("ann", "ben"):
+        provider.who(token(sub=name)).admit(Requirements(model="m"), None)
+        with pytest.raises(RateLimited):
+            provider.who(token(sub=name, jti="another")).admit(Requirements(model="m"), None)
+
+
+def test_a_token_that_was_good_expires() -> None:
+    provider = Provider()
+    good = token()
+    assert provider.who(good).name == "ann"
+    provider.clock.now += 600 + 31
+    with pytest.raises(Unauthorized, match="expired"):
+        provider.who(good)
+
+
+async def test_keys_are_fetched_again_when_a_token_names_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider, asked = Provider(), []
+    pages: dict[str, dict[str, Any]] = {
+        f"{ISSUER}/.well-known/openid-configuration": {"jwks_uri": f"{ISSUER}/keys"},
+        f"{ISSUER}/keys": {"keys": [{**key_set()["keys"][0], "kid": "new"}]},
+    }
+
+    def read(url: str) -> dict[str, Any]:
+        asked.append(url)
+        return pages[url]
+
+    monkeypatch.setattr("enginehouse.app.token_keys._read", read)
+    keys = TokenKeys(provider.tokens, provider.clock)
+    await keys.refresh()
+    assert provider.who(token(kid="new")).name == "ann"
+    await keys.refresh()
+    assert len(asked) == 2, "ten minutes have not passed"
+    with pytest.raises(Unauthorized):
+        provider.who(token(kid="newer"))
+    provider.clock.now += 11
+    await keys.refresh()
+    assert len(asked) == 4
+
+
+async def test_keys_stay_while_the_provider_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = Provider()
+
+    def away(url: str) -> dict[str, Any]:
+        raise OSError("connection refused")
+
+    monkeypatch.setattr("enginehouse.app.token_keys._read", away)
+    keys = TokenKeys(provider.tokens, provider.clock)
+    for _ in range(3):
+        await keys.refresh()
+        provider.clock.now += 601
+    assert caplog.text.count("connection refused") == 1
+    provider.clock.now -= 3 * 601
+    assert provider.who(token()).name == "ann"
+
+
+def test_a_page_that_is_no_key_set_changes_nothing() -> None:
+    provider = Provider()
+    with pytest.raises(ValueError, match="no key set"):
+        provider.tokens.use_keys({"error": "not found"})
+    assert provider.who(token()).name == "ann"
