@@ -45,7 +45,7 @@ class CountingEngine:
         try:
             while await _request(reader):
                 writer.write(_RESPONSE)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):  # the last one at the end
             pass
         finally:
             writer.close()

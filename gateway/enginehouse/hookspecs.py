@@ -16,6 +16,7 @@ import pluggy
 
 from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.guards import Guard
@@ -145,6 +146,14 @@ def register_rescheduling_policies(register: Register[ReschedulingPolicy]) -> No
 @hookspec
 def register_migrators(register: Register[Migrator]) -> None:
     """Register migrators, chosen by ``rescheduling.migrators``. The first that can move a request does so."""
+
+
+# --- simulation
+
+
+@hookspec
+def register_engine_policies(register: Register[EnginePolicy]) -> None:
+    """Register policies of simulated engines, chosen by ``simulator.policy``."""
 
 
 # --- observation and extra surfaces

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterator, Sequence
 
 from enginehouse import (
     Effects,
@@ -135,8 +136,11 @@ class Fifo(Scheduler):
     def waiting(self) -> Sequence[Waiting]:
         """The tickets whose replica is being loaded, then the others, each in the order of service."""
         overdue = self._state.overdue(self._effects.now())
-        found = [(self._phase(each), each) for each in self._queue.tickets()]
-        found.sort(key=lambda pair: (pair[0] is Phase.QUEUED, *pair[1].turn(overdue)))
+        lines: dict[Phase, list[Iterator[WaitingTicket]]] = {Phase.LOADING: [], Phase.QUEUED: []}
+        for line in self._queue.lines():
+            phase = Phase.LOADING if self._state.swaps.loading(line.replica) else Phase.QUEUED
+            lines[phase].append(line.in_turn(overdue))
+        found = ((phase, each) for phase, of_phase in lines.items() for each in _merged(of_phase, overdue))
         return [
             Waiting(ticket=each.ticket, phase=phase, position=position) for position, (phase, each) in enumerate(found)
         ]
@@ -273,5 +277,7 @@ class Fifo(Scheduler):
     def _unknown(self, replica: str) -> ModelNotFound | None:
         return ModelNotFound(replica) if self._effects.replica_state(replica) is None else None
 
-    def _phase(self, waiting: WaitingTicket) -> Phase:
-        return Phase.LOADING if self._state.swaps.loading(waiting.ticket.replica) else Phase.QUEUED
+
+def _merged(lines: Sequence[Iterator[WaitingTicket]], overdue: float) -> Iterator[WaitingTicket]:
+    """The tickets of several lines in the order of service. Each line is in this order already."""
+    return lines[0] if len(lines) == 1 else heapq.merge(*lines, key=lambda waiting: waiting.turn(overdue))

@@ -35,15 +35,18 @@ def config(*models: str, drain_timeout: str = "20s") -> str:
     return f'[server]\ndrain_timeout = "{drain_timeout}"\n' + "".join(models)
 
 
-def test_clients_do_not_notice_upgrades(serve_alone: ServeAlone, upgradable: Upgradable) -> None:
+@pytest.mark.parametrize(("workers", "upgrades"), [(1, 3), (2, 2)])
+def test_clients_do_not_notice_upgrades(
+    serve_alone: ServeAlone, upgradable: Upgradable, workers: int, upgrades: int
+) -> None:
     """Several in a row: with new and kept connections, and with streams that span an upgrade."""
-    gateway = serve_alone(config(table("m", tpot="10ms")))
+    gateway = serve_alone(config(table("m", tpot="10ms")), ENGINEHOUSE_SERVER_WORKERS=str(workers))
     upgraded = upgradable(gateway)
     assert gateway.ask("m").status_code == 200
     engines, traffic = gateway.engines(), Traffic(gateway.process.url, "m")
     pids = [upgraded.pid]
     with traffic.flowing(streams=2, tokens=100):
-        for _ in range(3):
+        for _ in range(upgrades):
             traffic.until_each_had(2)
             upgraded.upgrade()
             pids.append(upgraded.pid)
@@ -52,7 +55,8 @@ def test_clients_do_not_notice_upgrades(serve_alone: ServeAlone, upgradable: Upg
         upgraded.until_alone(pid)
 
     assert not traffic.failed()
-    assert len(set(pids)) == 4
+    assert len(set(pids)) == 1 + upgrades
+    assert len(gateway.process.status()["workers"]) == workers
     assert gateway.engines() == engines
     assert "was not taken over" not in gateway.log
     assert gateway.running() == {"m": "ready"}
@@ -89,11 +93,12 @@ def test_a_new_gateway_that_does_not_start_changes_nothing(serve_alone: ServeAlo
     assert not traffic.failed()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 def test_a_request_that_waits_for_a_load_is_served_by_the_new_gateway(
-    serve_alone: ServeAlone, upgradable: Upgradable, stage: Stage
+    serve_alone: ServeAlone, upgradable: Upgradable, stage: Stage, workers: int
 ) -> None:
     """The engine that is being started becomes the new gateway's."""
-    gateway = serve_alone(config(stage.table("a")))
+    gateway = serve_alone(config(stage.table("a")), ENGINEHOUSE_SERVER_WORKERS=str(workers))
     upgraded = upgradable(gateway)
     first, answer = upgraded.pid, gateway.asking("a")
     gateway.until_waiting(a="loading")

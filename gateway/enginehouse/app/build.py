@@ -38,6 +38,7 @@ from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.swappers import HostFacts, Swapper
@@ -187,7 +188,15 @@ def first_host_context(
     check_launch_lines(config, drivers, registry)
     warn_of_roles(config, drivers, registry)
     check_scheduling(config, registry)
+    build_engine_policy(config, registry)
     return context
+
+
+def build_engine_policy(config: Config, registry: Registry) -> EnginePolicy | None:
+    """The policy of simulated engines, which only replays use; ``None`` if the engines' flags decide."""
+    type = config.simulator.policy
+    policy: EnginePolicy | None = create(config, registry, "engine_policy", type, "simulator.policy") if type else None
+    return policy
 
 
 def build_admission(config: Config, relay: Relay, keyring: Keyring) -> Admission:

@@ -23,7 +23,7 @@ TAKE_OVER = "--take-over"
 _LOOK_EVERY_S = 0.05
 
 
-class AcceptingServer(Protocol):
+class ReplaceableServer(Protocol):
     """The server of a gateway, as its replacement sees it."""
 
     listeners: Listeners
@@ -37,18 +37,14 @@ class AcceptingServer(Protocol):
     def leave(self, pid: int) -> None:
         """Drain and end: the process ``pid`` has taken over."""
 
-    async def serve_connection(self, connection: socket.socket, received: bytes) -> None:
+    async def adopt(self, connection: socket.socket, received: bytes) -> None:
         """Serve a client of an earlier gateway, who has sent what was ``received``."""
 
 
 class Replacement(ReplaceableGateway):
-    """Lets other processes take over from ``gateway``, and starts one. ``variables``: its additional environment.
+    """Lets other processes take over from ``gateway``, and starts one. ``variables``: its additional environment."""
 
-    ``obstacle``: why none can, if it was not opened.
-    """
-
-    def __init__(self, gateway: Gateway, server: AcceptingServer, version: str, variables: Mapping[str, str]) -> None:
-        self.obstacle = "another gateway of the same server.name uses the state folder"
+    def __init__(self, gateway: Gateway, server: ReplaceableServer, version: str, variables: Mapping[str, str]) -> None:
         self._gateway = gateway
         self._server = server
         self._version = version
@@ -78,7 +74,7 @@ class Replacement(ReplaceableGateway):
             problem = "this gateway is process 1 of its container, which ends with it: start another container"
             raise TakeOverFailed(problem)
         if self._door is None:
-            raise TakeOverFailed(self.obstacle)
+            raise TakeOverFailed("another gateway of the same server.name uses the state folder")
         words = sys.orig_argv if TAKE_OVER in sys.orig_argv else [*sys.orig_argv, TAKE_OVER]
         # a process of asyncio would be killed when this one ends
         process = subprocess.Popen(words, env={**os.environ, **self._variables}, stdin=subprocess.DEVNULL)  # noqa: ASYNC220
@@ -115,4 +111,4 @@ class Replacement(ReplaceableGateway):
         self._server.leave(pid)
 
     def adopt(self, connection: socket.socket, received: bytes) -> None:
-        self._tasks.start(self._server.serve_connection(connection, received))
+        self._tasks.start(self._server.adopt(connection, received))

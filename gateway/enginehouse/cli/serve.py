@@ -11,24 +11,26 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 import msgspec
 import uvicorn
 
 from enginehouse.aio.timeouts import run_unless, wait_within
-from enginehouse.api.doors.fast import FastDoor, Resumed, WebSocketProtocol, fast_door
+from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
 from enginehouse.app.rehearsal import rehearse_start
 from enginehouse.app.reload import ConfigSource
 from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed, my_hello
 from enginehouse.app.watch import FolderWatch
+from enginehouse.app.workers.messages import Accept
+from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.allocator import return_freed_memory
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.options import config_option, take_over_option
@@ -47,7 +49,6 @@ from enginehouse.telemetry.logs import configure_logs
 from enginehouse.telemetry.loop_watch import LoopWatchdog
 
 if TYPE_CHECKING:
-    from enginehouse.app.workers.worker_pool import WorkerPool
     from enginehouse.cli.worker_server import Forks
 
 _log = logging.getLogger(__name__)
@@ -99,40 +100,45 @@ def serve_loaded(
     try:
         source = ConfigSource(read, loaded.file, watch)
         registry = load_plugins(settings.plugins).registry
-        forks = _fork_workers(settings, registry, take_over=take_over)
         predecessor = Predecessor.find(state_folder(settings.server.name), _VERSION) if take_over else None
-        if predecessor is not None:
-            rehearse_start(settings, registry)  # while the other one serves
-        gateway = Gateway(settings, registry, log, source, limits=forks.limits if forks is not None else None)
-        greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
-        _run(_GatewayServer(gateway, ServiceManager(), predecessor, forks, greeting))
+        listeners = _listeners(settings, predecessor)
+        with closing(listeners):
+            forks = _fork_workers(settings, registry, listeners)
+            if predecessor is not None:
+                rehearse_start(settings, registry)  # while the other one serves
+            gateway = Gateway(settings, registry, log, source, limits=forks.limits if forks is not None else None)
+            greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
+            _run(_GatewayServer(gateway, ServiceManager(), listeners, predecessor, forks, greeting))
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
 
 
-def _fork_workers(settings: Config, registry: Registry, *, take_over: bool) -> Forks | None:
+def _fork_workers(settings: Config, registry: Registry, listeners: Listeners) -> Forks | None:
     """What workers need, forked before any thread runs; ``None`` if this process serves alone."""
     count = worker_count(settings.server).number
     if count == 1:
         return None
-    if take_over:
-        raise ConfigError(
-            "a gateway with workers cannot take over from another one",
-            key="server.workers",
-            remedy="stop the other one and start this one, or set it to 1",
-        )
     from enginehouse.cli.worker_server import Forks
 
-    return Forks(settings, registry, count)
+    return Forks(settings, registry, count, listeners)
+
+
+def _listeners(settings: Config, predecessor: Predecessor | None) -> Listeners:
+    """The sockets of ``predecessor`` if they fit the configuration, else new ones. Raises ``EnginehouseError``."""
+    server = settings.server
+    if predecessor is not None:
+        asyncio.run(predecessor.connect())
+        passed = Listeners(predecessor.listening)
+        if passed.fits(server.host, server.port):
+            return passed
+        passed.close()
+    return Listeners.open(server.host, server.port)
 
 
 def _run(server: _GatewayServer) -> None:
     """Serve until a signal. Raises ``ConfigError``, ``PluginError`` or ``TakeOverFailed`` if it cannot start."""
-    try:
-        with suppress(KeyboardInterrupt):  # Ctrl-C stops the gateway
-            server.run([])
-    finally:
-        server.listeners.close()
+    with suppress(KeyboardInterrupt):  # Ctrl-C stops the gateway
+        server.run([])
     if server.problem is not None:
         raise server.problem
     if not server.started:
@@ -154,30 +160,25 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("ASGI callable returned without completing response")
 
 
-class _GatewayServer(uvicorn.Server):
+class _GatewayServer(AcceptingServer):
     """uvicorn with the fast door. Prints its address, and keeps ``service`` informed.
 
-    uvicorn itself gets no sockets: those of ``listeners`` may stop to accept, and pass to another process.
-    Raises ``ConfigError`` if they cannot be opened. With a ``predecessor``, they are its sockets. With ``forks``,
-    workers accept, and this process only owns what they share.
+    uvicorn itself gets no sockets: those of ``listeners`` may stop to accept, and pass to another process. With a
+    ``predecessor``, they are its sockets. With ``forks``, workers accept, and this process only owns what they share.
     """
 
     def __init__(
         self,
         gateway: Gateway,
         service: ServiceManager,
+        listeners: Listeners,
         predecessor: Predecessor | None,
         forks: Forks | None,
         greeting: Callable[[str], str],
     ) -> None:
         settings = gateway.config.server
-        self._workers: WorkerPool | None = None
-        if forks is not None:
-            self.listeners, self._workers = forks.listeners, forks.pool(gateway)
-        elif predecessor is not None:
-            self.listeners = Listeners([])
-        else:
-            self.listeners = Listeners.open(settings.host, settings.port)
+        self.listeners = listeners
+        self._workers = forks.pool(gateway) if forks is not None else None
         door = fast_door(gateway.admission, cors=bool(settings.cors))
         super().__init__(
             uvicorn.Config(
@@ -225,7 +226,7 @@ class _GatewayServer(uvicorn.Server):
             self.started, self.should_exit = False, True
             return
         if self._workers is None:
-            await self.accept()
+            await super().accept()
         else:
             await run_unless(asyncio.ensure_future(self._signalled.wait()), self._workers.start())
         if self.started:
@@ -236,26 +237,17 @@ class _GatewayServer(uvicorn.Server):
             self._loop.add_signal_handler(signal.SIGHUP, self._reload)
             self._loop.add_signal_handler(signal.SIGUSR2, self._replacement.start, "SIGUSR2")
             self._gateway.replace = self._replacement.replace
-            if self._workers is not None:
-                self._replacement.obstacle = "a gateway with workers cannot be replaced: stop it, and start another"
-            elif self._predecessor is None:
-                self._replacement.open()
             if self._predecessor is None:
+                self._replacement.open()
                 await self._gateway.settled()  # operators' pages answer meanwhile
             click.echo(self._greeting(self.listeners.url))
             self._service.ready(self.listeners.url)
 
     async def _take_over(self, predecessor: Predecessor) -> None:
         """Start in place of ``predecessor``, which goes on if this raises ``EnginehouseError``."""
-        settings = self._gateway.config.server
-        await predecessor.connect()
-        self.listeners = Listeners(predecessor.listening)
-        if not self.listeners.fits(settings.host, settings.port):
-            self.listeners.close()
-            self.listeners = Listeners.open(settings.host, settings.port)
         await self._gateway.probed()
         lock = await predecessor.leave_engines()
-        state_file = StateFile(state_folder(settings.name), lock)
+        state_file = StateFile(state_folder(self._gateway.config.server.name), lock)
         self._gateway.build_hosts(state_file, asyncio.ensure_future(predecessor.gone()))
         await super().startup([])
         await self._gateway.settled()
@@ -266,31 +258,23 @@ class _GatewayServer(uvicorn.Server):
             self._gateway.give_up()
             raise
 
-    # --- accepting connections
+    # --- another gateway takes over
 
     async def accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        for each in self.listeners.copies():
-            self.servers.append(await loop.create_server(self._protocol, sock=each, backlog=self.config.backlog))
+        if self._workers is None:
+            await super().accept()
+        else:
+            self._workers.send(Accept(True))
 
     def stop_accepting(self) -> None:
-        for each in self.servers:
-            each.close()
-        self.servers.clear()
+        if self._workers is None:
+            super().stop_accepting()
+        else:
+            self._workers.send(Accept(False))
 
-    async def serve_connection(self, connection: socket.socket, received: bytes) -> None:
-        try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: Resumed(self._protocol, received), connection
-            )
-        except OSError:  # the client has left meanwhile
-            connection.close()
-
-    def _protocol(self) -> FastDoor:
-        """A new connection's protocol, as uvicorn makes it."""
-        make: Any = self.config.http_protocol_class
-        door: FastDoor = make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
-        return door
+    async def adopt(self, connection: socket.socket, received: bytes) -> None:
+        """Serve a client of an earlier gateway; where workers serve, until its next answer."""
+        await self.serve_connection(connection, received, last=self._workers is not None)
 
     def leave(self, pid: int) -> None:
         folder = self._gateway.state_folder
@@ -322,9 +306,13 @@ class _GatewayServer(uvicorn.Server):
         uvicorn would cancel what the application answers, and that without an answer, so it waits a little longer.
         """
         relay, limit = self._gateway.relay, self._gateway.config.server.drain_timeout
-        ending = asyncio.get_running_loop().call_later(limit, self._gateway.end_live)
+        loop = asyncio.get_running_loop()
         if self._successor is not None:
-            self._pass_on(self._successor)
+            ending = loop.call_later(limit, self._gateway.end_live)
+            self._gateway.give_up()
+            self.pass_on(self._successor.take)
+            if self._workers is not None:
+                self._workers.pass_on(self._successor.folder)
             await asyncio.wait([asyncio.ensure_future(relay.web_sockets_ended())], timeout=limit)
         else:
             self._replacement.close()
@@ -333,8 +321,7 @@ class _GatewayServer(uvicorn.Server):
             await self._wait_out(self._gateway.config.server.drain_delay)
             self._gateway.refuse_new()
             await relay.web_sockets_ended()  # else uvicorn closes them with 1012 (service restart)
-            ending.cancel()
-            ending = asyncio.get_running_loop().call_later(limit, self._gateway.end_live)
+            ending = loop.call_later(limit, self._gateway.end_live)
         self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
         self.listeners.close()
         if self._workers is not None:
@@ -349,13 +336,6 @@ class _GatewayServer(uvicorn.Server):
             self._watchdog.end()
             self._gateway.loop_monitor.stop()
             ending.cancel()
-
-    def _pass_on(self, successor: SuccessorGateway) -> None:
-        """Give the connections to the gateway that has taken over, each when it has the answer that is under way."""
-        self._gateway.give_up()
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, FastDoor):
-                connection.leave(successor.take)
 
     async def _wait_out(self, seconds: float) -> None:
         """Wait; a second signal ends it."""

@@ -9,18 +9,25 @@ import math
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
 
+from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
+from enginehouse.app.take_over.connections import SuccessorGateway
+from enginehouse.app.take_over.new_side import my_hello
 from enginehouse.app.workers.fork_server import ForkServer
+from enginehouse.app.workers.messages import Accept, PassOnTo
 from enginehouse.app.workers.worker import Worker
 from enginehouse.app.workers.worker_channel import SentLog, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.app.workers.worker_pool import WorkerPool
+from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.listen import Listeners
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
@@ -33,12 +40,10 @@ _PONG_TIMEOUT_S = 120.0
 class Forks:
     """The sockets, the shared memory and the process that forks workers. Make it before any thread runs.
 
-    ``limits``: the owner's limit store; ``None`` for the configured one. Raises ``ConfigError`` if the sockets cannot
-    be opened.
+    ``limits``: the owner's limit store; ``None`` for the configured one.
     """
 
-    def __init__(self, settings: Config, registry: Registry, count: int) -> None:
-        self.listeners = listeners = Listeners.open(settings.server.host, settings.server.port)
+    def __init__(self, settings: Config, registry: Registry, count: int, listeners: Listeners) -> None:
         self._memory = memory = WorkerMemory(count)
         self.limits = memory.limit_store(settings, count)
 
@@ -64,26 +69,31 @@ async def _serve(
         if server is not None:
             server.leave(at_once)
 
-    channel = WorkerChannel(leave)
+    def take(message: Accept | PassOnTo) -> None:
+        if server is not None:
+            server.take(message)
+
+    channel = WorkerChannel(leave, take)
     log = GatewayLog()
     log.ring = SentLog(channel.send)
     configure_logs(settings.telemetry, log, secret_values(settings))
     await channel.open(owner)
     with suppress(asyncio.CancelledError):  # the owner has ended
         worker = Worker(number, await channel.first, registry, channel, memory, log)
-        server = _WorkerServer(worker)
+        server = _WorkerServer(worker, listeners)
         channel.take_early()
-        sockets = listeners.copies()
-        listeners.close()
-        await server.serve(sockets)
+        await server.serve([])
         channel.close()
         await asyncio.sleep(0)
 
 
-class _WorkerServer(uvicorn.Server):
+class _WorkerServer(AcceptingServer):
     """uvicorn with the fast door of a worker. Only the owner stops it."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, listeners: Listeners) -> None:
+        self.listeners = listeners
+        self._tasks = BackgroundTasks()
+        self._successor: SuccessorGateway | None = None
         settings = worker.config.server
         door = fast_door(worker.admission, cors=bool(settings.cors))
         super().__init__(
@@ -110,12 +120,23 @@ class _WorkerServer(uvicorn.Server):
         if at_once:
             self._worker.relay.close()
 
+    def take(self, message: Accept | PassOnTo) -> None:
+        """Accept connections or not, or pass them on to the gateway that has taken over."""
+        if isinstance(message, PassOnTo):
+            self._successor = SuccessorGateway(Path(message.folder), my_hello(version("enginehouse"), "connections"))
+            self.pass_on(self._successor.take)
+        elif message.wanted and not self.servers:
+            self._tasks.start(self.accept())
+        elif not message.wanted:
+            self.stop_accepting()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        await self.accept()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
         self._worker.loop_monitor.start()
@@ -129,12 +150,18 @@ class _WorkerServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         relay, limit = self._worker.relay, self._worker.config.server.drain_timeout
-        relay.refuse_new()
-        await relay.web_sockets_ended()
         ending = asyncio.get_running_loop().call_later(limit, relay.close)
+        self.listeners.close()
+        if self._successor is None:
+            relay.refuse_new()
+            await relay.web_sockets_ended()
+        else:
+            await asyncio.wait([asyncio.ensure_future(relay.web_sockets_ended())], timeout=limit)
         self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
         try:
-            await super().shutdown(sockets)
+            await super().shutdown([])
+            if self._successor is not None:
+                await self._successor.close()
         finally:
             self._worker.loop_monitor.stop()
             ending.cancel()

@@ -25,6 +25,7 @@ PLUGIN_KINDS = (
     "usage_store",
     "rescheduling_policy",
     "migrator",
+    "engine_policy",
     "observer",
     "routes",
     "command",

@@ -14,6 +14,7 @@ from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.driver_support import SUPPORTS
 from enginehouse.interfaces.drivers import Driver
+from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.guards import Guard
@@ -62,6 +63,7 @@ KINDS = (
     Kind("register_usage_stores", "usage_store", UsageStore),
     Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
     Kind("register_migrators", "migrator", Migrator),
+    Kind("register_engine_policies", "engine_policy", EnginePolicy),
     Kind("register_observers", "observer", Observer),
     Kind("register_routes", "routes", None),
     Kind("register_commands", "command", None),

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from enginehouse.testing.checks.guards import check_guard as check_guard
     from enginehouse.testing.checks.model_sources import check_model_source as check_model_source
     from enginehouse.testing.checks.limit_stores import check_limit_store as check_limit_store
+    from enginehouse.testing.checks.engine_policies import check_engine_policy as check_engine_policy
     from enginehouse.testing.checks.usage_stores import check_usage_store as check_usage_store
     from enginehouse.testing.checks.protocols import check_protocol as check_protocol
     from enginehouse.testing.checks.rescheduling_checks import check_migrator as check_migrator

@@ -245,3 +245,19 @@ def test_an_unknown_profile_is_named(trace: str) -> None:
     result = CliRunner().invoke(sim, ["replay", trace, "--profile", "h1000"])
     assert result.exit_code == 1
     assert "There is no profile 'h1000'" in result.output
+
+
+# --- chance
+
+
+def test_the_same_command_prints_the_same_figures_but_for_real_times(trace: str, gateway: str) -> None:
+    asked = ("replay", trace, "--config", gateway, "--instances", "3", "--set", "routing.strategy=random", "--json")
+
+    def figures(seed: int) -> object:
+        variant = json.loads(invoke(*asked, "--seed", str(seed)))["variants"][0]
+        for real in ("real_seconds", "speed", "step_costs"):
+            del variant[real]
+        return variant
+
+    assert figures(1) == figures(1)
+    assert figures(1) != figures(2), "the strategy takes the replay's seed"

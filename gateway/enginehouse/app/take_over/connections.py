@@ -23,7 +23,7 @@ class SuccessorGateway:
     """The gateway that has taken over, in ``folder``, as the one that leaves sees it. ``hello`` introduces this one."""
 
     def __init__(self, folder: Path, hello: Hello) -> None:
-        self._folder = folder
+        self.folder = folder
         self._hello = hello
         self._passed: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
         self._passing = asyncio.ensure_future(self._pass_all())
@@ -43,7 +43,7 @@ class SuccessorGateway:
             descriptor, received = passed
             try:
                 if channel is None:
-                    channel = MessageChannel(connect_in(self._folder))
+                    channel = MessageChannel(connect_in(self.folder))
                     await channel.send(self._hello)
                 await channel.send(PassedConnection(received=received), [descriptor])
             except (OSError, ChannelClosed) as error:

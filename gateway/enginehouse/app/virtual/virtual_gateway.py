@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from enginehouse.aio.clock import Clock
+from enginehouse.app.build import build_engine_policy
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.virtual.virtual_client import VirtualClient, VirtualDoor
 from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualLauncher
@@ -25,6 +26,7 @@ from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_engines import hosts_of
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import DriverSupport, support_of
+from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.upstream.connector import Connector
@@ -64,16 +66,21 @@ class VirtualGateway:
         names = [*config.backends, *(name for name, _ in _managed(config))]
         addresses = {name: f"http://engine-{number}" for number, name in enumerate(names)}
         registry.add([_registered(VirtualLauncher(engines, addresses))])
-        self._folder = TemporaryDirectory(prefix="enginehouse-virtual-")
         outside = _VirtualOutside(engines, {address: name for name, address in addresses.items()}, seed)
+        self._registry = registry
         self._gateway = gateway = Gateway(_reached(_unkept(config), addresses), registry, outside=outside)
         self._context = gateway.relay.context
+        self._folder = TemporaryDirectory(prefix="enginehouse-virtual-")
         gateway.build_hosts(StateFile(Path(self._folder.name)))
 
     @property
     def config(self) -> Config:
         """The configuration in force."""
         return self._gateway.config
+
+    def engine_policy(self) -> EnginePolicy | None:
+        """A new instance of ``simulator.policy`` for an engine; ``None`` without one."""
+        return build_engine_policy(self.config, self._registry)
 
     @property
     def backends(self) -> Sequence[VirtualBackend]:

@@ -152,6 +152,18 @@ class Leave(WorkerMessage, frozen=True):
     """Accept nothing new, and end when the live requests have."""
 
 
+class Accept(WorkerMessage, frozen=True):
+    """Accept connections if they are ``wanted``; else let them wait in the kernel."""
+
+    wanted: bool
+
+
+class PassOnTo(WorkerMessage, frozen=True):
+    """Give connections to the gateway that has taken over in the state folder ``folder``."""
+
+    folder: str
+
+
 class EndLive(WorkerMessage, frozen=True):
     """End the live requests."""
 
@@ -355,6 +367,8 @@ FromOwner = (
     | MoveRequest
     | WantReport
     | PageOut
+    | Accept
+    | PassOnTo
     | Leave
     | EndLive
     | Told

@@ -11,6 +11,7 @@ import msgspec
 
 from enginehouse.app.workers.channel import Channel
 from enginehouse.app.workers.messages import (
+    Accept,
     Act,
     AskExited,
     AskSlot,
@@ -24,6 +25,7 @@ from enginehouse.app.workers.messages import (
     LogLines,
     MoveRequest,
     PageOut,
+    PassOnTo,
     Positions,
     QueueChanged,
     Recall,
@@ -69,13 +71,16 @@ class WorkerChannel:
     """Hands the owner's messages to ``worker``, once it is made from the ``first`` one.
 
     ``on_leave`` is called when the worker is to stop, with whether its live requests end at once: the owner says so, or
-    is gone.
+    is gone. ``on_connections``: with what becomes of connections.
     """
 
-    def __init__(self, on_leave: Callable[[bool], None]) -> None:
+    def __init__(
+        self, on_leave: Callable[[bool], None], on_connections: Callable[[Accept | PassOnTo], None] = lambda _: None
+    ) -> None:
         self.worker: Follower | None = None
         self.first: asyncio.Future[Configure] = asyncio.get_running_loop().create_future()
         self._on_leave = on_leave
+        self._on_connections = on_connections
         self._early: list[FromOwner] = []
         self._channel: Channel[FromOwner] = Channel(FromOwner, self._take, self._lost)
 
@@ -151,6 +156,8 @@ class WorkerChannel:
             worker.act(message)
         elif isinstance(message, MoveRequest):
             worker.move(message)
+        elif isinstance(message, (Accept, PassOnTo)):
+            self._on_connections(message)
         elif isinstance(message, (Leave, EndLive)):
             self._on_leave(isinstance(message, EndLive))
 

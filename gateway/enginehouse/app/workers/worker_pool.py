@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from enginehouse.app.workers.messages import (
     EndLive,
     Learned,
     Leave,
+    PassOnTo,
     QueueChanged,
     Recall,
     WatchRequests,
@@ -147,6 +149,10 @@ class WorkerPool(Observer):
                 self.send(order)
         for link in self.links.values():
             _kill(link.pid)
+
+    def pass_on(self, folder: Path) -> None:
+        """Have the workers give their connections to the gateway that has taken over in the state folder ``folder``."""
+        self.send(PassOnTo(str(folder)))
 
     def close(self) -> None:
         """End the process that forks workers, and all messages."""

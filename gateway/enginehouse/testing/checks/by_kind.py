@@ -7,6 +7,7 @@ from typing import Any
 
 from enginehouse.testing.checks.discoverers import check_discoverer
 from enginehouse.testing.checks.drivers import check_driver
+from enginehouse.testing.checks.engine_policies import check_engine_policy
 from enginehouse.testing.checks.extractors import check_extractor
 from enginehouse.testing.checks.guards import check_guard
 from enginehouse.testing.checks.launchers import check_launcher
@@ -40,6 +41,7 @@ CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
     "usage_store": check_usage_store,
     "rescheduling_policy": check_rescheduling_policy,
     "migrator": check_migrator,
+    "engine_policy": check_engine_policy,
     "observer": check_observer,
     "routes": check_routes,
     "command": check_command,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from enginehouse import CachedBlock, EnginePolicy
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.grammar.manager import GrammarManager
@@ -19,8 +20,9 @@ from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.simulator.model.timing import TimingRunner
 from enginehouse_sim.simulator.offload.offloading import Offloading
+from enginehouse_sim.simulator.scheduler.policies import checked_index, overrides
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
-from enginehouse_sim.simulator.steps.models import ConstantSteps, SpedUp, StepModel
+from enginehouse_sim.simulator.steps.models import ConstantSteps, PolicySteps, SpedUp, StepModel
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts, load_profile
 from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
 
@@ -34,18 +36,21 @@ def build_core(
     kv_bandwidth: float = 64e9,
     store: BlockStore | None = None,
     makes_text: bool = True,
+    policy: EnginePolicy | None = None,
 ) -> EngineCore:
     """Build a core. ``on_kv_events`` gets the prefix cache's events with each step.
 
     ``sources``: sources of keys and values besides the host memory of the settings. ``kv_address``: where other engines
     find the blocks that this one keeps for them, over links of ``kv_bandwidth`` bytes per second. ``store``: the store
     of the settings, if other engines share it. Without ``makes_text``, requests get tokens without a meaning, and no
-    answer ends by itself: that is faster, and takes the same virtual time.
+    answer ends by itself: that is faster, and takes the same virtual time. ``policy``: decides inside the engine; by
+    default the one of the settings.
 
     Raises ``ConfigError`` for a profile that cannot be used.
     """
     constants = settings.constants
-    kv_cache = KvCacheManager(constants, KvEvents(on_kv_events) if on_kv_events is not None else None)
+    events = KvEvents(on_kv_events) if on_kv_events is not None else None
+    kv_cache = KvCacheManager(constants, events, _evict(policy))
     hasher = BlockHasher(constants.block_size)
     tier = _host_tier(settings, kv_cache, hasher)
     if store is None and settings.store_blocks:
@@ -55,11 +60,11 @@ def build_core(
     if kv_address is not None:
         disaggregation = _disaggregation(settings, kv_address, hasher, kv_bandwidth, lambda: core.now)
     connector = _connector(hasher, all_sources, disaggregation, saves=store is not None)
-    scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None)
+    scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None, policy)
     core = EngineCore(
         scheduler,
         _runner(settings, makes_text),
-        _steps(settings),
+        _steps(settings, policy),
         transfer_worker=_transfer_worker(store, disaggregation) if connector is not None else None,
         before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,
     )
@@ -123,8 +128,15 @@ def _host_tier(settings: CoreSettings, kv_cache: KvCacheManager, hasher: BlockHa
     return HostTier(kv_cache, hasher, settings.host_blocks, KvTransfer(kv_shape(settings), settings.host_bandwidth))
 
 
-def _steps(settings: CoreSettings) -> StepModel:
+def _steps(settings: CoreSettings, policy: EnginePolicy | None) -> StepModel:
     steps = load_profile(settings.profile).steps if settings.profile else ConstantSteps(settings.ttft, settings.tpot)
-    if settings.speedup == settings.decode_speedup == 1:
-        return steps
-    return SpedUp(steps, settings.speedup, settings.decode_speedup)
+    if settings.speedup != 1 or settings.decode_speedup != 1:
+        steps = SpedUp(steps, settings.speedup, settings.decode_speedup)
+    return PolicySteps(steps, policy) if policy is not None and overrides(policy, "seconds") else steps
+
+
+def _evict(policy: EnginePolicy | None) -> Callable[[Sequence[CachedBlock]], int] | None:
+    """The policy's choice of blocks, if it makes one."""
+    if policy is None or not overrides(policy, "evict"):
+        return None
+    return lambda blocks: checked_index(policy, "evict", policy.evict(blocks), len(blocks))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-import msgspec
-
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.core.step_result import InFlightStep, StepResult
+from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.remote_blocks import Origin
 from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
@@ -23,22 +22,6 @@ IDLE_STEP = 0.001
 
 _MOST_FORESEEN = 64
 """The most steps to foresee: a request that arrives meanwhile makes them worthless."""
-
-
-class StepResult(msgspec.Struct, frozen=True, gc=False):
-    """A completed step: the plan, the outputs by ``client_index``, its duration, and its load."""
-
-    scheduled: SchedulerOutput
-    outputs: Mapping[int, EngineCoreOutputs]
-    seconds: float
-    load: StepLoad
-
-
-class _InFlightStep(msgspec.Struct, frozen=True):
-    scheduled: SchedulerOutput
-    result: ModelRunnerOutput
-    ends_at: float
-    load: StepLoad
 
 
 class EngineCore:
@@ -68,7 +51,7 @@ class EngineCore:
         self._runner = runner
         self._steps = steps
         self._ahead = 2 if scheduler.state.plans_ahead else 1
-        self._launched: deque[_InFlightStep] = deque()
+        self._launched: deque[InFlightStep] = deque()
         self._ends: list[float] = []  # of the steps in flight, and of those foreseen after them
 
     def add_request(self, request: RequestState) -> None:
@@ -112,7 +95,7 @@ class EngineCore:
         if late <= 0:
             return
         self.now = now
-        self._launched = deque(msgspec.structs.replace(step, ends_at=step.ends_at + late) for step in self._launched)
+        self._launched = deque(step.later(late) for step in self._launched)
 
     def step(self) -> StepResult:
         """Make one whole step."""
@@ -143,9 +126,11 @@ class EngineCore:
         """
         count = self._num_foreseen()
         self._ends = ends = [step.ends_at for step in self._launched]
-        load, end = self._launched[-1].load, ends[-1]
-        for nth in range(1, count + 1):
-            end += self.slowness * self._steps.seconds(_later_load(load, nth))
+        load, end, seconds = self._launched[-1].load, ends[-1], self._steps.decode_seconds
+        active = load.active_kv_tokens
+        for _ in range(count):
+            active += load.decodes
+            end += self.slowness * seconds(load.decodes, active, load.total_kv_tokens)
             ends.append(end)
         return ends[: count + 1]
 
@@ -158,7 +143,7 @@ class EngineCore:
         del self._ends[:count]
         first, last = self._launched[0].scheduled.step + count, self._launched[-1]
         self._launched = deque(
-            _InFlightStep(
+            InFlightStep(
                 self.scheduler.state.in_flight[step],
                 last.result,
                 ends_at,
@@ -197,7 +182,7 @@ class EngineCore:
         result = self._runner.execute(scheduled)
         load = self._runner.load
         ends_at = begins_at + self._seconds(scheduled, load, begins_at)
-        self._launched.append(_InFlightStep(scheduled, result, ends_at, load))
+        self._launched.append(InFlightStep(scheduled, result, ends_at, load))
 
     def _seconds(self, scheduled: SchedulerOutput, load: StepLoad, begins_at: float) -> float:
         """The step's duration.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from enginehouse import CachedBlock
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
@@ -34,9 +35,15 @@ class KvCacheManager:
     """Allocates blocks on demand. Requests with an equal prefix share its full blocks.
 
     Block 0 is vLLM's null block, so ``total_gpu_blocks - 1`` of ``total_gpu_blocks`` configured blocks are usable.
+    ``evict``: as in ``BlockPool``.
     """
 
-    def __init__(self, constants: SchedulerConstants, events: KvEvents | None = None) -> None:
+    def __init__(
+        self,
+        constants: SchedulerConstants,
+        events: KvEvents | None = None,
+        evict: Callable[[Sequence[CachedBlock]], int] | None = None,
+    ) -> None:
         self._block_size = constants.block_size
         self._max_model_len = constants.max_model_len
         self._caching = constants.enable_prefix_caching
@@ -44,7 +51,7 @@ class KvCacheManager:
         self._hasher = BlockHasher(constants.block_size)
         self._tables: dict[str, _BlockTable] = {}
         self._drops_last_block = constants.draft_rules.drops_last_block
-        self.pool = BlockPool(constants.total_gpu_blocks, events)
+        self.pool = BlockPool(constants.total_gpu_blocks, events, evict)
 
     def get_computed_blocks(self, request: RequestState) -> ComputedBlocks:
         """The longest cached prefix in full blocks, without the request's last token. Takes no references.

@@ -268,7 +268,9 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         copies = (rescheduling.enabled and "llumlet" in rescheduling.migrators) or self.gateway.hands_over
         migrated_kv = MigratedKv() if copies else None
         sources = [migrated_kv] if migrated_kv is not None else []
-        core = build_core(settings, sources=sources, store=self._store(backend, settings), makes_text=False)
+        policy = self.gateway.engine_policy()
+        store = self._store(backend, settings)
+        core = build_core(settings, sources=sources, store=store, makes_text=False, policy=policy)
         return PlayedEngine(backend.name, core, self.record, self, migrated_kv)
 
     def _models(self, backend: VirtualBackend) -> PlayedModels:

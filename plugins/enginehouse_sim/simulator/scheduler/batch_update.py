@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import msgspec
-
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.stop_conditions import append_until_stop
 
 
-class BatchUpdate(msgspec.Struct):
+class BatchUpdate:
     """The outputs by ``client_index``, and the requests that need more than their own state.
 
     ``ended``: the requests that stopped. ``constrained``: those whose grammars must accept the new tokens. ``filled``:
     those with placeholders that became tokens and so filled a block.
     """
 
-    outputs: defaultdict[int, list[EngineCoreOutput]] = msgspec.field(default_factory=lambda: defaultdict(list))
-    ended: list[tuple[RequestState, EngineCoreOutput]] = []
-    constrained: list[tuple[RequestState, EngineCoreOutput]] = []
-    filled: list[RequestState] = []
-    num_drafts: int = 0
-    num_accepted: int = 0
+    __slots__ = ("constrained", "ended", "filled", "num_accepted", "num_drafts", "outputs")
+
+    def __init__(self) -> None:
+        self.outputs: defaultdict[int, list[EngineCoreOutput]] = defaultdict(list)
+        self.ended: list[tuple[RequestState, EngineCoreOutput]] = []
+        self.constrained: list[tuple[RequestState, EngineCoreOutput]] = []
+        self.filled: list[RequestState] = []
+        self.num_drafts = 0
+        self.num_accepted = 0
 
 
 def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput) -> BatchUpdate:

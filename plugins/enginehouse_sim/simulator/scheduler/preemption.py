@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse_sim.simulator.domain.constants import SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.scheduler.policies import checked_index
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
 
@@ -13,8 +13,7 @@ def preempt_one(state: SchedulerState, plan: StepPlan) -> RequestState:
 
     Its tokens, drafts and encoder budget of this step become available again.
     """
-    victim = _victim(state)
-    state.running.remove(victim)
+    victim = state.running.pop(_victim(state))
     plan.remove(victim)
     state.free_blocks(victim)
     victim.status = RequestStatus.PREEMPTED
@@ -25,7 +24,8 @@ def preempt_one(state: SchedulerState, plan: StepPlan) -> RequestState:
     return victim
 
 
-def _victim(state: SchedulerState) -> RequestState:
-    if state.constants.policy is SchedulingPolicy.PRIORITY:
-        return max(state.running, key=lambda request: (request.priority, request.arrival_time))
-    return state.running[-1]
+def _victim(state: SchedulerState) -> int:
+    if not state.chooses_victims:
+        return len(state.running) - 1
+    index = state.policy.victim(state.running)
+    return checked_index(state.policy, "victim", index, len(state.running))

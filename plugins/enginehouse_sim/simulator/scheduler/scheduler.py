@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from enginehouse import EnginePolicy
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
@@ -39,8 +40,9 @@ class BatchScheduler:
         kv_cache: KvCacheManager,
         connector: KvConnector | None = None,
         grammars: StructuredOutputManager | None = None,
+        policy: EnginePolicy | None = None,
     ) -> None:
-        self.state = SchedulerState(constants, kv_cache, connector, grammars)
+        self.state = SchedulerState(constants, kv_cache, connector, grammars, policy)
 
     def add_request(self, request: RequestState) -> None:
         """Put a request into the waiting queue. Raises ``ValueError`` for an id in use."""

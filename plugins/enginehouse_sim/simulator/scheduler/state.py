@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enginehouse import EnginePolicy
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput, SchedulerTotals
 from enginehouse_sim.simulator.domain.request import RequestState
@@ -11,6 +12,7 @@ from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.scheduler.encoder_cache import EncoderCache
 from enginehouse_sim.simulator.scheduler.finished_requests import FinishedRequests
 from enginehouse_sim.simulator.scheduler.kv_transfers import KvTransfers
+from enginehouse_sim.simulator.scheduler.policies import bundled_policy, overrides
 from enginehouse_sim.simulator.scheduler.waiting_requests import WaitingRequests
 
 
@@ -19,7 +21,8 @@ class SchedulerState:
 
     ``plans_ahead``: as in ``SchedulerConstants``. ``tracks_prefills``: whether each step updates ``is_prefill_chunk``.
     ``in_flight``: the steps whose results are not known yet. ``max_new_requests``: the most requests without outputs to
-    admit in a step; ``None``: any number.
+    admit in a step; ``None``: any number. ``policy``: by default the one of ``constants``. ``chooses_victims``: whether
+    the policy does.
     """
 
     def __init__(
@@ -28,8 +31,11 @@ class SchedulerState:
         kv_cache: KvCacheManager,
         connector: KvConnector | None = None,
         grammars: StructuredOutputManager | None = None,
+        policy: EnginePolicy | None = None,
     ) -> None:
         self.constants = constants
+        self.policy = policy or bundled_policy(constants.policy)
+        self.chooses_victims = overrides(self.policy, "victim")
         self.kv_cache = kv_cache
         self.connector = connector
         self.grammars = grammars
@@ -38,7 +44,7 @@ class SchedulerState:
         self.requests: dict[str, RequestState] = {}
         self.running: list[RequestState] = []
         self.paused: dict[str, RequestState] = {}
-        self.waiting = WaitingRequests(constants.policy)
+        self.waiting = WaitingRequests(self.policy)
         self.encoder_cache = EncoderCache(constants.encoder_cache_size)
         self.transfers = KvTransfers(kv_cache)
         self.finished = FinishedRequests()

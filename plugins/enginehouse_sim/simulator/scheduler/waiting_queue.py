@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from bisect import insort
 from collections import deque
 from collections.abc import Collection, Iterator
+from typing import Any
 
-from enginehouse_sim.simulator.domain.constants import SchedulingPolicy
+from enginehouse import EnginePolicy
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.scheduler.policies import overrides
 
 
 class WaitingQueue(ABC):
@@ -65,38 +67,41 @@ class FcfsQueue(WaitingQueue):
         return iter(self._requests)
 
 
-class PriorityQueue(WaitingQueue):
-    """The smallest ``priority`` first, then the earliest arrival, then the smallest id, as in vLLM: no equals."""
+class OrderedQueue(WaitingQueue):
+    """The smallest key of a policy first. Requests with equal keys stand in the order in which they were added."""
 
-    def __init__(self) -> None:
-        self._requests: list[RequestState] = []
+    def __init__(self, policy: EnginePolicy) -> None:
+        self._policy = policy
+        self._count = 0
+        self._requests: list[tuple[Any, int, RequestState]] = []  # with the key, and a number that tells equals apart
 
     def add(self, request: RequestState) -> None:
-        insort(self._requests, request, key=_order)
+        self._count += 1
+        self._insert(request, self._count)
 
     def put_back(self, request: RequestState) -> None:
-        self.add(request)
+        self._count += 1
+        self._insert(request, -self._count)
 
     def peek(self) -> RequestState:
-        return self._requests[0]
+        return self._requests[0][2]
 
     def pop(self) -> RequestState:
-        return self._requests.pop(0)
+        return self._requests.pop(0)[2]
 
     def remove(self, request_ids: Collection[str]) -> None:
-        self._requests = [request for request in self._requests if request.request_id not in request_ids]
+        self._requests = [entry for entry in self._requests if entry[2].request_id not in request_ids]
 
     def __len__(self) -> int:
         return len(self._requests)
 
     def __iter__(self) -> Iterator[RequestState]:
-        return iter(self._requests)
+        return (request for _, _, request in self._requests)
+
+    def _insert(self, request: RequestState, number: int) -> None:
+        insort(self._requests, (self._policy.order(request), number, request))
 
 
-def _order(request: RequestState) -> tuple[int, float, str]:
-    return request.priority, request.arrival_time, request.request_id
-
-
-def waiting_queue(policy: SchedulingPolicy) -> WaitingQueue:
+def waiting_queue(policy: EnginePolicy) -> WaitingQueue:
     """An empty queue with the order of ``policy``."""
-    return PriorityQueue() if policy is SchedulingPolicy.PRIORITY else FcfsQueue()
+    return OrderedQueue(policy) if overrides(policy, "order") else FcfsQueue()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from enginehouse_sim.simulator.domain.constants import SchedulingPolicy
+from enginehouse import EnginePolicy
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.scheduler.waiting_queue import WaitingQueue, waiting_queue
 
@@ -19,7 +19,7 @@ class WaitingRequests:
     needs their blocks, they would keep these for ever.
     """
 
-    def __init__(self, policy: SchedulingPolicy) -> None:
+    def __init__(self, policy: EnginePolicy) -> None:
         self._queue = waiting_queue(policy)
         self._holding = waiting_queue(policy)
         self._skipped: list[RequestState] = []

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from enginehouse import InvalidRequest, ModelNotFound
-from enginehouse_sim.simulator.core.engine_core import StepResult
+from enginehouse_sim.simulator.core.step_result import StepResult
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.engine.clock import Clock
 from enginehouse_sim.simulator.server.faults.active import ActiveFaults

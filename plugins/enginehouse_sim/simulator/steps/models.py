@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
 
+from enginehouse import EnginehouseError, EnginePolicy
 from enginehouse_sim.simulator.steps.interpolation import bilinear, linear
 from enginehouse_sim.simulator.steps.load import StepLoad
 
@@ -18,6 +20,11 @@ class StepModel(ABC):
     @abstractmethod
     def seconds(self, load: StepLoad) -> float:
         """The duration of a step; 0 for one without load."""
+
+    def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
+        """The duration of a step in which all requests decode, without drafts: exactly that of ``seconds``."""
+        load = StepLoad(decodes=decodes, active_kv_tokens=active_kv_tokens, total_kv_tokens=total_kv_tokens)
+        return self.seconds(load)
 
 
 class ConstantSteps(StepModel):
@@ -33,6 +40,9 @@ class ConstantSteps(StepModel):
 
     def seconds(self, load: StepLoad) -> float:
         return (self._ttft if load.first_tokens else 0.0) + (self._tpot if load.decodes else 0.0)
+
+    def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
+        return self._tpot if decodes else 0.0
 
 
 class PassCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +85,13 @@ class PassSteps(StepModel):
             ms += costs.prompt_ms + costs.pair_ms * (load.prefill_pairs + load.own_pairs)
         return ms / 1000
 
+    def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
+        if not decodes:
+            return 0.0
+        costs = self._costs
+        ms = costs.fixed_ms + max(costs.weights_ms, costs.token_ms * decodes)
+        return (ms + (costs.kv_token_ms * active_kv_tokens + costs.sequence_ms * decodes)) / 1000
+
 
 class PolynomialSteps(StepModel):
     """The sum of two polynomials: of the prompt tokens, and of the share of the cache in use.
@@ -91,12 +108,13 @@ class PolynomialSteps(StepModel):
 
     def seconds(self, load: StepLoad) -> float:
         prefill = _polynomial(self._prefill, load.prefill_tokens) / 1000 if load.prefill_tokens else 0.0
-        return prefill + (self._decode_seconds(load) if load.decodes else 0.0)
+        return prefill + self.decode_seconds(load.decodes, load.active_kv_tokens, load.total_kv_tokens)
 
-    def _decode_seconds(self, load: StepLoad) -> float:
+    def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
         """A cache without capacity counts as full."""
-        total = load.total_kv_tokens
-        used = min(1.0, load.active_kv_tokens / total) if total else 1.0
+        if not decodes:
+            return 0.0
+        used = min(1.0, active_kv_tokens / total_kv_tokens) if total_kv_tokens else 1.0
         return max(self._floor, _polynomial(self._decode, used)) / 1000
 
 
@@ -176,6 +194,22 @@ class SpedUp(StepModel):
         prompts = msgspec.structs.replace(load, decodes=0, draft_tokens=0, active_kv_tokens=0)
         prefill = self._model.seconds(prompts)
         return prefill * self._prefill + (whole - prefill) * self._decode
+
+
+class PolicySteps(StepModel):
+    """The times that a policy makes of another model's."""
+
+    def __init__(self, model: StepModel, policy: EnginePolicy) -> None:
+        self._model = model
+        self._policy = policy
+
+    def seconds(self, load: StepLoad) -> float:
+        """Raises ``EnginehouseError`` for a time that none is."""
+        seconds = self._policy.seconds(load, self._model.seconds(load))
+        if not 0 <= seconds < math.inf:
+            problem = f"{type(self._policy).__name__}.seconds returned {seconds!r}, which is no duration"
+            raise EnginehouseError(f"The engine policy failed: {problem}")
+        return seconds
 
 
 def _polynomial(coefficients: Sequence[float], at: float) -> float:

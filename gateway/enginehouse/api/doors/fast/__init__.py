@@ -15,9 +15,10 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.fast.connection import FastDoor
 from enginehouse.api.doors.fast.idle_sweep import IdleSweep
 from enginehouse.api.doors.fast.resumed import Resumed
+from enginehouse.api.doors.fast.turns import PassOn
 from enginehouse.api.doors.fast.web_socket_upgrade import WebSocketProtocol
 
-__all__ = ["FastDoor", "Resumed", "WebSocketProtocol", "fast_door"]
+__all__ = ["FastDoor", "PassOn", "Resumed", "WebSocketProtocol", "fast_door"]
 
 
 def fast_door(admission: Admission, *, cors: bool) -> partial[FastDoor]:

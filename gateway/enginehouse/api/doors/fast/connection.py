@@ -28,7 +28,7 @@ class FastDoor(Turns):
     """A client's connection. Hot requests are those for the inference endpoints; the application answers all others.
 
     ``_in_head`` is true until a head is complete and in order, ``_between`` when the last request has been received,
-    and nothing since.
+    and nothing since. ``keeps``: cleared if the next answer is the connection's last one.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class FastDoor(Turns):
         self._lines = RequestLines()
         self._in_head = False
         self._between = True
+        self.keeps = True
         self._reader = SlowReader()
         self._known_heads = HeadCache()
 
@@ -87,7 +88,7 @@ class FastDoor(Turns):
         self._in_head = False
 
     def _keep(self, path: str, version: str) -> None:
-        keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        keep_alive = self.keeps and version != "1.0" and self.parser.should_keep_alive()
         previous = self.cycle
         self.cycle = inbound = Inbound(self._client, path, self.headers, keep_alive, version != "1.0")
         self.headers = []
@@ -117,6 +118,8 @@ class FastDoor(Turns):
         self.headers.extend(headers)
         previous = self.cycle
         super().on_headers_complete()
+        if not self.keeps:
+            self.cycle.keep_alive = False
         if self.pipeline:
             self._queued_behind(previous)
 

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.core.engine_core import EngineCore, StepResult
+from enginehouse_sim.simulator.core.engine_core import EngineCore
+from enginehouse_sim.simulator.core.step_result import StepResult
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, SchedulerStats
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.grammar.grammar import grammar_of

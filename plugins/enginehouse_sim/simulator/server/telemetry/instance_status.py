@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from enginehouse import InstanceStatus
-from enginehouse_sim.simulator.core.engine_core import StepResult
+from enginehouse_sim.simulator.core.step_result import StepResult
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.scheduler.prefix_match import match_prefix
 from enginehouse_sim.simulator.scheduler.state import SchedulerState

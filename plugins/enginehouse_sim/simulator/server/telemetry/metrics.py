@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse_sim.simulator.core.engine_core import StepResult
+from enginehouse_sim.simulator.core.step_result import StepResult
 from enginehouse_sim.simulator.server.telemetry.histogram import Histogram
 
 _FIRST_TOKEN = (

@@ -1,0 +1,58 @@
+"""A server that may stop to accept, and whose connections may pass to another gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import uvicorn
+
+from enginehouse.api.doors.fast import FastDoor, PassOn, Resumed
+from enginehouse.cli.listen import Listeners
+
+
+class AcceptingServer(uvicorn.Server):
+    """uvicorn on copies of the sockets of ``listeners``, which it does not know itself."""
+
+    listeners: Listeners
+
+    async def accept(self) -> None:
+        """Accept connections."""
+        loop = asyncio.get_running_loop()
+        for each in self.listeners.copies():
+            self.servers.append(await loop.create_server(self._protocol, sock=each, backlog=self.config.backlog))
+
+    def stop_accepting(self) -> None:
+        """Accept no connections until ``accept``. They wait in the kernel."""
+        for each in self.servers:
+            each.close()
+        self.servers.clear()
+
+    def pass_on(self, take: PassOn) -> None:
+        """Give the connections to another gateway, each when it has the answer that is under way."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, FastDoor):
+                connection.leave(take)
+
+    async def serve_connection(self, connection: socket.socket, received: bytes, *, last: bool) -> None:
+        """Serve a client of an earlier gateway, who has sent what was ``received``.
+
+        ``last``: only the next answer, which says so.
+        """
+
+        def door() -> FastDoor:
+            made = self._protocol()
+            made.keeps = not last
+            return made
+
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: Resumed(door, received), connection)
+        except OSError:  # the client has left meanwhile
+            connection.close()
+
+    def _protocol(self) -> FastDoor:
+        """A new connection's protocol, as uvicorn makes it."""
+        make: Any = self.config.http_protocol_class
+        door: FastDoor = make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        return door
