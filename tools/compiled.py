@@ -72,6 +72,7 @@ MODULES = {
         "log_context",
         "trace_context",
         "tracer",
+        "usage_meter",
     ),
     "plugins/enginehouse_sim/simulator/core": ("engine_core",),
     "plugins/enginehouse_sim/simulator/kv": ("block_hashes", "block_pool", "cache_manager"),

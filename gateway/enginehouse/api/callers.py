@@ -13,10 +13,12 @@ from enginehouse.domain.errors import Forbidden
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.usage import UsageRow
 from enginehouse.interfaces.limit_stores import LimitStore
+from enginehouse.relay.heads.behalf import Behalf
 from enginehouse.telemetry.record import AnswerSize
 
 _NEWEST: Final = 0.2
 """The weight of the newest request in the running average of a key's answers."""
+_MOST_BEHALVES: Final = 1000
 _MOST_USERS: Final = 10_000
 """The most end users of a key whose limits are kept."""
 
@@ -70,11 +72,28 @@ class Reservation:
         self._holder.answered(max(0, used - prompt))
 
 
+class Unlimited:
+    """What a request reserves whose caller has no limits: nothing."""
+
+    __slots__ = ()
+
+    @property
+    def lines(self) -> bytes:
+        return b""
+
+    def settle(self, prompt: int, answer: AnswerSize, model: str) -> None:
+        """Nothing was counted."""
+
+
+_UNLIMITED: Final = Unlimited()
+
+
 class KeyHolder:
-    """The ``Caller`` that a key identifies."""
+    """The ``Caller`` that a key identifies. ``gateway``: another gateway has the key."""
 
     def __init__(self, key: KeySettings, limits: CallerLimits) -> None:
         self.limits = limits
+        self._behalves: dict[Behalf, KeyHolder] = {}
         self._usual_answer = 0.0
         self._own = LimitSet(key.name, f"Key '{key.name}'", key, limits.store)
         self._more: list[LimitSet] = []
@@ -84,6 +103,8 @@ class KeyHolder:
     def configure(self, key: KeySettings) -> None:
         """Apply other settings. Counts stay."""
         self.name = key.name
+        self.gateway = key.gateway
+        self._behalves.clear()
         self.admin = key.admin
         self.priority = key.priority
         self.weight = key.weight
@@ -93,6 +114,7 @@ class KeyHolder:
         self.scoped = "*" not in key.models
         self._own.configure(key)
         self._settings = tuple(key.limits)
+        self._is_free = self._own.is_empty and not self._settings
         kept = {each.owner: each for each in self._more}
         self._more = []
         for number, each in enumerate(self._settings):
@@ -106,11 +128,20 @@ class KeyHolder:
             if number < len(self._settings):
                 users.configure(self._settings[number])
 
+    def on_behalf(self, behalf: Behalf) -> KeyHolder:
+        """Whoever sent the request to the gateway that has this key."""
+        holder = self._behalves.get(behalf)
+        if holder is None:
+            if len(self._behalves) >= _MOST_BEHALVES:
+                self._behalves.clear()
+            holder = self._behalves[behalf] = BehalfHolder(self, behalf)
+        return holder
+
     def may_use(self, model: str) -> bool:
         """Whether the key's ``models`` include ``model``."""
-        return _fits(model, self.models)
+        return not self.scoped or _fits(model, self.models)
 
-    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation:
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | Unlimited:
         """Count a request in, or raise ``Forbidden``, ``RateLimited`` or ``BudgetExhausted``.
 
         ``answer_limit``: the most tokens of its answer; without one, the key's usual answer is reserved.
@@ -118,10 +149,12 @@ class KeyHolder:
         model = requirements.model
         if not self.may_use(model):
             raise Forbidden(f"Key '{self.name}' may not use model '{model}'", param="model")
+        if self._is_free:
+            return _UNLIMITED
         prompt = requirements.estimated_tokens
         answer = answer_limit if answer_limit is not None else int(self._usual_answer)
         cost = self.limits.cost(model, prompt, 0, answer)
-        sets = self._sets(model, requirements.user or "")
+        sets = self.sets(model, requirements.user or "")
         for each in sets:
             each.check(prompt + answer, cost)
         for each in sets:
@@ -135,7 +168,7 @@ class KeyHolder:
     def recall(self, row: UsageRow, *, today: bool) -> None:
         """Count what was used before the gateway started, in this month; ``today``: also in this day."""
         tokens = row.tokens_in + row.tokens_out if today else 0
-        for each in self._sets(row.model or "", row.user or ""):
+        for each in self.sets(row.model or "", row.user or ""):
             each.recall(tokens, row.cost if today else 0.0, row.cost)
 
     def check_uncounted(self) -> None:
@@ -147,7 +180,7 @@ class KeyHolder:
                 "use a path under /v1, or a key without that limit"
             )
 
-    def _sets(self, model: str, user: str) -> list[LimitSet]:
+    def sets(self, model: str, user: str) -> list[LimitSet]:
         """The limits that hold for a request of ``user`` to ``model``."""
         sets = [self._own]
         for number, settings in enumerate(self._settings):
@@ -164,6 +197,28 @@ class KeyHolder:
                 del self._by_user[next(iter(self._by_user))]
         self._by_user[number, user] = found
         return found
+
+
+class BehalfHolder(KeyHolder):
+    """A caller for whom another gateway asks. The limits are those of that gateway's key, the ``front``."""
+
+    def __init__(self, front: KeyHolder, behalf: Behalf) -> None:
+        self._front = front
+        key = KeySettings(
+            name=behalf.caller,
+            key="",
+            models=list(front.models),
+            priority=behalf.priority,
+            weight=front.weight,
+            ttft_objective=front.ttft_objective,
+        )
+        super().__init__(key, front.limits)
+
+    def sets(self, model: str, user: str) -> list[LimitSet]:
+        return self._front.sets(model, user)
+
+    def check_uncounted(self) -> None:
+        self._front.check_uncounted()
 
 
 def _fits(model: str, patterns: tuple[str, ...]) -> bool:

@@ -12,6 +12,7 @@ from enginehouse.api.recogniser import Recogniser
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, Unauthorized
 from enginehouse.domain.request import Headers
+from enginehouse.relay.heads.behalf import read_behalf
 
 
 class Keyring:
@@ -60,7 +61,8 @@ class Keyring:
             raise Unauthorized(problem)
         if holder.expires != math.inf and self._epoch() >= holder.expires:
             raise Unauthorized(f"Key '{holder.name}' has expired")
-        return holder
+        behalf = read_behalf(headers) if holder.gateway else None
+        return holder if behalf is None else holder.on_behalf(behalf)
 
     def _recognised(self, shown: bytes) -> KeyHolder | None:
         for each in self.recognisers:

@@ -12,6 +12,34 @@ _LEAST_COST: Final = 1e-9
 """What a request costs at least, so that a spent budget refuses those without a price too."""
 
 
+_ONE: Final = 0
+_TOKENS: Final = 1
+_COSTS: Final = 2
+_RULES: Final[tuple[tuple[str, LimitPeriod, int, str], ...]] = (
+    ("max_concurrent", "at_once", _ONE, "already has {} requests running (max_concurrent)"),
+    ("requests_per_minute", "minute", _ONE, "is over its rate limit"),
+    ("tokens_per_minute", "minute", _TOKENS, "is over its rate limit"),
+    ("tokens_per_day", "day", _TOKENS, "has used its tokens of the day (tokens_per_day)"),
+    ("budget_per_day", "day", _COSTS, "has spent its budget of the day (budget_per_day)"),
+    ("budget_per_month", "month", _COSTS, "has spent its budget of the month (budget_per_month)"),
+)
+"""Each key, its period, what it counts, and what errors say of its owner."""
+
+
+class LimitInForce:
+    """A limit that an owner has. ``counts``: one for each request, or its tokens, or its costs."""
+
+    __slots__ = ("amount", "counts", "key", "limit", "per", "why")
+
+    def __init__(self, key: str, per: LimitPeriod, counts: int, why: str, amount: float, limit: Limit) -> None:
+        self.key = key
+        self.per = per
+        self.counts = counts
+        self.why = why
+        self.amount = amount
+        self.limit = limit
+
+
 class LimitSet:
     """The limits that ``amounts`` names; ``store`` counts them, below ``name``. ``owner``: as errors call it."""
 
@@ -20,118 +48,101 @@ class LimitSet:
         self._name = name
         self._store = store
         self._running = 0
-        self._slots: Limit | None = None
+        self._limits: list[LimitInForce] = []
         self.configure(amounts)
 
     def configure(self, amounts: LimitAmounts) -> None:
         """Apply other amounts. Counts stay."""
-        self._amounts = amounts
-        self._requests = self._limit("requests_per_minute", amounts.requests_per_minute, "minute")
-        self._tokens = self._limit("tokens_per_minute", amounts.tokens_per_minute, "minute")
-        self._day_tokens = self._limit("tokens_per_day", amounts.tokens_per_day, "day")
-        self._day_costs = self._limit("budget_per_day", amounts.budget_per_day, "day")
-        self._month_costs = self._limit("budget_per_month", amounts.budget_per_month, "month")
-        slots = self._limit("max_concurrent", amounts.max_concurrent, "at_once")
-        if slots is not self._slots:
-            if self._slots is not None:
-                self._slots.take(-self._running)
+        before, self._limits = self._slots(), []
+        for key, per, counts, why in _RULES:
+            amount = float(getattr(amounts, key))
+            if amount:
+                limit = self._store.limit(f"{self._name}/{key}", LimitRule(amount, per))
+                self._limits.append(LimitInForce(key, per, counts, why, amount, limit))
+        slots = self._slots()
+        if slots is not before:
+            if before is not None:
+                before.take(-self._running)
             if slots is not None:
                 slots.take(self._running)
-            self._slots = slots
 
-    def _limit(self, what: str, amount: float, per: LimitPeriod) -> Limit | None:
-        return self._store.limit(f"{self._name}/{what}", LimitRule(amount, per)) if amount else None
+    def _slots(self) -> Limit | None:
+        first = self._limits[0] if self._limits else None
+        return first.limit if first is not None and first.per == "at_once" else None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no limit."""
+        return not self._limits
 
     @property
     def counts_tokens(self) -> str:
         """The key of a limit that needs the tokens of answers; empty if there is none."""
-        amounts = self._amounts
-        for key in ("tokens_per_minute", "tokens_per_day", "budget_per_day", "budget_per_month"):
-            if getattr(amounts, key):
-                return key
-        return ""
+        return next((each.key for each in self._limits if each.counts != _ONE), "")
 
     def check(self, tokens: float, cost: float) -> None:
         """Raise ``RateLimited`` or ``BudgetExhausted`` for a request that is expected to use so much."""
-        if self._slots is not None and self._slots.seconds_short(1) > 0:
-            most = self._amounts.max_concurrent
-            raise self._refused(f"already has {most} requests running (max_concurrent)", 1.0)
-        wait = max(_short(self._requests, 1), _short(self._tokens, tokens))
-        if wait > 0:
-            raise self._refused("is over its rate limit", wait)
-        wait = _short(self._day_tokens, tokens)
-        if wait > 0:
-            raise self._refused("has used its tokens of the day (tokens_per_day)", wait)
-        cost = max(cost, _LEAST_COST)
-        wait = _short(self._day_costs, cost)
-        if wait > 0:
-            raise self._exhausted("has spent its budget of the day (budget_per_day)", wait)
-        wait = _short(self._month_costs, cost)
-        if wait > 0:
-            raise self._exhausted("has spent its budget of the month (budget_per_month)", wait)
+        for each in self._limits:
+            counts = each.counts
+            amount = 1.0 if counts == _ONE else tokens if counts == _TOKENS else max(cost, _LEAST_COST)
+            wait = each.limit.seconds_short(amount)
+            if wait > 0:
+                raise self._refused(each, wait)
 
-    def _refused(self, why: str, wait: float) -> RateLimited:
-        error = RateLimited(f"{self.owner} {why}", retry_after=int(wait) + 1)
-        error.lines = self.lines()
-        return error
-
-    def _exhausted(self, why: str, wait: float) -> BudgetExhausted:
-        error = BudgetExhausted(f"{self.owner} {why}", retry_after=int(wait) + 1)
+    def _refused(self, short: LimitInForce, wait: float) -> RateLimited:
+        text = f"{self.owner} {short.why.format(int(short.amount))}"
+        error = (BudgetExhausted if short.counts == _COSTS else RateLimited)(text, retry_after=int(wait) + 1)
         error.lines = self.lines()
         return error
 
     def take(self, tokens: float, cost: float) -> None:
         """Count a request in that is expected to use so much."""
         self._running += 1
-        if self._slots is not None:
-            self._slots.take(1)
-        if self._requests is not None:
-            self._requests.take(1)
-        self.charge(tokens, cost)
+        for each in self._limits:
+            counts = each.counts
+            each.limit.take(1.0 if counts == _ONE else tokens if counts == _TOKENS else cost)
 
     def leave(self) -> None:
         """Count a request out."""
         self._running -= 1
-        if self._slots is not None:
-            self._slots.take(-1)
+        slots = self._slots()
+        if slots is not None:
+            slots.take(-1.0)
 
     def charge(self, tokens: float, cost: float) -> None:
         """Count so much more. Negative amounts come back."""
-        if self._tokens is not None:
-            self._tokens.take(tokens)
-        self.recall(tokens, cost, cost)
+        for each in self._limits:
+            if each.counts != _ONE:
+                each.limit.take(tokens if each.counts == _TOKENS else cost)
 
     def recall(self, tokens: float, day_cost: float, month_cost: float) -> None:
         """Count what was used in this day and month before the gateway started."""
-        if self._day_tokens is not None:
-            self._day_tokens.take(tokens)
-        if self._day_costs is not None:
-            self._day_costs.take(day_cost)
-        if self._month_costs is not None:
-            self._month_costs.take(month_cost)
+        for each in self._limits:
+            if each.per == "day":
+                each.limit.take(tokens if each.counts == _TOKENS else day_cost)
+            elif each.per == "month":
+                each.limit.take(month_cost)
 
     def lines(self) -> bytes:
         """The header lines that tell clients of the limits, as OpenAI has them; empty without such limits."""
-        lines = b""
-        if self._requests is not None:
-            lines = _lines(b"requests", self._requests, self._amounts.requests_per_minute)
-        if self._tokens is not None:
-            return lines + _lines(b"tokens", self._tokens, self._amounts.tokens_per_minute)
-        if self._day_tokens is not None:
-            return lines + _lines(b"tokens", self._day_tokens, self._amounts.tokens_per_day)
+        lines, tokens_told = b"", False
+        for each in self._limits:
+            if each.per == "minute" and each.counts == _ONE:
+                lines += _lines(b"requests", each)
+            elif each.counts == _TOKENS and not tokens_told:
+                tokens_told = True
+                lines += _lines(b"tokens", each)
         return lines
 
 
-def _short(limit: Limit | None, amount: float) -> float:
-    return 0.0 if limit is None else limit.seconds_short(amount)
-
-
-def _lines(what: bytes, limit: Limit, amount: int) -> bytes:
+def _lines(what: bytes, told: LimitInForce) -> bytes:
+    left = told.limit.left()
+    seconds = max(0.0, (told.amount - left) * 60 / told.amount) if told.per == "minute" else told.limit.full_in()
     return b"x-ratelimit-limit-%s: %d\r\nx-ratelimit-remaining-%s: %d\r\nx-ratelimit-reset-%s: %.3fs\r\n" % (
         what,
-        amount,
+        int(told.amount),
         what,
-        max(0, int(limit.left())),
+        max(0, int(left)),
         what,
-        limit.full_in(),
+        seconds,
     )

@@ -44,6 +44,12 @@ class KeySettings(LimitAmounts, frozen=True, kw_only=True):
         field(default_factory=lambda: ["*"])
     )
     admin: Annotated[bool, Meta(description="whether the key may use operators' pages, such as `/api`")] = False
+    gateway: Annotated[
+        bool,
+        Meta(
+            description="whether another gateway has the key: its requests then say whose they are, and their priority"
+        ),
+    ] = False
     limits: Annotated[
         list[KeyLimitSettings], Meta(description="further limits: for some models, or for end users")
     ] = []

@@ -174,6 +174,12 @@ class BackendSettings(Section, frozen=True):
     ] = 0
     api_key: Annotated[SecretText, Meta(description='API key for the engine; `"env:NAME"` or `"file:PATH"`')] = ""
     pass_authorization: Annotated[bool, Meta(description="forward the client's key to the engine")] = False
+    pass_caller: Annotated[
+        bool,
+        Meta(
+            description="tell it the caller and the priority of each request, as to a gateway with a key for this one"
+        ),
+    ] = False
     verify_tls: Annotated[bool, Meta(description="verify the engine's TLS certificate")] = True
     timeouts: Annotated[
         TimeoutSettings | None, Meta(description="time limits that replace the common `[timeouts]`")

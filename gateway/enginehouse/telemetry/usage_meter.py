@@ -12,7 +12,7 @@ from enginehouse.telemetry.counters import OTHER
 
 HOUR_S: Final = 3600
 _MOST_USERS: Final = 10_000
-_Names = tuple[int, str, str, str]
+_Names = tuple[int, "str | None", str, "str | None"]
 
 
 class UsageMeter:
@@ -24,57 +24,65 @@ class UsageMeter:
     def __init__(self, epoch: Callable[[], float], prices: Prices) -> None:
         self.prices = prices
         self._epoch = epoch
+        self._ends = 0.0
         self._hour = 0
         self._users: set[str] = set()
         self._sums: dict[_Names, UsageRow] = {}
+        self._back: list[UsageRow] = []
 
     def add(self, record: RequestRecord, model: str, prompt: int) -> None:
         """Add a request to ``model``; ``prompt``: the estimated tokens of its prompt, for engines that count none."""
-        hour = int(self._epoch()) // HOUR_S * HOUR_S
-        if hour != self._hour:
-            self._hour = hour
+        now = self._epoch()
+        if not self._ends - HOUR_S <= now < self._ends:
+            self._hour = int(now) // HOUR_S * HOUR_S
+            self._ends = float(self._hour + HOUR_S)
             self._users.clear()
-        user = record.user or ""
-        if user and user not in self._users:
-            if len(self._users) < _MOST_USERS:
-                self._users.add(user)
-            else:
-                user = OTHER
-        names = (hour, record.caller or "", model, user)
+        user = record.user
+        names = (self._hour, record.caller, model, None if user is None else self._known(user))
         row = self._sums.get(names)
         if row is None:
-            row = self._sums[names] = UsageRow(*names)
+            row = self._sums[names] = UsageRow(self._hour, record.caller or "", model, names[3] or "")
         row.requests += 1
         if record.status >= 400:
             row.failed += 1
-        if record.sent is None:
+        sent, tokens_out = record.sent, record.tokens_out
+        if sent is None:
             return
-        row.seconds += record.ended - record.sent
-        tokens_in, tokens_cached, tokens_out = used_tokens(record, prompt)
-        row.tokens_in += tokens_in
-        row.tokens_cached += tokens_cached
-        row.tokens_out += tokens_out
-        if (price := self.prices.of(model)) is not None:
-            row.cost += price.cost(tokens_in, tokens_cached, tokens_out)
+        row.seconds += record.ended - sent
+        if tokens_out is not None:
+            row.tokens_in += record.tokens_in or 0
+            row.tokens_cached += record.tokens_cached or 0
+            row.tokens_out += tokens_out
+        elif record.events:
+            row.tokens_in += prompt
+            row.tokens_out += record.events
+
+    def _known(self, user: str) -> str:
+        if user not in self._users:
+            if len(self._users) >= _MOST_USERS:
+                return OTHER
+            self._users.add(user)
+        return user
 
     def take(self) -> list[UsageRow]:
-        """All sums since the last time. They begin anew."""
+        """All sums since the last time, with their costs. They begin anew."""
         taken = list(self._sums.values())
-        self._sums = {}
-        return taken
+        for row in taken:
+            if (price := self.prices.of(row.model or "")) is not None:
+                row.cost = price.cost(row.tokens_in, row.tokens_cached, row.tokens_out)
+        back, self._sums, self._back = self._back, {}, []
+        return _joined([*back, *taken]) if back else taken
 
     def put_back(self, rows: Iterable[UsageRow]) -> None:
-        """Add ``rows`` again, which could not be written."""
-        for row in rows:
-            names = (row.hour or 0, row.key or "", row.model or "", row.user or "")
-            if (known := self._sums.get(names)) is None:
-                self._sums[names] = row
-            else:
-                known.add(row)
+        """Add ``rows`` again, which could not be written. They have their costs."""
+        self._back = _joined([*self._back, *rows])
 
 
-def used_tokens(record: RequestRecord, prompt: int) -> tuple[int, int, int]:
-    """The tokens in, those of them that were cached, and the tokens out; estimated if the engine counted none."""
-    if record.tokens_out is not None:
-        return record.tokens_in or 0, record.tokens_cached or 0, record.tokens_out
-    return (prompt, 0, record.events) if record.first_byte is not None and record.events else (0, 0, 0)
+def _joined(rows: Iterable[UsageRow]) -> list[UsageRow]:
+    """One row for each hour, key, model and user."""
+    sums: dict[_Names, UsageRow] = {}
+    for row in rows:
+        known = sums.setdefault((row.hour or 0, row.key, row.model or "", row.user), row)
+        if known is not row:
+            known.add(row)
+    return list(sums.values())

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from enginehouse import UNKNOWN, Capabilities, Health, RateLimited, ReplicaState, Requirements, Unauthorized
-from enginehouse.api.callers import KeyHolder, Reservation
+from enginehouse.api.callers import KeyHolder, Reservation, Unlimited
 from enginehouse.api.keys import Keyring
 from enginehouse.config.schema import BackendSettings as Settings
 from enginehouse.config.schema import CheckSettings, KeySettings, TimeoutSettings
@@ -32,9 +32,9 @@ def caller(ring: Keyring, key: str) -> KeyHolder:
     return holder
 
 
-def running(holder: KeyHolder, times: int) -> list[Reservation]:
+def running(holder: KeyHolder, times: int) -> list[Reservation | Unlimited]:
     """Those of so many requests that are let in."""
-    found: list[Reservation] = []
+    found: list[Reservation | Unlimited] = []
     with suppress(RateLimited):
         for _ in range(times):
             found.append(holder.admit(Requirements(model="m"), None))  # noqa: PERF401 - those before the refusal count

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -83,6 +84,7 @@ def check_urls(urls: Iterable[str]) -> None:
             raise ConfigError(f"Envoy is told an IP address and a port, which cannot say {url}", remedy=remedy)
 
 
+@lru_cache(maxsize=4096)
 def _is_literal(host: str) -> bool:
     try:
         ip_address(host)

@@ -18,6 +18,7 @@ from enginehouse.relay.events.sse import comment, is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.behalf import ATTEMPTS
 from enginehouse.telemetry.answer_meter import AnswerMeter, answer_ends, read_tokens
 from enginehouse.telemetry.record import AnswerSize
 
@@ -232,10 +233,13 @@ class Reply:
                 self.door.write(piece)
         return problem
 
-    def fail(self, error: RequestError, request_id: bytes) -> None:
-        """End with an error: as the whole response, as the last event of a stream, or by breaking off."""
+    def fail(self, error: RequestError, request_id: bytes, attempts: int = 0) -> None:
+        """End with an error: as the whole response, as the last event of a stream, or by breaking off.
+
+        ``attempts``: how many engines have had the request.
+        """
         if not self.status and self._head is None:
-            self._refuse(error, request_id)
+            self._refuse(error, request_id, attempts)
             return
         if not self.status:
             self._start()
@@ -269,13 +273,15 @@ class Reply:
         self.status, lines = self._head
         self.door.start(self.status, lines, None)
 
-    def _refuse(self, error: RequestError, request_id: bytes) -> None:
+    def _refuse(self, error: RequestError, request_id: bytes, attempts: int) -> None:
         body = self.form.error_body(error.status, error.envelope())
         lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % request_id
         if error.retry_after is not None:
             lines += b"retry-after: %d\r\n" % error.retry_after
         if isinstance(error, RateLimited):
             lines += error.lines
+        if attempts:
+            lines += b"%s%d\r\n" % (ATTEMPTS, attempts)
         self.door.start(error.status, lines, len(body))
         self.door.finish(body)
 

@@ -69,6 +69,12 @@ class Dispatch:
         return self._state.retries
 
     @property
+    def sent(self) -> int:
+        """How many attempts have reached an engine, or may have."""
+        current = self.attempt is not None and self.attempt.sent_at > 0
+        return sum([each.sent is not None for each in self.attempts]) + current
+
+    @property
     def failed(self) -> tuple[str, ...]:
         """The replicas that failed the job."""
         return self._state.failed

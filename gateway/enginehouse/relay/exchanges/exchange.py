@@ -32,6 +32,7 @@ from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.exchanges.movable_exchange import MovableExchange
 from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.behalf import ATTEMPTS
 from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import REFUSALS, Job, Suspects
@@ -328,7 +329,9 @@ class Exchange(MovableExchange):
             return False
         if head.status in SAID_WITH:
             job.context.asked_for_pause(attempt.route.chosen.backend, head.lines)
-        return head.status in job.retry_statuses and self._retries(attempt, head, body if complete else None)
+        if head.status not in job.retry_statuses or ATTEMPTS in head.lines:  # a gateway there has tried its engines
+            return False
+        return self._retries(attempt, head, body if complete else None)
 
     def _commit(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
         """Begin the reply with the engine's answer; whether the caller has to pass ``body`` on.
@@ -371,6 +374,8 @@ class Exchange(MovableExchange):
             overhead = int(self._overhead * 1e6)
             own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
             lines = theirs + origin + own + job.protocol_line + job.limit_lines
+            if head.status in job.retry_statuses and ATTEMPTS not in theirs:
+                lines += b"%s%d\r\n" % (ATTEMPTS, self._dispatch.sent)
             stream = head.stream and not job.raw
             if complete and not stream and job.method != "HEAD":
                 self._reply.answer(head.status, lines, body)
@@ -466,7 +471,7 @@ class Exchange(MovableExchange):
             error = self._rest.failed(error)
         elif not self._reply.begun:
             job.context.refused(job.request_id, job.key, job.requirements, error)
-        self._reply.fail(error, job.request_id)
+        self._reply.fail(error, job.request_id, self._dispatch.sent)
         self._end(error.status, error.code, error)
 
     def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from enginehouse.domain.request import Headers
+from enginehouse.relay.heads.behalf import CALLER, PRIORITY
 from enginehouse.relay.heads.repeated_headers import HeaderFacts, RepeatedHeaders
 from enginehouse.relay.heads.request_id import request_id_in
 from enginehouse.telemetry.trace_context import TRACE_HEADERS
@@ -43,7 +44,9 @@ CREDENTIALS: Final = frozenset(
 
 NOT_TO_ENGINE: Final = frozenset(
     # Compressed streams cannot be split into events, so engines are asked for none.
-    _HOP_BY_HOP | CREDENTIALS | {b"host", b"content-length", b"expect", b"accept-encoding", b"x-request-id"}
+    _HOP_BY_HOP
+    | CREDENTIALS
+    | {b"host", b"content-length", b"expect", b"accept-encoding", b"x-request-id", CALLER, PRIORITY}
 )
 """The headers of a client's request that do not pass to an engine."""
 TRACED_NOT_TO_ENGINE: Final = NOT_TO_ENGINE | TRACE_HEADERS

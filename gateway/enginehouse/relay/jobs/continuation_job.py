@@ -183,7 +183,8 @@ class ContinuationJob(Job):
         return self.path if self.translator is None else self.translator.continuation.path
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
-        return upstream.post(self._path, self.headers, self.request_id, self.ranked(upstream, body), self.trace_lines)
+        ranked, told = self.ranked(upstream, body), self.caller_lines(upstream)
+        return upstream.post(self._path, self.headers, self.request_id, ranked, self.trace_lines, told)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
         """Only servers' errors count: the request is the gateway's own, and its time no measure of others."""

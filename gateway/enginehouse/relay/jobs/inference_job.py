@@ -99,7 +99,8 @@ class InferenceJob(Job):
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         if self.caller is not None:
             body = self.ranked(upstream, body)
-        return upstream.post(self.path, self.headers, self.request_id, body, self.trace_lines)
+        told = self.caller_lines(upstream)
+        return upstream.post(self.path, self.headers, self.request_id, body, self.trace_lines, told)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
         fleet, chosen = self.context.fleet, route.chosen

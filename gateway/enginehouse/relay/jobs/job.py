@@ -16,6 +16,7 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller, Reserved
 from enginehouse.relay.engine_facts import PATHS, with_priority
+from enginehouse.relay.heads.behalf import Behalf
 from enginehouse.relay.heads.deadline import deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
@@ -154,6 +155,12 @@ class Job(ABC):
     def priority(self) -> int:
         """The request's priority in a queue: higher first."""
         return self.caller.priority if self.caller is not None else 0
+
+    def caller_lines(self, upstream: Upstream) -> bytes:
+        """The header lines that tell the gateway behind ``upstream`` whose request it is; empty for an engine."""
+        if self.caller is None or not upstream.pass_caller:
+            return b""
+        return Behalf(self.caller.name, self.caller.priority).lines()
 
     def ranked(self, upstream: Upstream, body: bytes) -> bytes:
         """``body`` with the priority of the caller's key, if the engine behind ``upstream`` orders requests by it."""

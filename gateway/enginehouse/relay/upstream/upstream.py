@@ -19,13 +19,14 @@ from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.pool import Pool
 
 _EXPECT_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-_REACHING = ("url", "driver", "verify_tls", "api_key", "pass_authorization")
+_REACHING = ("url", "driver", "verify_tls", "api_key", "pass_authorization", "pass_caller")
 
 
 class Upstream:
     """A backend's address, its key, its time limits, its connections and the type of its driver.
 
     A backend without a ``url`` cannot be reached until ``locate`` gives it one. ``clock``: read by its requests.
+    ``pass_caller``: it is told whose requests it gets.
     ``most_idle``: as for ``Pool``.
     """
 
@@ -48,6 +49,7 @@ class Upstream:
         self.pool = self._pool(settings.url)
         self._settings = settings
         self._api_key = settings.api_key
+        self.pass_caller = settings.pass_caller
         passes = settings.pass_authorization and not settings.api_key
         self._withheld = with_authorization(NOT_TO_ENGINE) if passes else NOT_TO_ENGINE
         self._withheld_traced = with_authorization(TRACED_NOT_TO_ENGINE) if passes else TRACED_NOT_TO_ENGINE
@@ -89,14 +91,25 @@ class Upstream:
             f"{method} {origin.prefix}{path} HTTP/1.1\r\nhost: {origin.authority}\r\n".encode("latin-1") + self.key_line
         )
 
-    def post(self, path: str, headers: Headers, request_id: bytes, body: bytes, trace_lines: bytes = b"") -> bytes:
-        """A whole ``POST`` on behalf of a client. ``trace_lines``: instead of its own, if there are any."""
+    def post(
+        self,
+        path: str,
+        headers: Headers,
+        request_id: bytes,
+        body: bytes,
+        trace_lines: bytes = b"",
+        caller_lines: bytes = b"",
+    ) -> bytes:
+        """A whole ``POST`` on behalf of a client. ``trace_lines``: instead of its own, if there are any.
+
+        ``caller_lines``: tell whose request it is.
+        """
         fixed = self._fixed.get(path)
         if fixed is None:
             fixed = self._fixed[path] = self.fixed("POST", path)
         lines = passing_lines(headers, self._withheld_traced if trace_lines else self._withheld)
-        own = (fixed, lines, trace_lines, request_id, len(body), body)
-        return b"%s%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % own
+        own = (fixed, lines, trace_lines, caller_lines, request_id, len(body), body)
+        return b"%s%s%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % own
 
     def post_head(self, path: str, headers: Headers, request_id: bytes, length: int | None) -> bytes:
         """The head of a ``POST`` whose body follows: of ``length`` bytes, or in chunks if that is ``None``."""

@@ -1,0 +1,38 @@
+"""Whose request it is, told by one gateway to the next."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from enginehouse.domain.request import Headers
+
+CALLER: Final = b"x-enginehouse-caller"
+PRIORITY: Final = b"x-enginehouse-priority"
+ATTEMPTS: Final = b"x-enginehouse-attempts: "
+"""The beginning of the header line by which an answer says how many engines have had the request in vain."""
+_LONGEST: Final = 1024
+_NUMBER: Final = re.compile(rb"-?[0-9]{1,9}")
+
+
+class Behalf(NamedTuple):
+    """The name of a caller's key, and the priority of its requests."""
+
+    caller: str
+    priority: int
+
+    def lines(self) -> bytes:
+        """The header lines that tell it."""
+        return b"%s: %s\r\n%s: %d\r\n" % (CALLER, quote(self.caller).encode(), PRIORITY, self.priority)
+
+
+def read_behalf(headers: Headers) -> Behalf | None:
+    """What ``lines`` told; ``None`` without a caller."""
+    caller, priority = b"", 0
+    for name, value in headers:
+        if name == CALLER:
+            caller = value
+        elif name == PRIORITY and _NUMBER.fullmatch(value):
+            priority = int(value)
+    return Behalf(unquote(caller.decode("latin-1")), priority) if 0 < len(caller) <= _LONGEST else None
