@@ -136,7 +136,7 @@ class Exchange(MovableExchange):
         self._end(_CLIENT_CLOSED_REQUEST, _WITHDRAWN)
         return saved
 
-    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> None:
+    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
         job = self._job
         self._reply.go_on(None)  # whatever happens, the client has the beginning of a stream
         try:
@@ -147,6 +147,7 @@ class Exchange(MovableExchange):
         except Exception:
             _log.exception("a stream of another gateway met a defect of this one")
             self.cancel(RequestError("Internal error; see the gateway's log"))
+        return True
 
     def _continue(self, saved: SavedStream) -> None:
         job, context = self._job, self._job.context

@@ -84,8 +84,8 @@ class TranslatedExchange:
     def save(self, door: Door) -> None:
         """Nothing: what it has translated is known to this process only."""
 
-    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> None:
-        self._door.abort()
+    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
+        return False
 
     def pause(self) -> None:
         if self._exchange is not None:

@@ -187,7 +187,8 @@ class Inbound(Door):
         self._body = body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if self.saved:
             self._chunked = True
-            exchange.go_on(body, self._caller, self.saved)
+            if not exchange.go_on(body, self._caller, self.saved):
+                self.abort()
         else:
             exchange.begin(body, self._caller)
 
