@@ -179,7 +179,7 @@ class Worker:
         await self._callers.close()
         self.exporter.flush()
         self._outcomes.flush()
-        self._channel.send(SendsReport(0, self._reporter.report(live=False)))
+        self._channel.send(SendsReport(0, self._reporter.report(live=False, past=False)))
         self._tasks.cancel()
         for timer in self._timers.values():
             timer.cancel()
@@ -268,7 +268,7 @@ class Worker:
     def report(self, message: WantReport) -> None:
         """Send the owner a report."""
         self._outcomes.flush()
-        self._channel.send(SendsReport(message.call, self._reporter.report(live=message.live)))
+        self._channel.send(SendsReport(message.call, self._reporter.report(live=True, past=message.past)))
 
     # --- inside
 
@@ -298,7 +298,7 @@ class Worker:
 
     def _send_report(self) -> None:
         self._report_soon()
-        self._channel.send(SendsReport(0, self._reporter.report(live=False)))
+        self._channel.send(SendsReport(0, self._reporter.report(live=False, past=False)))
 
     def _share_load(self, columns: dict[str, int]) -> None:
         self._hosts = {each.name: each.host for each in self._fleet.backends()}
