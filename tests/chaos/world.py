@@ -96,8 +96,10 @@ class World:
         self.log.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logging.getLogger().handlers[:] = [self.taps, self.log]
         self.gateway = Gateway(config, registry, self.log, ConfigSource(self.read, None), Outside(GATEWAY_CLOCK))
-        _serve.Listeners = _VirtualListeners
-        self.server = _ChaosServer(self.gateway, ServiceManager({}), None, None, str)
+        listeners = _VirtualListeners([cast(Any, ListeningAddress(self.network, GATEWAY))])
+        self.server = _ChaosServer(
+            self.gateway, ServiceManager({}), listeners, predecessor=None, forks=None, greeting=str
+        )
         self.server.server_state.connections = OrderedSet()
         self.server.server_state.tasks = OrderedSet()
         self.operators = Operators(self)
@@ -308,10 +310,6 @@ class _GatewayNetwork:
 
 class _VirtualListeners(Listeners):
     """The gateway's address in the network of the current run."""
-
-    @classmethod
-    def open(cls, host: str, port: int, environ: object = None) -> _VirtualListeners:
-        return cls([cast(Any, ListeningAddress(World.current.network, GATEWAY))])
 
     def copies(self) -> list[Any]:
         return [*self.sockets]
