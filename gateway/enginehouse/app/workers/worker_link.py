@@ -179,8 +179,8 @@ class WorkerLink:
         self._report = report
         self.requests += report.ended
         self.busy, self.live = report.busy, report.requests
-        if report.live is not None:
-            self._show(report.live)
+        if report.live is not None or not report.requests:
+            self._show(report.live or [])
         self._channel.answer(message.call, None)
 
     def _show(self, states: list[LiveState]) -> None:
