@@ -28,14 +28,14 @@ class _Keys(msgspec.Struct):
     keys: list[dict[str, Any]]
 
 
-class _Secret(msgspec.Struct):
+class _MadeKey(msgspec.Struct):
     name: str
     key: str
 
 
 @click.group()
 def keys() -> None:
-    """Make, list, revoke and rotate the keys of clients while the gateway runs."""
+    """Make, list, revoke and rotate keys of clients."""
 
 
 @keys.command()
@@ -117,7 +117,7 @@ def _print_secret(gateway: GatewayClient, answer: bytes, as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    made = gateway.read(answer, _Secret)
+    made = gateway.read(answer, _MadeKey)
     click.echo(made.key)
     click.echo(f"This is the secret of '{made.name}'. It cannot be shown again.", err=True)
 

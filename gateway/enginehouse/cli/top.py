@@ -19,7 +19,7 @@ from enginehouse.cli.output import print_json
 from enginehouse.cli.status import StatusAnswer, backend_table, headline, worker_table
 
 
-class _Request(msgspec.Struct):
+class _TopRequest(msgspec.Struct):
     id: str
     path: str
     model: str | None
@@ -35,7 +35,7 @@ class _Request(msgspec.Struct):
 class _RequestsAnswer(msgspec.Struct):
     """The part of ``GET /api/requests`` that the table shows."""
 
-    requests: list[_Request]
+    requests: list[_TopRequest]
 
 
 @click.command()
@@ -67,7 +67,7 @@ def _look(gateway: GatewayClient) -> Group:
     return Group(Text(headline(status)), *tables)
 
 
-def _request_table(live: list[_Request]) -> Table:
+def _request_table(live: list[_TopRequest]) -> Table:
     """A row for each live request, the oldest first."""
     table = Table("request", "model", "phase", "replica", "age", "tokens", "moves")
     for each in live:

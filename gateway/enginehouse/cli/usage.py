@@ -20,7 +20,7 @@ _FIELDS = ("key", "model", "user", "day")
 _FIGURES = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost")
 
 
-class _Usage(msgspec.Struct):
+class _UsageAnswer(msgspec.Struct):
     rows: list[dict[str, Any]]
     total: dict[str, Any]
 
@@ -40,14 +40,16 @@ class _Audit(msgspec.Struct):
 @click.option("--json", "form", flag_value="json", help="Print the gateway's answer.")
 @click.option("--csv", "form", flag_value="csv", help="Print a line of values for each sum, with a heading.")
 def usage(gateway: GatewayClient, by: str, since: str | None, until: str | None, own: bool, form: str | None) -> None:
-    """Show how many requests and tokens callers have used, and what these cost."""
+    """Show the requests and tokens that callers have used.
+
+    And what these cost."""
     asked = {"by": by, "since": since, "until": until}
     query = urlencode({key: value for key, value in asked.items() if value is not None})
     answer = gateway.get(f"/{'v1' if own else 'api'}/usage?{query}")
     if form == "json":
         print_json(answer)
         return
-    found = gateway.read(answer, _Usage)
+    found = gateway.read(answer, _UsageAnswer)
     columns = [*(field for field in _FIELDS if field in by.split(",")), *_FIGURES]
     if form == "csv":
         click.echo(_csv(columns, found.rows), nl=False)
@@ -68,7 +70,9 @@ def usage(gateway: GatewayClient, by: str, since: str | None, until: str | None,
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most acts to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 def audit(gateway: GatewayClient, since: str | None, limit: int, as_json: bool) -> None:
-    """Show what operators have done, the newest first: who, from where, what, and how it ended."""
+    """Show what operators have done, the newest first.
+
+    Who, from where, what, and how it ended."""
     query = urlencode({"limit": limit} | ({} if since is None else {"since": since}))
     answer = gateway.get(f"/api/audit?{query}")
     if as_json:

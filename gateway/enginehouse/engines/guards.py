@@ -33,27 +33,27 @@ def guarded_driver(plugin: PluginId, driver: Driver) -> DriverSupport:
     A wrong answer and any exception but an ``EnginehouseError`` become ``PluginFailed``, which names the driver's type
     and plugin, but nothing of the exception except its class.
     """
-    guard: Any = _Guard(plugin, driver, _ASYNCHRONOUS_OF_DRIVERS)
+    guard: Any = _GuardedCall(plugin, driver, _ASYNCHRONOUS_OF_DRIVERS)
     return DriverSupport._make(guard if each is driver else each for each in support_of(driver))
 
 
 def guarded_launcher(plugin: PluginId, launcher: Launcher) -> Launcher:
     """``launcher`` with its answers checked as those of a driver, and those of the processes that it starts."""
-    return cast("Launcher", _Guard(plugin, launcher, _ASYNCHRONOUS_OF_LAUNCHERS))
+    return cast("Launcher", _GuardedCall(plugin, launcher, _ASYNCHRONOUS_OF_LAUNCHERS))
 
 
 def unguarded_launcher(launcher: Launcher) -> Launcher:
     """The launcher behind a guard."""
-    return cast("Launcher", launcher.unguarded) if isinstance(launcher, _Guard) else launcher
+    return cast("Launcher", launcher.unguarded) if isinstance(launcher, _GuardedCall) else launcher
 
 
 def unguarded(driver: DriverSupport) -> DriverSupport:
     """The driver behind a guard, for callers who show its errors to the operator who starts the gateway."""
     inner = driver.driver
-    return support_of(inner.unguarded) if isinstance(inner, _Guard) else driver
+    return support_of(inner.unguarded) if isinstance(inner, _GuardedCall) else driver
 
 
-class _Guard:
+class _GuardedCall:
     """Has every attribute of the object ``unguarded``; checks what its methods in ``ANSWERS`` return.
 
     Those in ``waiting`` are asynchronous.
@@ -73,7 +73,7 @@ class _Guard:
         return value
 
 
-class _ProcessGuard(_Guard):
+class _ProcessGuard(_GuardedCall):
     """A process whose exit cannot be awaited is stopped, and counts as exited."""
 
     def __init__(self, plugin: PluginId, process: EngineProcess) -> None:

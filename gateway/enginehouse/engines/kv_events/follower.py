@@ -10,7 +10,7 @@ from typing import Any, Final
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.domain.cache_events import CacheEvent
-from enginehouse.engines.kv_events.event_stream import EventStream, Message
+from enginehouse.engines.kv_events.cache_events import CacheEvents, Message
 
 _log = logging.getLogger(__name__)
 _END: Final = b"\xff" * 8
@@ -27,7 +27,7 @@ class CacheFollower:
     def __init__(
         self, backend: str, settings: KvEventSettings, on_events: Callable[[Sequence[CacheEvent]], None]
     ) -> None:
-        self.stream = EventStream()
+        self.stream = CacheEvents()
         self.connected = False
         self._backend = backend
         self._settings = settings

@@ -16,11 +16,11 @@ from enginehouse.relay.guarding.guards import Guards
 from enginehouse.relay.heads.headers import NOT_TO_ENGINE
 
 
-class _Asked(msgspec.Struct):
+class _StreamAsked(msgspec.Struct):
     model: str = ""
 
 
-_model = msgspec.json.Decoder(_Asked).decode
+_model = msgspec.json.Decoder(_StreamAsked).decode
 
 
 class KnownCaller(Protocol):

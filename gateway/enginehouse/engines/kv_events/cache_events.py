@@ -11,7 +11,7 @@ Message = tuple[int, bytes]
 """A number, which counts up by one, and a batch of events."""
 
 
-class EventStream:
+class CacheEvents:
     """Turns messages into events in order.
 
     ``wanted``: the number of the first message that is missing; ``None`` if none is. Ask the engine to send all from

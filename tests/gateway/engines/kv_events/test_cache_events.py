@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from enginehouse.domain.cache_events import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
+from enginehouse.engines.kv_events.cache_events import CacheEvents, Message
 from enginehouse.engines.kv_events.decode import decode_batch
-from enginehouse.engines.kv_events.event_stream import EventStream, Message
 
 
 def batch(*events: object) -> bytes:
@@ -48,9 +48,9 @@ def test_a_message_that_is_no_batch_is_refused(payload: bytes) -> None:
         decode_batch(payload)
 
 
-def followed() -> EventStream:
+def followed() -> CacheEvents:
     """A stream whose engine has sent nothing so far."""
-    stream = EventStream()
+    stream = CacheEvents()
     assert numbers(stream.replayed([])) == ["CacheCleared"]
     assert stream.exact
     return stream
@@ -63,7 +63,7 @@ def test_messages_in_order_are_passed_on_at_once() -> None:
 
 
 def test_what_came_before_is_asked_for_and_what_comes_meanwhile_is_held_back() -> None:
-    stream = EventStream()
+    stream = CacheEvents()
     assert stream.wanted == 0
     assert not stream.received(stored(2))
     assert numbers(stream.replayed([stored(0), stored(1), stored(2)])) == ["CacheCleared", 0, 1, 2]
