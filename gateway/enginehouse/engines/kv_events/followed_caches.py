@@ -28,7 +28,7 @@ _FIELDS: Final = (
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class _Tokenized(msgspec.Struct):
+class _TokenizeAnswer(msgspec.Struct):
     tokens: list[int] = []
     token_strs: list[str] | None = None
 
@@ -116,7 +116,7 @@ class FollowedCaches:
             question = msgspec.json.encode({**asked, "model": model, "return_token_strs": True})
             response = await self._client(backend).request("POST", "/tokenize", question)
             if response.status == 200:
-                found = msgspec.json.decode(response.body, type=_Tokenized)
+                found = msgspec.json.decode(response.body, type=_TokenizeAnswer)
                 on_tokens(PromptTokens(found.tokens, list(accumulate(map(len, found.token_strs or ())))))
         except (RequestError, msgspec.MsgspecError, KeyError):
             _log.debug("Backend '%s' does not tokenize", backend)
