@@ -1,10 +1,11 @@
 """Measures the processor time of a request with 1, 2 and 4 workers, and that of the owner.
 
 ``python benchmarks/workers.py [--rounds N] [--seconds S] [--workers 1,2,4] [--streams N] [--paced R]`` starts a gateway
-for each number in turn, round by round, in front of an engine that answers at once, and asks it over 32 connections. It
-prints the medians over the rounds with their spread: processor time of a request in all of the gateway's processes, and
-in the owner alone, and the requests a second with client and engine on the same cores. ``--streams``: of 100 chunks
-each, at once, instead of short requests. ``--paced``: so many requests a second at most, for the owner's share.
+for each number in turn, round by round, in front of an engine that answers at once, and asks it over 32 connections for
+each worker: a loop that wakes for fewer at once spends more on each. It prints the medians over the rounds with
+their spread: processor time of a request in all of the gateway's processes, and in the owner alone, and the requests a
+second with client and engine on the same cores. ``--streams``: of 100 chunks each, at once, instead of short requests.
+``--paced``: so many requests a second at most, for the owner's share.
 """
 
 from __future__ import annotations
@@ -86,10 +87,10 @@ def run_engine(port: multiprocessing.Queue[int]) -> None:
     asyncio.run(main())
 
 
-async def ask(port: int, seconds: float, streams: int, pace: float) -> int:
+async def ask(port: int, seconds: float, workers: int, streams: int, pace: float) -> int:
     """The number of answers in so many seconds."""
     body = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
-    end, counts, connections = _ANSWER[-32:], [0], streams or _CONNECTIONS
+    end, counts, connections = _ANSWER[-32:], [0], streams or _CONNECTIONS * workers
     if streams:
         body, end = body[:-1] + b',"stream":true}', b"0\r\n\r\n"
     loop = asyncio.get_running_loop()
@@ -121,11 +122,11 @@ interval = "1h"
 """
     with RunningGateway(config) as gateway:
         port = int(gateway.url.rpartition(":")[2])
-        asyncio.run(ask(port, 1.0, arguments.streams, arguments.paced))
+        asyncio.run(ask(port, 1.0, workers, arguments.streams, arguments.paced))
         owner = psutil.Process(gateway.pid)
         processes = [owner, *owner.children(recursive=True)]
         before = [sum(each.cpu_times()[:2]) for each in processes]
-        answers = asyncio.run(ask(port, arguments.seconds, arguments.streams, arguments.paced))
+        answers = asyncio.run(ask(port, arguments.seconds, workers, arguments.streams, arguments.paced))
         spent = [sum(each.cpu_times()[:2]) - then for each, then in zip(processes, before, strict=True)]
         return Figures(sum(spent) * 1e6 / answers, spent[0] * 1e6 / answers, answers / arguments.seconds)
 

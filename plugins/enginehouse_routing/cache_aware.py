@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, ClassVar
 
 import msgspec
 
 from enginehouse import (
+    CachedBlocks,
     Candidate,
+    EngineCaches,
     Extractor,
     Placement,
     PrefixNews,
+    Prompt,
     PromptExtractor,
+    PromptTokens,
     ReplicaState,
     Requirements,
     SharedPrefixIndex,
@@ -32,6 +37,8 @@ _WITHOUT_CACHE = (
 )
 _CACHE_TOKENS = 500_000
 """The size of a prefix cache that is neither configured nor reported."""
+_TRUSTED = 4
+"""An engine whose events are all known may have so many times the tokens that it should have room for."""
 _NOTHING: Mapping[str, int] = {}
 _read_news = msgspec.msgpack.Decoder(list[PrefixNews]).decode
 
@@ -70,6 +77,8 @@ class CacheAware(Strategy):
     def __init__(self, config: CacheAwareConfig) -> None:
         self._cache_tokens = config.cache_tokens
         self._prefixes = SharedPrefixIndex()
+        self._caches: EngineCaches | None = None
+        self._blocks = CachedBlocks(self._prefixes)
         self._costs = EngineCosts(config.priority_s)
         self._only: Candidate | None = None
         self._now: Callable[[], float] = lambda: 0.0
@@ -80,6 +89,10 @@ class CacheAware(Strategy):
 
     def start(self, clock: Callable[[], float]) -> None:
         self._now = clock
+
+    def use_caches(self, caches: EngineCaches) -> None:
+        self._caches = caches
+        caches.listen(self._blocks.happened)
 
     def extractors(self) -> Sequence[Extractor]:
         return [PromptExtractor()]
@@ -102,9 +115,14 @@ class CacheAware(Strategy):
         if prompt is not None:
             cached = self._prefixes.leading(prompt).get(chosen.replica, 0)
             room = self._cache_tokens or chosen.load.cache_tokens or _CACHE_TOKENS
+            if self._blocks.is_exact(chosen.backend):
+                room *= _TRUSTED
             self._prefixes.note(chosen.replica, prompt, room)
+        learning = _Learning(self._costs, self._now, chosen, max(0, requirements.estimated_tokens - cached))
+        if prompt is not None:
+            learning.tokens_of = self._tokens_of(prompt, chosen)
             prompt.drop_content()  # the request may live long
-        return _Learning(self._costs, self._now, chosen, max(0, requirements.estimated_tokens - cached))
+        return learning
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return what each candidate costs, in milliseconds; the score is less their sum and that of its priority."""
@@ -115,6 +133,18 @@ class CacheAware(Strategy):
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """Return each engine's rate, its requests' time in a slot, and the tokens of prompts without an answer yet."""
         return self._costs.learned()
+
+    def _tokens_of(self, prompt: Prompt, chosen: Candidate) -> Callable[[], None] | None:
+        """What finds out the tokens of ``prompt``, once the engine has read it; ``None`` if nobody needs them."""
+        caches = self._caches
+        if caches is None or not caches.follows(chosen.backend) or not self._blocks.needs(prompt):
+            return None
+        there = chosen.name_there or chosen.model
+        lora = there if chosen.capabilities.parent is not None else ""
+        link = partial(self._blocks.link, prompt, backend=chosen.backend, model=chosen.model, lora=lora)
+        if prompt.ids is not None:
+            return partial(link, PromptTokens(prompt.ids))
+        return partial(caches.tokenize, chosen.backend, there, prompt.raw, link) if prompt.raw else None
 
     def news(self) -> bytes:
         news = self._prefixes.news()
@@ -152,22 +182,29 @@ class CacheAware(Strategy):
 class _Learning(Placement):
     """A request at one engine: part of its backlog until the answer begins, then an example to learn from."""
 
-    __slots__ = ("_ahead", "_at", "_costs", "_engine", "_granted", "_host", "_now", "_replica", "_tokens", "_waits")
+    __slots__ = (
+        *("_ahead", "_at", "_costs", "_engine", "_granted", "_host", "_now", "_replica", "_tokens", "_waits"),
+        *("_adapter", "tokens_of"),
+    )
 
     def __init__(self, costs: EngineCosts, now: Callable[[], float], chosen: Candidate, tokens: int) -> None:
         self._costs = costs
         self._now = now
         self._engine = costs.engine(chosen.backend)
         self._tokens = tokens
+        self.tokens_of: Callable[[], None] | None = None
         self._granted = self._ahead = 0.0
         self._at = self._waits = False
         self._host, self._replica = chosen.host, chosen.replica
+        self._adapter = (chosen.name_there or chosen.model) if chosen.capabilities.parent is not None else ""
         if chosen.state is not ReplicaState.READY:
             costs.loading.setdefault(chosen.host, {})[chosen.replica] = chosen.wake_s
 
     def queued(self) -> None:
         self._engine.backlog += self._tokens
         self._waits = True
+        if self._adapter:
+            self._engine.begin_adapter(self._adapter)
 
     def granted(self) -> None:
         self._granted, self._at = self._now(), True
@@ -178,12 +215,17 @@ class _Learning(Placement):
         if self._at:
             self._costs.answered(self._engine, self._now() - self._granted, self._tokens + self._ahead)
         self._answered()
+        if self.tokens_of is not None:
+            self.tokens_of()
+            self.tokens_of = None
 
     def ended(self) -> None:
         if self._at and not self._waits:
             self._costs.ended(self._engine, self._now() - self._granted)
         self._answered()
         self._loaded()
+        if self._adapter:
+            self._engine.end_adapter(self._adapter)
 
     def _answered(self) -> None:
         if self._waits:

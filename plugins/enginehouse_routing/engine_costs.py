@@ -16,6 +16,10 @@ _OVERHEAD_TOKENS: Final = 256
 """What a prompt costs besides its tokens: an engine cannot answer in less than a step."""
 _QUEUE_S: Final = 0.002
 """Seconds for each other request. They make a step longer, even if their prompts have been read."""
+_ADAPTER_S: Final = 0.1
+"""Seconds to load a LoRA adapter. vLLM reads one of rank 16 for 8 billion parameters, 80 MB, from memory or a disk."""
+_MOST_ADAPTERS: Final = 256
+"""Adapters that are remembered of an engine."""
 _MISSED_TURNS: Final = 3
 """After so many turns that an engine missed, 63 % of what it was slower is forgotten: it may have been so only once."""
 _ALIKE: Final = 1.25
@@ -70,15 +74,33 @@ class LearnedRate:
 
 
 class EngineState:
-    """What is known of one engine. ``backlog``: tokens of prompts that are there and have no answer yet."""
+    """What is known of one engine. ``backlog``: tokens of prompts that are there and have no answer yet.
 
-    __slots__ = ("backlog", "learned", "used")
+    ``adapters``: the LoRA adapters that it was asked for, least recently asked for first, with their live requests.
+    """
+
+    __slots__ = ("adapters", "backlog", "learned", "used")
 
     def __init__(self) -> None:
+        self.adapters: dict[str, int] = {}
         self.learned = LearnedRate()
         self.backlog = 0.0
         self.used = 0
         """The turn in which it was picked last; 0 for never."""
+
+    def begin_adapter(self, name: str) -> None:
+        """Count a request for an adapter."""
+        known = self.adapters
+        known[name] = known.pop(name, 0) + 1
+        if len(known) > _MOST_ADAPTERS:
+            for idle in [each for each, live in known.items() if not live]:
+                del known[idle]
+                break
+
+    def end_adapter(self, name: str) -> None:
+        """Count the end of a request for an adapter."""
+        if name in self.adapters:
+            self.adapters[name] -= 1
 
 
 class CostParts(NamedTuple):
@@ -188,6 +210,8 @@ class EngineCosts:
             wait, own, harm = self._parts(each, cached.get(each.replica, 0) if cached else 0, tokens, fastest)
             costs.append(wait + own + harm)
             even = even and each.priority == first
+        if candidates[0].capabilities.parent is not None:
+            costs = [cost + self.adapter_s(each) for cost, each in zip(costs, candidates, strict=True)]
         return costs if even else self._with_priorities(candidates, costs)
 
     def parts(self, candidate: Candidate, cached: int, tokens: float, fastest: float) -> CostParts:
@@ -195,7 +219,8 @@ class EngineCosts:
 
         ``fastest``: that of all candidates.
         """
-        return CostParts(*self._parts(candidate, cached, tokens, fastest))
+        wait, own, harm = self._parts(candidate, cached, tokens, fastest)
+        return CostParts(wait + self.adapter_s(candidate), own, harm)
 
     def _parts(self, candidate: Candidate, cached: int, tokens: float, fastest: float) -> tuple[float, float, float]:
         load = candidate.load
@@ -227,6 +252,29 @@ class EngineCosts:
         priorities = [each.priority for each in candidates]
         ranks = {priority: rank for rank, priority in enumerate(sorted(set(priorities)))}
         return [cost + self._priority_s * ranks[each] for cost, each in zip(costs, priorities, strict=True)]
+
+    def adapter_s(self, candidate: Candidate) -> float:
+        """Seconds until the engine of ``candidate`` has loaded its adapter; 0 if it has, or if it is no adapter.
+
+        An engine has the adapters that it was asked for last, as many as it runs at once. If all of these are in use,
+        the next one waits until a request ends.
+        """
+        if candidate.capabilities.parent is None:
+            return 0.0
+        name, load = candidate.name_there or candidate.model, candidate.load
+        active: tuple[str, ...] = load.adapters
+        most: int = load.max_adapters
+        engine = self._engines.get(candidate.backend)
+        known = engine.adapters if engine is not None else {}
+        asked = list(known)
+        if name in active or name in (asked[max(0, len(asked) - most) :] if most else asked):
+            return 0.0
+        busy = {each for each, live in known.items() if live}
+        busy.update(active)
+        if not most or len(busy) < most:
+            return _ADAPTER_S
+        in_slot = engine.learned.in_slot if engine is not None else 0.0
+        return _ADAPTER_S + (in_slot or self._all.in_slot or _ADAPTER_S)
 
     def load_s(self, candidate: Candidate) -> float:
         """Seconds until ``candidate``, which is not ready, can serve: its load, after those that its host has begun."""

@@ -27,7 +27,7 @@ _key = click.option("--api-key", default="", help="Key of the engine's API.", en
 @duration_option("--budget", default="2m", help="Time after which no further round of probes begins.")
 @click.option("--max-streams", type=POSITIVE, default=32, help="Most streams at once.")
 @click.option("--max-prompt", type=POSITIVE, default=4096, help="Most tokens of a prompt.")
-@click.option("--seed", type=int, default=0, help="Decides the prompts and the order of the probes.")
+@click.option("--seed", type=int, default=0, help="Decides the order of the probes.")
 @click.option("--from-traces", "records", type=click.Path(path_type=Path), help="Fit records of real traffic instead.")
 @click.option("--fresh", is_flag=True, help="Drop the probes of an earlier run that was interrupted.")
 @click.option("--dry-run", is_flag=True, help="Only say what it would do.")

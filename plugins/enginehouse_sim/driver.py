@@ -99,10 +99,15 @@ class _SimModel(msgspec.Struct):
     vision: bool | None = None
     tools: bool | None = None
     json_mode: bool | None = None
+    parent: str | None = None
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            context_length=self.max_model_len, vision=self.vision, tools=self.tools, json_mode=self.json_mode
+            context_length=self.max_model_len,
+            vision=self.vision,
+            tools=self.tools,
+            json_mode=self.json_mode,
+            parent=self.parent,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import time
 
 from enginehouse import EngineResponse, InstanceStatus, metric_sums, read_metrics
@@ -10,7 +11,8 @@ _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # older servers have the second
 _CACHE = "vllm:cache_config_info"
 _SLEEP = "vllm:engine_sleep_state"
-_NAMES = (_RUNNING, _WAITING, *_USAGE, _CACHE, _SLEEP)
+_LORAS = "vllm:lora_requests_info"
+_NAMES = (_RUNNING, _WAITING, *_USAGE, _CACHE, _SLEEP, _LORAS)
 
 
 def read_status(response: EngineResponse) -> InstanceStatus:
@@ -23,6 +25,7 @@ def read_status(response: EngineResponse) -> InstanceStatus:
     | ``cache_config_info``: ``num_gpu_blocks`` x ``block_size`` | ``num_total_gpu_tokens`` |
     | that x ``kv_cache_usage_perc``, a share, for each rank | ``num_used_gpu_tokens`` |
     | ``engine_sleep_state`` | ``schedulable``: it is awake |
+    | ``lora_requests_info``, the newest | ``active_loras``, ``max_loras``, which are not Llumnix's |
     """
     samples = read_metrics(response, _NAMES)
     sums = metric_sums(samples)
@@ -38,6 +41,7 @@ def read_status(response: EngineResponse) -> InstanceStatus:
         if sample.name in _USAGE
     )
     asleep = any(s.name == _SLEEP and s.value and s.labels.get("sleep_state") != "awake" for s in samples)
+    loras = max((sample for sample in samples if sample.name == _LORAS), key=lambda sample: sample.value, default=None)
     return InstanceStatus(
         schedulable=not asleep,
         timestamp_ms=int(time() * 1000),
@@ -47,7 +51,15 @@ def read_status(response: EngineResponse) -> InstanceStatus:
         scheduler_waiting_to_decode_requests_num=waiting,
         num_total_gpu_tokens=sum(tokens.values()),
         num_used_gpu_tokens=round(used),
+        active_loras=_adapters(loras.labels) if loras is not None else (),
+        max_loras=_whole(loras.labels, "max_lora") if loras is not None else 0,
     )
+
+
+def _adapters(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Those of running and of waiting requests."""
+    names = ",".join(labels.get(f"{state}_lora_adapters", "") for state in ("running", "waiting")).split(",")
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def _whole(labels: object, name: str) -> int:

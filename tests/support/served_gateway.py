@@ -155,14 +155,23 @@ class ServedGateway:
         for connection in list(cast("set[FastDoor]", self._state.connections)):
             connection.leave(successor.adopt)
 
-    def adopt(self, descriptor: int, received: bytes) -> None:
+    def pass_streams_to(self, successor: ServedGateway) -> None:
+        """Give the connections to ``successor`` that have a stream which it can continue."""
+        for connection in list(cast("set[FastDoor]", self._state.connections)):
+            connection.pass_stream(successor.adopt)
+
+    def adopt(self, descriptor: int, received: bytes, stream: bytes = b"") -> None:
         """Serve a connection of another gateway."""
         passed = socket.socket(fileno=os.dup(descriptor))
-        self._adopting.start(self._serve(passed, received))
+        self._adopting.start(self._serve(passed, received, stream))
 
-    async def _serve(self, passed: socket.socket, received: bytes) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(lambda: Resumed(self._make_protocol, received), passed)
+    async def _serve(self, passed: socket.socket, received: bytes, stream: bytes) -> None:
+        def door() -> FastDoor:
+            made = cast("FastDoor", self._make_protocol())
+            made.resumes = stream
+            return made
+
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: Resumed(door, received), passed)
 
     async def disconnected(self) -> None:
         """Until no client is connected any more."""

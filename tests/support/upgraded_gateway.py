@@ -20,6 +20,7 @@ from enginehouse.testing.gateway import RunningGateway
 
 _LIMIT_S, _PAUSE_S = 60.0, 0.02
 _TAKEN_OVER = re.compile(r"Process (\d+) has taken over")
+_SERVES = "This gateway serves in place of process %d"
 
 
 class UpgradedGateway:
@@ -33,7 +34,7 @@ class UpgradedGateway:
         """Replace the process that serves, and wait until another one does."""
         before = self.pid
         os.kill(before, signal.SIGUSR2)
-        until_now(lambda: self._latest() != before, lambda: self._first.log)
+        until_now(lambda: _SERVES % before in self._first.log, lambda: self._first.log)
         self.pid = self._latest()
 
     def until_alone(self, pid: int) -> None:

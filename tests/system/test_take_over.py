@@ -113,6 +113,26 @@ def test_a_request_that_waits_for_a_load_is_served_by_the_new_gateway(
     until_now(lambda: gateway.log.count("POST /v1/chat/completions") == 1)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stream_that_outlasts_the_drain_goes_on_at_the_new_gateway(
+    serve_alone: ServeAlone, upgradable: Upgradable, workers: int
+) -> None:
+    model = '[models.m]\ndriver = "sim"\nargs = ["--ttft", "1ms", "--tpot", "20ms"]\n'
+    gateway = serve_alone(config(model, drain_timeout="1s"), ENGINEHOUSE_SERVER_WORKERS=str(workers))
+    upgraded = upgradable(gateway)
+    assert gateway.ask("m").status_code == 200
+    first, long = upgraded.pid, gateway.asking("m", stream=True, max_tokens=3000, ignore_eos=True)
+    gateway.until_asked(1)
+    upgraded.upgrade()
+    upgraded.until_alone(first)
+    gateway.until(lambda _: gateway.metric("enginehouse_continuations_total") == 1)
+    [live] = gateway.requests()
+    assert gateway.http.delete(f"/api/requests/{live['id']}").status_code == 200
+    text = long.result().text
+    assert "shutting_down" not in text
+    assert '"code":"cancelled"' in text
+
+
 def test_changes_that_need_a_restart_apply(serve_alone: ServeAlone, upgradable: Upgradable) -> None:
     """An engine whose launch differs is stopped once the old gateway no longer needs it."""
     gateway = serve_alone(config(table("m", ttft="500ms")))

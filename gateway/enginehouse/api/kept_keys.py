@@ -143,6 +143,7 @@ class KeptKeys(Recogniser):
 
     def rows(self) -> list[dict[str, Any]]:
         """What operators see of each key: all but its hash and salt."""
+        self.refresh()
         self._note_use()
         return [{"name": name, **_row(key)} for name, key in self._keys.items()]
 
@@ -151,6 +152,7 @@ class KeptKeys(Recogniser):
 
         Raises ``InvalidRequest``.
         """
+        self.refresh()
         if not asked.name or not asked.name.isprintable():
             raise InvalidRequest("A key needs a name", param="name")
         if asked.key:
@@ -197,6 +199,7 @@ class KeptKeys(Recogniser):
     def save_use(self) -> None:
         """Write when keys were used, if any were since the last time."""
         if self._used:
+            self.refresh()  # another gateway that takes over may have changed keys
             self._note_use()
             self._write(self._keys)
 
@@ -207,6 +210,7 @@ class KeptKeys(Recogniser):
         self._used.clear()
 
     def _known(self, name: str) -> KeptKey:
+        self.refresh()
         if name in self._keys:
             return self._keys[name]
         if name in self._taken():

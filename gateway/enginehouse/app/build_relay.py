@@ -13,6 +13,7 @@ from enginehouse.app.build_waiting_room import configure_waiting_room
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config
+from enginehouse.engines.kv_events.followed_caches import CacheView
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol
@@ -34,7 +35,7 @@ from enginehouse.telemetry.tracer import Tracer
 class RelayParts(NamedTuple):
     """What a relay works with, beside its configuration. ``drivers``: by type. ``queues``: by backend; live.
 
-    ``shares``: whether the scheduler gives callers their turns.
+    ``shares``: whether the scheduler gives callers their turns. ``caches``: what the router sees of engines' caches.
     """
 
     fleet: Fleet
@@ -47,13 +48,14 @@ class RelayParts(NamedTuple):
     tracer: Tracer | None
     outside: Outside
     shares: bool
+    caches: CacheView
 
 
 def build_relay_context(config: Config, registry: Registry, parts: RelayParts) -> RelayContext:
     """Everything that live requests share."""
     clock = parts.outside.clock
     return RelayContext(
-        build_router(config, registry, clock),
+        build_router(config, registry, clock, parts.caches),
         parts.fleet,
         parts.upstreams,
         max_retries=config.routing.max_retries,

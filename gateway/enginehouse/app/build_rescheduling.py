@@ -87,7 +87,9 @@ def _note_figures(context: Callable[[], HostContext], name: str, report: Instanc
     with suppress(NotFound):  # a reload has just removed it
         total = status.num_total_gpu_tokens
         usage = status.num_used_gpu_tokens / total if total else 0.0
-        context().fleet.load(name).report(status.num_waiting_requests, usage, total, report.asked_at)
+        load = context().fleet.load(name)
+        load.report(status.num_waiting_requests, usage, total, report.asked_at)
+        load.report_adapters(status.active_loras, status.max_loras)
 
 
 def _policy_types(settings: ReschedulingSettings) -> Iterator[str]:

@@ -21,6 +21,7 @@ from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.engine_caches import EngineCaches
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import Scorer, WeightedScorer
@@ -63,14 +64,18 @@ class _MadeStrategy(NamedTuple):
     extractors: Sequence[Extractor]
 
 
-def build_router(config: Config, registry: Registry, clock: Clock = SYSTEM_CLOCK) -> Router:
-    """The router that ``[routing]`` describes."""
+def build_router(
+    config: Config, registry: Registry, clock: Clock = SYSTEM_CLOCK, caches: EngineCaches | None = None
+) -> Router:
+    """The router that ``[routing]`` describes. ``caches``: those of the engines that publish events."""
     routing = config.routing
     of_rules = [rule.strategy for rule in routing.rules if rule.strategy]
     types = dict.fromkeys([routing.strategy, *routing.strategies.values(), *of_rules])
     made = {type: _strategy(config, registry, type) for type in types}
     for type, each in made.items():
         prepare(registry, "strategy", type, partial(each.strategy.start, clock.now))
+        if caches is not None:
+            prepare(registry, "strategy", type, partial(each.strategy.use_caches, caches))
     by_type = {type: (each.plugin, each.strategy) for type, each in made.items()}
     zones = Zones(config.zones) if config.zones else None
     scorers = [scorer.scorer for each in made.values() for scorer in each.scorers]

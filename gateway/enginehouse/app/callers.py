@@ -12,6 +12,7 @@ from pathlib import Path
 from starlette.routing import BaseRoute
 
 from enginehouse.aio.clock import Clock
+from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.api.callers import CallerLimits
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.kept_keys import KeptKeys
@@ -62,7 +63,7 @@ class Callers:
         self._token_keys: TokenKeys | None = None
         self._folder: Path | None = None
         self._context: RelayContext | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
         self._deliver: Deliver | None = None
         self._use_recognisers()
         if config.usage.store not in ("", _NO_STORE):
@@ -107,16 +108,13 @@ class Callers:
     async def start(self) -> None:
         """Begin to write what is used, and count what was used before against limits of this day and month."""
         await self.store.open()
-        if self._token_keys is not None:
-            await self._token_keys.refresh()
         await self._recall()
-        self._task = asyncio.create_task(self._run())
+        self._tasks.start(self._run())
+        self._tasks.start(self._fetch_keys())
 
     async def close(self) -> None:
         """Write what is left."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        self._tasks.cancel()
         self._hand_on()
         await self._keeper.close()
         await self.store.close()
@@ -161,12 +159,17 @@ class Callers:
                 self._keep_usage()
                 self._hand_on()
                 await self._keeper.write()
-                if self._token_keys is not None:
-                    await self._token_keys.refresh()
                 if seconds % _SAVE_USE_EVERY == 0 and self._deliver is None:
                     self._kept.save_use()
             except Exception:
                 _log.exception("what callers use could not be kept")
+
+    async def _fetch_keys(self) -> None:
+        """Keep the keys of the identity provider, if there is one. Nothing waits for it."""
+        while True:
+            if self._token_keys is not None:
+                await self._token_keys.refresh()
+            await asyncio.sleep(_EVERY_S)
 
     def _hand_on(self) -> None:
         """Deliver what was used."""

@@ -30,6 +30,7 @@ from enginehouse.config.managed import driver_of, hosts_of_model
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.engines.launch_line import fingerprint, launch_line
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
@@ -73,6 +74,7 @@ class GatewayParts(NamedTuple):
     log: GatewayLog
     access_log: AccessLog
     discovery: Discovery
+    caches: FollowedCaches
     callers: Callers
     scaling: Scaling
 
@@ -167,7 +169,9 @@ class ConfigChange:
         self._old = context
         self._fleet = build_fleet(config, drivers=drivers)
         renewed = needs_new_router(old, config, registry)
-        self._router = build_router(config, registry, relay.clock) if renewed else relay.router
+        self._kv_events = kv_events_of(config)
+        self._view = CacheView(parts.caches) if renewed else None
+        self._router = build_router(config, registry, relay.clock, self._view) if renewed else relay.router
         self.context = build_host_context(
             config,
             registry,
@@ -185,6 +189,8 @@ class ConfigChange:
         before = change_relay(
             parts.relay, parts.admission, config, self.context.drivers, self.context.upstreams, self._router
         )
+        if self._view is not None:
+            parts.caches.use(self._view)
         parts.callers.configure(config)
         parts.fleet.become(self._fleet)
         self._probe(before)
@@ -196,6 +202,7 @@ class ConfigChange:
                 upstream.pool.close()
         if _log_settings(config) != _log_settings(old):
             configure_logs(config.telemetry, parts.log, secret_values(config))
+        parts.caches.follow(self._kv_events)
         parts.access_log.json = config.telemetry.log_format == "json"
 
     def _probe(self, before: Mapping[str, Upstream]) -> None:

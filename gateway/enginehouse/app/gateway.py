@@ -57,6 +57,7 @@ from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
 from enginehouse.domain.foreign import shown
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
@@ -125,8 +126,14 @@ class Gateway:
         self.engines = ManagedEngines(context)
         self.exporter = build_exporter(config.telemetry)
         waiting_room = build_waiting_room(config, self.fleet, self.observers)
+        self._caches = FollowedCaches(
+            lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
+        )
+        kv_events_of(config)
+        view = CacheView(self._caches)
+        self._caches.use(view)
         self.relay = Relay(
-            build_relay_context(config, registry, self._relay_parts(context, waiting_room)),
+            build_relay_context(config, registry, self._relay_parts(context, waiting_room, view)),
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock, waiting_room),
         )
@@ -154,6 +161,7 @@ class Gateway:
             self.log,
             self._access_log,
             self.discovery,
+            self._caches,
             self.callers,
             self.scaling,
         )
@@ -218,6 +226,7 @@ class Gateway:
         assert self._state_file is not None
         await self._strategy_memory.open(self._state_file.folder)
         await self.engines.open(self._drained)
+        self._caches.follow(kv_events_of(self.config))
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
         self.scaling.open(self.current.rejoin)
@@ -316,6 +325,7 @@ class Gateway:
         self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
+        self._caches.close()
         await self._strategy_memory.save()
         self._strategy_memory.close()
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
@@ -333,7 +343,7 @@ class Gateway:
         """The worker that this process itself is."""
         return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
 
-    def _relay_parts(self, context: HostContext, waiting_room: WaitingRoom) -> RelayParts:
+    def _relay_parts(self, context: HostContext, waiting_room: WaitingRoom, caches: CacheView) -> RelayParts:
         return RelayParts(
             self.fleet,
             context.upstreams,
@@ -345,6 +355,7 @@ class Gateway:
             build_tracer(context.config.telemetry, self.exporter),
             context.outside,
             shares=context.make_scheduler().shares,
+            caches=caches,
         )
 
     def _metrics(self) -> Metrics:
@@ -444,6 +455,7 @@ class Gateway:
             "strategy": self.config.routing.strategy,
             "trace_url": self.config.telemetry.trace_url,
             "discovery": self.discovery.status(),
+            "kv_events": self._caches.figures(),
             "workers": self.workers(),
             "scaling": self.scaling.status(),
             "limits": {"store": self.config.limits.store, "problem": self.callers.store.problem()},

@@ -9,6 +9,7 @@ from typing import Any
 import uvicorn
 
 from enginehouse.api.doors.fast import FastDoor, PassOn, Resumed
+from enginehouse.app.take_over.messages import PassedConnection
 from enginehouse.cli.listen import Listeners
 
 
@@ -35,19 +36,23 @@ class AcceptingServer(uvicorn.Server):
             if isinstance(connection, FastDoor):
                 connection.leave(take)
 
-    async def serve_connection(self, connection: socket.socket, received: bytes, *, last: bool) -> None:
-        """Serve a client of an earlier gateway, who has sent what was ``received``.
+    def pass_streams_on(self, take: PassOn) -> None:
+        """Give the connections to another gateway that have a stream which it can continue."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, FastDoor):
+                connection.pass_stream(take)
 
-        ``last``: only the next answer, which says so.
-        """
+    async def serve_connection(self, connection: socket.socket, passed: PassedConnection, *, last: bool) -> None:
+        """Serve a client of an earlier gateway. ``last``: only the next answer, which says so."""
 
         def door() -> FastDoor:
             made = self._protocol()
             made.keeps = not last
+            made.resumes = passed.stream
             return made
 
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: Resumed(door, received), connection)
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: Resumed(door, passed.received), connection)
         except OSError:  # the client has left meanwhile
             connection.close()
 

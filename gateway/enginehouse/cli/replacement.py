@@ -13,6 +13,7 @@ from typing import Protocol
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
+from enginehouse.app.take_over.messages import PassedConnection
 from enginehouse.app.take_over.new_side import TakeOverFailed
 from enginehouse.app.take_over.running_side import ReplaceableGateway, TakeOverServer
 from enginehouse.cli.listen import Listeners
@@ -37,8 +38,8 @@ class ReplaceableServer(Protocol):
     def leave(self, pid: int) -> None:
         """Drain and end: the process ``pid`` has taken over."""
 
-    async def adopt(self, connection: socket.socket, received: bytes) -> None:
-        """Serve a client of an earlier gateway, who has sent what was ``received``."""
+    async def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
+        """Serve a client of an earlier gateway."""
 
 
 class Replacement(ReplaceableGateway):
@@ -110,5 +111,5 @@ class Replacement(ReplaceableGateway):
         self._left.set()
         self._server.leave(pid)
 
-    def adopt(self, connection: socket.socket, received: bytes) -> None:
-        self._tasks.start(self._server.adopt(connection, received))
+    def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
+        self._tasks.start(self._server.adopt(connection, passed))

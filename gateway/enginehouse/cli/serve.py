@@ -27,9 +27,10 @@ from enginehouse.app import Gateway
 from enginehouse.app.rehearsal import rehearse_start
 from enginehouse.app.reload import ConfigSource
 from enginehouse.app.take_over.connections import SuccessorGateway
+from enginehouse.app.take_over.messages import PassedConnection
 from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed, my_hello
 from enginehouse.app.watch import FolderWatch
-from enginehouse.app.workers.messages import Accept
+from enginehouse.app.workers.messages import Accept, EndLive
 from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.allocator import return_freed_memory
 from enginehouse.cli.listen import Listeners
@@ -92,6 +93,8 @@ def serve_loaded(
     With ``take_over``, take over from the gateway of the same name, if one runs. ``greeting`` makes the text that is
     printed first, of the gateway's URL.
     """
+    with suppress(ValueError):  # of a thread: then this is no process of the gateway's own
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # it would end a gateway that has not begun
     loaded = read()
     settings = loaded.config
     log = configure_logs(settings.telemetry, secrets=secret_values(settings))
@@ -240,6 +243,8 @@ class _GatewayServer(AcceptingServer):
             if self._predecessor is None:
                 self._replacement.open()
                 await self._gateway.settled()  # operators' pages answer meanwhile
+            else:
+                _log.info("This gateway serves in place of process %d", self._predecessor.pid)
             click.echo(self._greeting(self.listeners.url))
             self._service.ready(self.listeners.url)
 
@@ -272,9 +277,9 @@ class _GatewayServer(AcceptingServer):
         else:
             self._workers.send(Accept(False))
 
-    async def adopt(self, connection: socket.socket, received: bytes) -> None:
+    async def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
         """Serve a client of an earlier gateway; where workers serve, until its next answer."""
-        await self.serve_connection(connection, received, last=self._workers is not None)
+        await self.serve_connection(connection, passed, last=self._workers is not None)
 
     def leave(self, pid: int) -> None:
         folder = self._gateway.state_folder
@@ -308,7 +313,7 @@ class _GatewayServer(AcceptingServer):
         relay, limit = self._gateway.relay, self._gateway.config.server.drain_timeout
         loop = asyncio.get_running_loop()
         if self._successor is not None:
-            ending = loop.call_later(limit, self._gateway.end_live)
+            ending = loop.call_later(limit, self._end_live, self._successor)
             self._gateway.give_up()
             self.pass_on(self._successor.take)
             if self._workers is not None:
@@ -336,6 +341,13 @@ class _GatewayServer(AcceptingServer):
             self._watchdog.end()
             self._gateway.loop_monitor.stop()
             ending.cancel()
+
+    def _end_live(self, successor: SuccessorGateway) -> None:
+        """Have the successor continue streams, and end the other requests."""
+        self.pass_streams_on(successor.take)
+        if self._workers is not None:
+            self._workers.send(EndLive())  # before the owner cancels what they have
+        self._gateway.end_live()
 
     async def _wait_out(self, seconds: float) -> None:
         """Wait; a second signal ends it."""

@@ -118,7 +118,13 @@ class _WorkerServer(AcceptingServer):
         self.should_exit = True
         self._left.set()
         if at_once:
-            self._worker.relay.close()
+            self._end_live()
+
+    def _end_live(self) -> None:
+        """End the live requests; a gateway that has taken over continues the streams that it can."""
+        if self._successor is not None:
+            self.pass_streams_on(self._successor.take)
+        self._worker.relay.close()
 
     def take(self, message: Accept | PassOnTo) -> None:
         """Accept connections or not, or pass them on to the gateway that has taken over."""
@@ -150,7 +156,7 @@ class _WorkerServer(AcceptingServer):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         relay, limit = self._worker.relay, self._worker.config.server.drain_timeout
-        ending = asyncio.get_running_loop().call_later(limit, relay.close)
+        ending = asyncio.get_running_loop().call_later(limit, self._end_live)
         self.listeners.close()
         if self._successor is None:
             relay.refuse_new()

@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from enginehouse.config.auth import AuthSettings
 from enginehouse.config.auth import KeySettings as KeySettings
 from enginehouse.config.guards import GuardSettings
+from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.limits import LimitSettings
 from enginehouse.config.pull import PullSettings
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
@@ -136,6 +137,7 @@ class CapabilitySettings(Section, frozen=True):
     tools: Annotated[bool | None, Meta(description="accepts tools")] = None
     json_mode: Annotated[bool | None, Meta(description="can be restricted to JSON")] = None
     embeddings: Annotated[bool | None, Meta(description="computes embeddings")] = None
+    parent: Annotated[str | None, Meta(description="the model that it is a LoRA adapter of")] = None
 
 
 class BackendModelSettings(CapabilitySettings, frozen=True):
@@ -172,6 +174,10 @@ class BackendSettings(Section, frozen=True):
         Count,
         Meta(description="most concurrent requests, others wait; 0 for the limit that the engine reports, if any"),
     ] = 0
+    kv_events: Annotated[
+        KvEventSettings | None,
+        Meta(description="where the engine publishes what its prefix cache stores and evicts, for `cache_aware`"),
+    ] = None
     api_key: Annotated[SecretText, Meta(description='API key for the engine; `"env:NAME"` or `"file:PATH"`')] = ""
     pass_authorization: Annotated[bool, Meta(description="forward the client's key to the engine")] = False
     pass_caller: Annotated[

@@ -39,6 +39,10 @@ class Load:
     """When the engine was last asked for these two, in seconds of the gateway's clock; ``None``: it never reported."""
     cache_tokens: int = 0
     """The tokens that the engine's KV cache holds, as it last reported; 0 if it did not say."""
+    adapters: tuple[str, ...] = ()
+    """The LoRA adapters of its running and waiting requests, as it last reported, by its own names for them."""
+    max_adapters: int = 0
+    """The most adapters that it runs at once; 0 if it did not say."""
 
     cells: memoryview | None = field(default=None, repr=False, compare=False)
     """The requests that each worker has at the backend, in memory that all share; ``None`` in a gateway of one."""
@@ -70,6 +74,10 @@ class Load:
         """Take the figures that the engine was asked for ``at`` a time."""
         self.engine_waiting, self.kv_usage, self.figures_at = waiting, kv_usage, at
         self.cache_tokens = cache_tokens
+
+    def report_adapters(self, active: tuple[str, ...], most: int) -> None:
+        """Take what the engine said of its LoRA adapters."""
+        self.adapters, self.max_adapters = active, most
 
     def forget_latencies(self) -> None:
         """Begin the average anew, because another engine process may answer now."""

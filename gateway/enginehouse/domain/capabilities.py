@@ -17,6 +17,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     tools: bool | None = None
     json_mode: bool | None = None
     embeddings: bool | None = None
+    parent: str | None = None
+    """The model that this one is a LoRA adapter of."""
 
     def over(self, weaker: Capabilities) -> Capabilities:
         """These capabilities, with unknown ones taken from ``weaker``."""

@@ -58,6 +58,10 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     profiling_id: int = 0
     step_duration: float = 0.0
     num_scheduled_prefill_tokens: int = 0
+    active_loras: tuple[str, ...] = ()
+    """The LoRA adapters of running and waiting requests. This figure and the next one are not Llumnix's."""
+    max_loras: int = 0
+    """The most adapters that run at once."""
 
 
 class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from enginehouse.engines.gpus.host_gpus import CUDA_VISIBLE_DEVICES
+from enginehouse.engines.guards import unguarded_launcher
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.placements import decode_placement
@@ -35,6 +36,7 @@ class EngineRecords:
 
     def __init__(self, host: str, launcher: Launcher, state_file: StateFile) -> None:
         self.places_gpus = launcher.places_gpus
+        self._reads_marks = getattr(type(unguarded_launcher(launcher)), "marks", None) is not Launcher.marks
         self._host = host
         self._launcher = launcher
         self._prepared: asyncio.Task[None] | None = None
@@ -82,6 +84,8 @@ class EngineRecords:
 
     async def recover(self) -> None:
         """Record the engines of this gateway that still run without a record, as their marks show."""
+        if not self._reads_marks:  # to prepare its launcher may take long
+            return
         await self.prepare()
         for pid, mark in _readable(await self._launcher.marks(MARK)):
             mine = mark.gateway == str(self._state_file.folder) and mark.record.host == self._host

@@ -42,6 +42,11 @@ def guarded_launcher(plugin: PluginId, launcher: Launcher) -> Launcher:
     return cast("Launcher", _Guard(plugin, launcher, _ASYNCHRONOUS_OF_LAUNCHERS))
 
 
+def unguarded_launcher(launcher: Launcher) -> Launcher:
+    """The launcher behind a guard."""
+    return cast("Launcher", launcher.unguarded) if isinstance(launcher, _Guard) else launcher
+
+
 def unguarded(driver: DriverSupport) -> DriverSupport:
     """The driver behind a guard, for callers who show its errors to the operator who starts the gateway."""
     inner = driver.driver

@@ -55,8 +55,8 @@ def read_model_list(response: EngineResponse) -> Sequence[ServedModel]:
     """Read an OpenAI model list, with the capabilities that some engines add to the entries.
 
     The context length comes from ``max_model_len`` (vLLM, SGLang), ``context_length`` (OpenRouter) or ``meta``
-    (llama.cpp), vision from ``architecture.input_modalities``. Ignores entries without an ``id``. Raises
-    ``UpstreamError`` if the response is not a model list.
+    (llama.cpp), vision from ``architecture.input_modalities``, the base model of an adapter from ``parent``. Ignores
+    entries without an ``id``. Raises ``UpstreamError`` if the response is not a model list.
     """
     entries = read_json(response, _ModelListBody).data
     return [ServedModel(entry["id"], _capabilities(entry)) for entry in entries if isinstance(entry.get("id"), str)]
@@ -73,6 +73,7 @@ def _capabilities(entry: Mapping[str, Any]) -> Capabilities:
     return Capabilities(
         context_length=next((length for length in lengths if _is_length(length)), None),
         vision="image" in modalities if isinstance(modalities, list) else None,
+        parent=parent if isinstance(parent := entry.get("parent"), str) and parent else None,
     )
 
 

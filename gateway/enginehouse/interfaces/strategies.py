@@ -11,6 +11,7 @@ from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Verdict
+from enginehouse.interfaces.engine_caches import EngineCaches
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.scorers import WeightedScorer
 
@@ -57,6 +58,9 @@ class Strategy(ABC):
 
     def start(self, clock: Callable[[], float]) -> None:
         """Receive the gateway's clock, once, at start. It returns seconds; in a replay they are virtual."""
+
+    def use_caches(self, caches: EngineCaches) -> None:
+        """Receive the prefix caches of engines that publish events, once, at start, if any engine does."""
 
     def extractors(self) -> Sequence[Extractor]:
         """Return extractors for this strategy, which run after all installed ones. Called once, at start."""

@@ -76,6 +76,15 @@ class OpenExchange(Protocol):
     def withdraw(self) -> bool:
         """End the request unanswered and unreported if no engine has got it; whether that is so."""
 
+    def save(self, door: Door) -> tuple[bytes, bytes] | None:
+        """End a stream unreported that another process can continue; ``None`` if it cannot.
+
+        Returns the request's body, and what ``go_on`` takes. Nothing may stand between the exchange and ``door``.
+        """
+
+    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
+        """As ``begin``, continue a stream whose beginning the client has from another process; whether it can."""
+
     def pause(self) -> None:
         """Read no more of the engine's answer until ``resume``: the client is slow."""
 

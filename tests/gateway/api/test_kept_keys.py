@@ -173,6 +173,18 @@ def test_another_process_knows_at_once_what_was_made_and_revoked(tmp_path: Path)
     assert owner.kept.rows()[0]["last_used"] == 1_000_000.0
 
 
+def test_a_gateway_that_drains_does_not_undo_what_the_next_one_does(tmp_path: Path) -> None:
+    old = Ring(tmp_path, OPS)
+    first = old.new("alice")
+    new = Ring(tmp_path, OPS)
+    second = new.new("bob")
+    new.kept.revoke("alice")
+    assert old.who(first) == "alice"
+    old.kept.save_use()
+    assert [row["name"] for row in Ring(tmp_path, OPS).kept.rows()] == ["bob"]
+    assert old.who(second) == "bob"
+
+
 def test_a_broken_file_lets_nobody_in(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text("{")
     with pytest.raises(ConfigError, match="cannot be read"):

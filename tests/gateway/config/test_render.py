@@ -24,11 +24,12 @@ from msgspec.inspect import (
 
 from enginehouse.config.auth import AuthSettings, JwtSettings, KeyLimitSettings
 from enginehouse.config.guards import GuardSettings
+from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.limits import LimitSettings
 from enginehouse.config.load_config import load_config
 from enginehouse.config.page import page
 from enginehouse.config.render import effective, json_schema
-from enginehouse.config.routing import RoutingSettings, RuleSettings, WeightSettings
+from enginehouse.config.routing import MirrorSettings, RoutingSettings, RuleSettings, WeightSettings
 from enginehouse.config.schema import (
     BackendSettings,
     BodyFilterSettings,
@@ -71,6 +72,8 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (GuardSettings, "parameters"): st.just({}) | st.just({"words": 3}),
     (LimitSettings, "url"): secret("L[A-Z]{2}") | st.just(""),
     (BackendSettings, "api_key"): secret("B[A-Z]{2}") | st.just(""),
+    (MirrorSettings, "to"): st.just("model b"),
+    (KvEventSettings, "endpoint"): st.just("tcp://engine:5557"),
     (RuleSettings, "header"): st.sampled_from(["", "x-tier: gold", "x-team: *"]),
     (RuleSettings, "strategy"): st.just("p2c"),
     (ZoneSettings, "headers"): st.lists(st.sampled_from(["x-zone: a", "x-team: *"]), max_size=2),

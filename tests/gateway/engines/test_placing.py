@@ -21,7 +21,9 @@ from enginehouse import (
     ReplicaState,
 )
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine_records import EngineRecords
+from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.placements import check_placement, placement_of
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
@@ -322,3 +324,10 @@ def test_hosts_share_the_ports_of_this_machine() -> None:
     near.give_back(25_000)
     far.limit_to(25_000, 25_000)
     assert far.take() == 25_000
+
+
+async def test_a_launcher_without_marks_is_not_prepared_to_look_for_them(tmp_path: Path) -> None:
+    file, cluster = StateFile(tmp_path / "state"), SlowToPrepare()
+    await EngineRecords("far", guarded_launcher(PluginId("launcher", "cluster", "acme"), cluster), file).recover()
+    assert cluster.tries == 0
+    file.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from enginehouse.relay.exchanges.exchange import Exchange
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -119,3 +120,25 @@ async def test_without_a_limit_every_body_has_room(house: OpenGateway, engine: S
     gateway = await house(await engine(), server={"max_body": 1000, "max_body_memory": 0})
     await half_sent(gateway, 1)
     assert (await gateway.ask(gateway.post(BODY))).status == 200
+
+
+async def test_a_live_stream_that_others_could_continue_keeps_its_body_once(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    served, other, rest = await engine(), await engine(), asyncio.Event()
+    gateway = await house(served, other, backend={"driver": "vllm"})
+    served.streams(
+        b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n', rest, b"data: [DONE]\n\n", served.END
+    )
+    client = await gateway.client()
+    client.send(gateway.post(b'{"model": "m", "stream": true, "messages": []}'))
+    await client.head()
+    await client.chunk()
+    [exchange] = gateway.relay.live
+    assert isinstance(exchange, Exchange)
+    assert served.calls[0].body != exchange._job.body, "the engine gets a changed copy"
+    assert exchange._dispatch.current().body == b""
+    assert exchange._reply.history is not None
+    assert exchange._reply.history.body is exchange._job.body
+    rest.set()
+    await gateway.quiet()

@@ -170,3 +170,14 @@ async def test_the_simulated_engine_tells_the_same_in_both_ways() -> None:
     assert own.num_total_gpu_tokens == 400  # one block is never used
     assert as_vllm.num_total_gpu_tokens in (400, 404)
     assert (own.num_running_requests, as_vllm.num_running_requests) == (0, 0)
+
+
+async def test_vllm_tells_its_adapters() -> None:
+    page = b"""\
+vllm:num_requests_running{engine="0"} 1.0
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="old",waiting_lora_adapters=""} 1000.5
+vllm:lora_requests_info{max_lora="4",running_lora_adapters="sql,chat",waiting_lora_adapters="sql,law"} 1001.5
+"""
+    status = await VllmDriver().status(FakeClient({"/metrics": page}))
+    assert status is not None
+    assert (status.active_loras, status.max_loras) == (("sql", "chat", "law"), 4)

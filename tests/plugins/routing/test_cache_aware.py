@@ -7,7 +7,7 @@ from copy import deepcopy
 import msgspec
 import pytest
 
-from enginehouse import Candidate, Placement, ReplicaState, Requirements
+from enginehouse import Candidate, Capabilities, Placement, ReplicaState, Requirements
 from enginehouse.domain.backend_load import Load
 from enginehouse.testing import candidate, check_strategy, request, requirements
 from enginehouse_routing.cache_aware import CacheAware
@@ -247,6 +247,59 @@ def test_it_shows_what_it_has_learned() -> None:
     gateway, [engine] = Gateway(), fleet("a")
     gateway.learn(gateway.asks(*range(10)), engine, first=0.0896, rest=0.4104)
     assert gateway.strategy.learned() == {"a": {"ms_per_token": 0.1, "slot_ms": 500.0, "backlog_tokens": 0}}
+
+
+def adapters(*names: str, most: int = 0, slots: int = 0) -> list[Candidate]:
+    """Replicas of the LoRA adapter ``sql`` at engines that run ``most`` adapters at once."""
+    base = Capabilities(parent="base")
+    return [candidate(n, "sql", capabilities=base, load=Load(slots=slots, max_adapters=most)) for n in names]
+
+
+def of(engine: Candidate, model: str) -> Candidate:
+    """The replica of another adapter at the same engine."""
+    return candidate(engine.backend, model, capabilities=engine.capabilities, load=engine.load)
+
+
+def test_requests_for_an_adapter_go_where_it_is_loaded() -> None:
+    gateway, engines = Gateway(), adapters("a", "b", "c")
+    first = gateway.serve(gateway.asks(1), engines)
+    assert {gateway.serve(gateway.asks(10 * n), engines) for n in range(1, 6)} == {first}, "nothing else is in common"
+    reported = adapters("a", "b")
+    reported[1].load.report_adapters(("sql",), 4)
+    assert Gateway().strategy.pick(requirements(), reported).backend == "b", "somebody else asked for it"
+
+
+def test_an_adapter_that_is_much_asked_for_is_loaded_elsewhere_too() -> None:
+    gateway, engines = Gateway(), adapters("a", "b", slots=2)
+    gateway.serve(gateway.asks(1), engines, rest=2.0)
+    places = Counter(gateway.place(gateway.asks(10 * n), engines)[0].backend for n in range(1, 5))
+    assert places == {"a": 2, "b": 2}
+
+
+def test_an_engine_whose_adapters_are_all_in_use_is_avoided() -> None:
+    gateway, engines = Gateway(), adapters("a", "b", most=2)
+    gateway.learn(gateway.asks(7), engines[0], rest=1.0)
+    for model in ("x", "y"):
+        gateway.place(gateway.asks(8), [of(engines[0], model)] * 2)
+    engines[1].load.pending = 2
+    a, b = gateway.strategy.explain(gateway.asks(1), engines)
+    assert a.parts["backlog_s"] > b.parts["backlog_s"] + 0.5
+    assert gateway.strategy.pick(gateway.asks(1), engines).backend == "b"
+
+
+def test_an_engine_forgets_the_adapters_that_it_was_asked_for_least_recently() -> None:
+    gateway, engines = Gateway(), adapters("a", "b", most=2)
+    for model in ("sql", "x", "y"):
+        gateway.serve(gateway.asks(8), [of(engines[0], model)] * 2)
+    sql, other = (gateway.strategy.explain(gateway.asks(1), [of(engines[0], name)])[0] for name in ("sql", "x"))
+    assert sql.parts["backlog_s"] == pytest.approx(other.parts["backlog_s"] + 0.1)
+
+
+def test_other_models_wait_for_no_adapter() -> None:
+    gateway = Gateway()
+    [plain] = gateway.strategy.explain(gateway.asks(1), fleet("a"))
+    [adapter] = gateway.strategy.explain(gateway.asks(1), adapters("a"))
+    assert adapter.parts["backlog_s"] == pytest.approx(plain.parts["backlog_s"] + 0.1)
 
 
 def test_another_instance_goes_on_where_one_has_learned() -> None:

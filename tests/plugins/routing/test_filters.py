@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from enginehouse import Capabilities, Filter, Health
@@ -47,10 +48,10 @@ def test_only_healthy_backends_that_are_not_drained_are_kept(fields: dict[str, A
 @pytest.mark.parametrize("need", ["vision", "tools", "json_mode"])
 def test_a_needed_capability_must_not_be_a_known_no(need: str) -> None:
     filter = CapabilitiesFilter()
-    lacking = Capabilities(**{need: False})
+    lacking, able = (msgspec.structs.replace(Capabilities(), **{need: answer}) for answer in (False, True))
     needs: dict[str, Any] = {f"needs_{need}": True}
     assert not kept(filter, needs, capabilities=lacking)
-    assert kept(filter, needs, capabilities=Capabilities(**{need: True}))
+    assert kept(filter, needs, capabilities=able)
     assert kept(filter, needs), "unknown is allowed"
     assert kept(filter, {}, capabilities=lacking), "nobody asked for it"
     assert filter.why(requirements(**needs), candidate(capabilities=lacking)) == f"lacks {need}"

@@ -40,7 +40,7 @@ def everything(core: EngineCore) -> object:
     """All that a core remembers, but for a hint that says nothing new: until when no block is needed."""
     state = core.scheduler.state
     kv_cache = state.kv_cache
-    pool = vars(kv_cache.pool)
+    pool = {name: getattr(kv_cache.pool, name) for name in dir(kv_cache.pool) if not name.startswith("__")}
     return (
         core.now,
         [
@@ -49,7 +49,7 @@ def everything(core: EngineCore) -> object:
         ],
         [request.request_id for request in state.running],
         [kv_cache.get_block_ids(name) for name in state.requests],
-        {name: repr(value) for name, value in pool.items()},
+        {name: repr(value) for name, value in pool.items() if not callable(value)},
         [(step, output.num_scheduled_tokens) for step, output in state.in_flight.items()],
         state.next_step,
         state.totals,

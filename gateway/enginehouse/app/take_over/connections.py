@@ -15,8 +15,8 @@ from enginehouse.app.take_over.place import connect_in
 
 _log = logging.getLogger(__name__)
 
-Adopt = Callable[[socket.socket, bytes], None]
-"""Serves a client's connection, on which some bytes were received that nobody has answered."""
+Adopt = Callable[[socket.socket, PassedConnection], None]
+"""Serves a client's connection."""
 
 
 class SuccessorGateway:
@@ -25,12 +25,15 @@ class SuccessorGateway:
     def __init__(self, folder: Path, hello: Hello) -> None:
         self.folder = folder
         self._hello = hello
-        self._passed: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
+        self._passed: asyncio.Queue[tuple[int, PassedConnection] | None] = asyncio.Queue()
         self._passing = asyncio.ensure_future(self._pass_all())
 
-    def take(self, descriptor: int, received: bytes) -> None:
-        """Give the successor a client's connection, whose ``descriptor`` the caller closes, with what it has sent."""
-        self._passed.put_nowait((os.dup(descriptor), received))
+    def take(self, descriptor: int, received: bytes, stream: bytes = b"") -> None:
+        """Give the successor a client's connection, whose ``descriptor`` the caller closes, with what it has sent.
+
+        ``stream``: the state of the stream that is the beginning of its answer.
+        """
+        self._passed.put_nowait((os.dup(descriptor), PassedConnection(received=received, stream=stream)))
 
     async def close(self) -> None:
         """Return when the successor has every connection."""
@@ -40,12 +43,12 @@ class SuccessorGateway:
     async def _pass_all(self) -> None:
         channel: MessageChannel | None = None
         while (passed := await self._passed.get()) is not None:
-            descriptor, received = passed
+            descriptor, connection = passed
             try:
                 if channel is None:
                     channel = MessageChannel(connect_in(self.folder))
                     await channel.send(self._hello)
-                await channel.send(PassedConnection(received=received), [descriptor])
+                await channel.send(connection, [descriptor])
             except (OSError, ChannelClosed) as error:
                 _log.warning("The new gateway did not take a client's connection, which is closed: %s", error)
                 channel = None
@@ -63,4 +66,4 @@ async def adopt_connections(channel: MessageChannel, adopt: Adopt) -> None:
         except ChannelClosed:
             return
         for descriptor in descriptors:
-            adopt(socket.socket(fileno=descriptor), connection.received)
+            adopt(socket.socket(fileno=descriptor), connection)

@@ -67,6 +67,10 @@ class Retired(TakeOverMessage, frozen=True, kw_only=True):
 
 
 class PassedConnection(TakeOverMessage, frozen=True, kw_only=True):
-    """A client's connection, and what was received on it for the next answer."""
+    """A client's connection, and what was ``received`` on it for the next answer.
+
+    ``stream``: the state of a stream that is the beginning of that answer; empty if nothing of it was sent.
+    """
 
     received: bytes
+    stream: bytes = b""

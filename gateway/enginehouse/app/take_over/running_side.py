@@ -15,7 +15,16 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
 from enginehouse.app.take_over.connections import adopt_connections
-from enginehouse.app.take_over.messages import FORMAT, Built, EnginesLeft, EnginesTaken, Hello, Retired, TakeOverOffer
+from enginehouse.app.take_over.messages import (
+    FORMAT,
+    Built,
+    EnginesLeft,
+    EnginesTaken,
+    Hello,
+    PassedConnection,
+    Retired,
+    TakeOverOffer,
+)
 from enginehouse.app.take_over.place import listen_in
 
 _log = logging.getLogger(__name__)
@@ -41,8 +50,8 @@ class ReplaceableGateway(Protocol):
     def leave(self, pid: int) -> None:
         """The process ``pid`` has taken over: drain, give it the connections, and end."""
 
-    def adopt(self, connection: socket, received: bytes) -> None:
-        """Serve a client of an earlier gateway, who has sent what was ``received``."""
+    def adopt(self, connection: socket, passed: PassedConnection) -> None:
+        """Serve a client of an earlier gateway."""
 
 
 class TakeOverServer:

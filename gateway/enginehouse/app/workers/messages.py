@@ -135,10 +135,10 @@ class MoveRequest(WorkerMessage, frozen=True):
 
 
 class WantReport(WorkerMessage, frozen=True):
-    """Ask for a report; with ``live``, also of the requests that are live now."""
+    """Ask for a report of the live requests; with ``past``, also of those that have ended, and of decisions."""
 
     call: int
-    live: bool
+    past: bool
 
 
 class PageOut(WorkerMessage, frozen=True):
@@ -309,8 +309,8 @@ class EndedRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
-    """What has happened since the last report, and what is. ``ended``: how many requests. ``rows``: the last that
-    ended, ``decisions`` and ``live``: only if they were asked for.
+    """What has happened since the last report, and what is. ``ended``: how many requests. ``live``, and ``rows`` of
+    the last that ended, and ``decisions``: only if they were asked for.
 
     ``busy``: the share of the last seconds in which the event loop worked.
     """

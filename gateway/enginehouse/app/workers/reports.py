@@ -65,13 +65,13 @@ class Reporter:
         self._load = LoopLoad()
         self._ended = self._told = 0
 
-    def report(self, *, live: bool) -> WorkerReport:
-        """What has happened since the last report; with ``live``, also the live requests."""
+    def report(self, *, live: bool, past: bool) -> WorkerReport:
+        """What has happened since the last report; ``live`` and ``past``: as ``WantReport`` has them."""
         context = self._relay.context
         count = context.activity.count
         ended, self._ended = count - self._ended, count
-        rows = context.activity.since(self._told) if live else []
-        self._told = count if live else self._told
+        rows = context.activity.since(self._told) if past else []
+        self._told = count if past else self._told
         shown = {_SHOWN_HEADER, *(name.encode() for name in self._sessions())}
         filter_drops, engine_drops = _drained(context.router.filter_drops), _drained(context.engine_memory.dropped)
         dropped, self._relay.endings.delivery.dropped = self._relay.endings.delivery.dropped, 0
@@ -79,7 +79,7 @@ class Reporter:
             counter_transfer.take(context.counters),
             ended,
             [_row(each, shown) for each in rows],
-            msgspec.json.encode(context.decisions.drain()) if live else b"[]",
+            msgspec.json.encode(context.decisions.drain()) if past else b"[]",
             self._load.share(),
             len(self._relay.live),
             counter_transfer.take_histogram(self._monitor.lag),

@@ -65,11 +65,13 @@ from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.backend_load import Load
 from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.usage import UsageRow
+from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.fleet.load_board import BoardReader
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.relay import Relay
+from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
@@ -119,6 +121,11 @@ class Worker:
         self.queues = OwnerQueues(channel, lambda: self.config.scheduling.priorities, queue_changed)
         self.exporter = OwnerExporter(channel.send, lambda: channel.waiting)
         shares = create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler").shares
+        self._caches = FollowedCaches(
+            lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
+        )
+        view = CacheView(self._caches)
+        self._caches.use(view)
         parts = RelayParts(
             self._fleet,
             renew_upstreams(config, {}, config, outside, self._drivers),
@@ -130,6 +137,7 @@ class Worker:
             build_tracer(config.telemetry, self.exporter),
             outside,
             shares=shares,
+            caches=view,
         )
         self.relay = Relay(
             build_relay_context(config, registry, parts),
@@ -163,6 +171,7 @@ class Worker:
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
         self._tasks.start(self._callers.start())
+        self._caches.follow(kv_events_of(self.config))
         self._beat()
         self._report_soon()
 
@@ -174,12 +183,13 @@ class Worker:
         """End requests, and send the last report."""
         self.relay.refuse_new()
         self.relay.close()
+        self._caches.close()
         self.relay.endings.delivery.close()
         await self._access_log.close()
         await self._callers.close()
         self.exporter.flush()
         self._outcomes.flush()
-        self._channel.send(SendsReport(0, self._reporter.report(live=False)))
+        self._channel.send(SendsReport(0, self._reporter.report(live=False, past=False)))
         self._tasks.cancel()
         for timer in self._timers.values():
             timer.cancel()
@@ -192,11 +202,15 @@ class Worker:
         drivers = build_drivers(new, self._registry, self._drivers, self._outside)
         context = self.relay.context
         renewed = needs_new_router(old, new, self._registry)
-        router = build_router(new, self._registry, context.clock) if renewed else context.router
+        view = CacheView(self._caches)
+        router = build_router(new, self._registry, context.clock, view) if renewed else context.router
         upstreams = renew_upstreams(old, context.upstreams, new, self._outside, drivers)
         fleet = build_fleet(new, drivers=drivers)
         self._callers.configure(new)
         before = change_relay(self.relay, self.admission, new, drivers, upstreams, router)
+        if renewed:
+            self._caches.use(view)
+        self._caches.follow(kv_events_of(new))
         self._fleet.become(fleet)
         self._drivers, self.config, self.version = drivers, new, message.version
         for name, upstream in before.items():
@@ -268,7 +282,7 @@ class Worker:
     def report(self, message: WantReport) -> None:
         """Send the owner a report."""
         self._outcomes.flush()
-        self._channel.send(SendsReport(message.call, self._reporter.report(live=message.live)))
+        self._channel.send(SendsReport(message.call, self._reporter.report(live=True, past=message.past)))
 
     # --- inside
 
@@ -298,7 +312,7 @@ class Worker:
 
     def _send_report(self) -> None:
         self._report_soon()
-        self._channel.send(SendsReport(0, self._reporter.report(live=False)))
+        self._channel.send(SendsReport(0, self._reporter.report(live=False, past=False)))
 
     def _share_load(self, columns: dict[str, int]) -> None:
         self._hosts = {each.name: each.host for each in self._fleet.backends()}

@@ -115,10 +115,10 @@ class WorkerLink:
         """Send a message."""
         self._channel.send(message)
 
-    async def report(self, *, live: bool) -> None:
+    async def report(self, *, past: bool) -> None:
         """Have the worker report now. Does nothing if it dies meanwhile."""
         try:
-            await self._channel.ask(lambda call: WantReport(call, live))
+            await self._channel.ask(lambda call: WantReport(call, past))
         except RequestError:
             return
 

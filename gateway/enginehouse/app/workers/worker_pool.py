@@ -127,7 +127,7 @@ class WorkerPool(Observer):
         return [worker_row(link.pid, link.live, link.version, link.busy) for _, link in sorted(self.links.items())]
 
     async def refresh(self) -> None:
-        """Have every worker report now. Those who ask meanwhile share the next reports."""
+        """Have every worker report now, also of the past. Those who ask meanwhile share the next reports."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.ensure_future(self._refresh())
         else:
@@ -224,7 +224,7 @@ class WorkerPool(Observer):
             self._tell_positions()
             often = self._watched or self._gateway.config.rescheduling.enabled
             if often or (self._turns % _SHOWN_EVERY == 0 and any(link.live for link in self.links.values())):
-                self._tasks.start(self.refresh())
+                self._tasks.start(self._refresh(past=False))
 
     def _watch(self, wanted: bool) -> None:
         """Have the workers tell of their requests' events while one of the gateway's own observers wants them."""
@@ -269,9 +269,9 @@ class WorkerPool(Observer):
         if not path.startswith(_UNREFRESHED):
             await self.refresh()
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, *, past: bool = True) -> None:
         self._publisher.refresh_load()
-        asked = [asyncio.ensure_future(link.report(live=True)) for link in self.links.values()]
+        asked = [asyncio.ensure_future(link.report(past=past)) for link in self.links.values()]
         if asked:
             await asyncio.wait(asked, timeout=_REPORT_WITHIN_S)
             for each in asked:

@@ -97,6 +97,15 @@ class Reply:
         if status < 300 and self.form.is_checked:
             self._check = StreamCheck(self.form)
 
+    def go_on(self, history: StreamHistory | None) -> None:
+        """Begin in the middle of a stream, whose beginning the client has from another process."""
+        self.status = 200
+        self.begun = self._stream = True
+        self._meter = AnswerMeter(stream=True)
+        self.history = history
+        if history is not None:
+            history.meter = self._meter
+
     def name_model(self, name: str, *, stream: bool) -> None:
         """Have the client get ``name`` as the model, in an answer or a ``stream`` that begins now."""
         if self.rename is None:

@@ -28,7 +28,7 @@ class Attempt:
 
     Times are in seconds of the gateway's clock. Call ``release`` once, at the end.
 
-    - ``body``: of the request, as the engine gets it.
+    - ``body``: of the request, as the engine gets it; empty once the answer begins.
     - ``slot``: only where the backend has a queue.
     - ``granted_at``, ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then.
     - ``connection``: set while the request is under way on it.
@@ -119,8 +119,8 @@ class Attempt:
         self.sent_at = self.upstream.clock.now()
 
     def begins_answer(self, now: float) -> None:
-        """Note that the body of the answer begins ``now``."""
-        self.answered_at = now
+        """Note that the body of the answer begins ``now``. The request is not sent again, so its body is freed."""
+        self.answered_at, self.body = now, b""
         if self._placement is not None and not self._heard:
             self._heard = True
             self._placement.first_byte()

@@ -6,6 +6,8 @@ from collections import deque
 
 import msgspec
 
+from enginehouse.relay.continuation.saved_stream import SavedProgress
+
 _STEPS_KEPT = 256
 _PER_NUMBER = 40
 """In bytes: what a number in a list takes."""
@@ -191,6 +193,40 @@ class AnswerProgress:
         """Take the tokens that an engine read as its prompt, unless they are known; ``ids`` may be no list."""
         if self.prompt_ids is None and bytes(memoryview(ids)[:1]) == b"[":
             self.prompt_ids = ids.copy()
+
+    def saved(self) -> SavedProgress:
+        """Everything, for another process."""
+        prompt_ids = None if self.prompt_ids is None else bytes(self.prompt_ids)
+        return SavedProgress(
+            shows_ids=self.shows_ids,
+            text=self.text,
+            chars=self.chars,
+            position=self._position,
+            base=self.base,
+            ids=self.ids,
+            seen=self._seen,
+            start=self._start,
+            anchor=self._anchor,
+            steps=list(self._steps),
+            prompt_ids=prompt_ids,
+            prompt_tokens=self.prompt_tokens,
+            counted=self.counted,
+            events=self.events,
+            ends=self.ends,
+        )
+
+    @classmethod
+    def restored(cls, saved: SavedProgress) -> AnswerProgress:
+        """What another process has ``saved``."""
+        made = cls(shows_ids=saved.shows_ids)
+        made._texts, made.chars, made._position = [saved.text], saved.chars, saved.position
+        made.base, made.ids, made._seen = saved.base, saved.ids, saved.seen
+        made._start, made._anchor = saved.start, saved.anchor
+        made._steps = deque(saved.steps, maxlen=_STEPS_KEPT)
+        made.prompt_ids = None if saved.prompt_ids is None else msgspec.Raw(saved.prompt_ids)
+        made.prompt_tokens, made.counted = saved.prompt_tokens, saved.counted
+        made.events, made.ends = saved.events, saved.ends
+        return made
 
     def copy(self) -> AnswerProgress:
         """An independent copy."""

@@ -22,6 +22,7 @@ from enginehouse.relay.continuation.restrictions import (
     why_not_again,
     withheld_characters,
 )
+from enginehouse.relay.continuation.saved_stream import SavedStream
 from enginehouse.relay.engine_memory import FULL, EngineMemory, EngineShare
 from enginehouse.relay.events.sse import is_whole
 from enginehouse.routing.body.replace_model import replace_model
@@ -126,6 +127,32 @@ class StreamHistory:
         self.progress.ends = [] if driver.streams.token_by_token else None
         self.cut = cutter(driver.streams.added) if asked is not body else None
         return asked
+
+    # --- in another process
+
+    def saved(self, candidate: Candidate) -> bytes:
+        """What another process needs to continue the stream of ``candidate``, which is movable."""
+        assert self.common is not None
+        saved = SavedStream(
+            backend=candidate.backend,
+            model=candidate.model,
+            body=self.body,
+            common={name: bytes(value) for name, value in self.common.items()},
+            roles=list(self.roles),
+            finish=self.finish,
+            usage=self._usage,
+            progress=self.progress.saved(),
+        )
+        return msgspec.msgpack.encode(saved)
+
+    def restore(self, saved: SavedStream) -> None:
+        """Go on from what another process has saved."""
+        self.common = {name: msgspec.Raw(value) for name, value in saved.common.items()}
+        self.roles = set(saved.roles)
+        self._answered = True
+        self._usage = saved.usage
+        self.progress = AnswerProgress.restored(saved.progress)
+        self.count_kept()
 
     # --- what the client asked for
 

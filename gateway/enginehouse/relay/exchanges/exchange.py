@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
+import msgspec
+
 from enginehouse.domain.errors import (
     Cancelled,
     CannotContinue,
@@ -22,6 +24,8 @@ from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.attempts.hedge import Hedge
+from enginehouse.relay.continuation.saved_stream import SavedStream
+from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.events.stream_check import BrokenStream
@@ -120,6 +124,45 @@ class Exchange(MovableExchange):
         self._dispatch.cancel()
         self._end(_CLIENT_CLOSED_REQUEST, _WITHDRAWN)
         return True
+
+    def save(self, door: Door) -> tuple[bytes, bytes] | None:
+        history, attempt = self._reply.history, self._dispatch.attempt
+        if self.why_not_movable is not None or self.moving is not None or self._reply.door is not door:
+            return None
+        if history is None or history.common is None or attempt is None:
+            return None
+        saved = self._job.body, history.saved(attempt.route.chosen)
+        self._dispatch.cancel()
+        self._end(_CLIENT_CLOSED_REQUEST, _WITHDRAWN)
+        return saved
+
+    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
+        job = self._job
+        self._reply.go_on(None)  # whatever happens, the client has the beginning of a stream
+        try:
+            job.admit(body, caller)
+            self._continue(msgspec.msgpack.decode(saved, type=SavedStream))
+        except RequestError as error:
+            self.fail(error)
+        except Exception:
+            _log.exception("a stream of another gateway met a defect of this one")
+            self.cancel(RequestError("Internal error; see the gateway's log"))
+        return True
+
+    def _continue(self, saved: SavedStream) -> None:
+        job, context = self._job, self._job.context
+        driver = context.continuation.drivers.get(saved.backend)
+        if driver is None:
+            raise CannotContinue(f"Backend '{saved.backend}', which had begun the answer, is no longer configured")
+        traits = driver.continuation.streams
+        history = StreamHistory(job.path, saved.body, traits, added=False, memory=context.engine_memory)
+        history.restore(saved)
+        self._reply.go_on(history)
+        self._rest = rest = ContinuationJob(job, history, saved.model, 0)
+        rest.broke(UpstreamError("The gateway that had begun the answer was replaced"))
+        self._reply = self._joined = JoinedReply(self._reply, self._rejoined)
+        self._dispatch.job = rest
+        self._dispatch.start()
 
     def pause(self) -> None:
         """Read no more of the engine's answer until ``resume``: the client is slow."""
@@ -259,7 +302,9 @@ class Exchange(MovableExchange):
             dispatch.broke_off(error)
             return
         if rest is None:
-            self._rest = rest = ContinuationJob(self._job, history, dispatch.current().route, dispatch.retries)
+            self._rest = rest = ContinuationJob(
+                self._job, history, dispatch.current().route.chosen.model, dispatch.retries
+            )
         rest.broke(error)
         self._reply = self._joined = JoinedReply(self._reply, self._rejoined)
         dispatch.continue_as(rest, error)

@@ -51,14 +51,14 @@ class ContinuationJob(Job):
     continues = True
     retry_statuses: ClassVar[frozenset[int]] = frozenset()
 
-    def __init__(self, job: Job, history: StreamHistory, broken: Route, tries_before: int) -> None:
+    def __init__(self, job: Job, history: StreamHistory, model: str, tries_before: int) -> None:
         super().__init__(job.context, job.path, job.headers, job.request_id)
         assert job.requirements is not None
         self.began = job.began
         self.trace, self.untraced = job.trace, job.untraced
         self.caller = job.caller
         self.keep_alive = job.keep_alive
-        self.requirements = msgspec.structs.replace(job.requirements, model=broken.chosen.model)
+        self.requirements = msgspec.structs.replace(job.requirements, model=model)
         self.history = self._stream = history
         self._most = tries_before + job.context.continuation.max_continuations
         self.translator: Translator | None = None

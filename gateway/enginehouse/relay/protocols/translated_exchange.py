@@ -81,6 +81,12 @@ class TranslatedExchange:
             self._translating.release()
         return withdrawn
 
+    def save(self, door: Door) -> None:
+        """Nothing: what it has translated is known to this process only."""
+
+    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
+        return False
+
     def pause(self) -> None:
         if self._exchange is not None:
             self._exchange.pause()

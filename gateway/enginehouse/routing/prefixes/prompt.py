@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -24,13 +24,16 @@ class Prompt:
     """The chunks of one prompt. Two prompts have a chunk in common if they are equal up to its end.
 
     ``coarse``: the whole coarse chunks, as numbers, the same in every process. ``tail``: the whole fine chunks
-    after the last coarse one.
+    after the last coarse one. ``length``: of the whole prompt, in characters or token ids. ``raw``: the body of its
+    request.
     """
 
-    __slots__ = ("_content", "_fine", "_root", "_size", "coarse", "tail")
+    __slots__ = ("_content", "_fine", "_root", "_size", "coarse", "length", "raw", "tail")
 
-    def __init__(self, model: str, content: str | Sequence[int]) -> None:
+    def __init__(self, model: str, content: str | Sequence[int], raw: bytes = b"") -> None:
         self._content = content
+        self.length = len(content)
+        self.raw = raw
         self._size = size = 4 * FINE_TOKENS if isinstance(content, str) else FINE_TOKENS
         self._fine: dict[int, list[int]] = {}
         self._root = chunk = _chained(0, model)
@@ -58,9 +61,29 @@ class Prompt:
             self._fine[place] = known = self._cut(place)
         return known
 
+    @property
+    def ids(self) -> Sequence[int] | None:
+        """The token ids of the prompt, if it came as such."""
+        return None if isinstance(self._content, str) else self._content
+
+    def ends(self) -> Iterator[tuple[int, int, int]]:
+        """Yield each known chunk: its end, as ``length`` counts, the chunk, and the tokens that it adds to the others.
+
+        Fine chunks within a coarse one add none.
+        """
+        size = self._size
+        coarse = size * FINE_IN_COARSE
+        for place, chunk in enumerate(self.coarse):
+            yield (place + 1) * coarse, chunk, COARSE_TOKENS
+        for place, chunks in self._fine.items():
+            for number, chunk in enumerate(chunks):
+                yield place * coarse + (number + 1) * size, chunk, 0
+        for number, chunk in enumerate(self.tail):
+            yield len(self.coarse) * coarse + (number + 1) * size, chunk, FINE_TOKENS
+
     def drop_content(self) -> None:
         """Free the text. Fine chunks that nobody has asked for so far are lost."""
-        self._content = ""
+        self._content, self.raw = "", b""
 
     def _cut(self, place: int) -> list[int]:
         size, chunk = self._size, self.coarse[place - 1] if place else self._root
@@ -77,16 +100,17 @@ class PromptExtractor(Extractor):
     """Keeps the prompt of a request for ``prompt_of``, for a strategy that returns it from ``extractors``."""
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
-        requirements.extra[_KEY] = _Unread(request.body)
+        requirements.extra[_KEY] = _Unread(request.body, request.raw)
 
 
 class _Unread:
     """A prompt that nobody has looked at. Explanations show no more of it."""
 
-    __slots__ = ("body",)
+    __slots__ = ("body", "raw")
 
-    def __init__(self, body: Body) -> None:
+    def __init__(self, body: Body, raw: bytes) -> None:
         self.body = body
+        self.raw = raw
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Unread) and self.body == other.body
@@ -106,7 +130,7 @@ def prompt_of(requirements: Requirements) -> Prompt | None:
     if len(content) < FINE_TOKENS:
         del requirements.extra[_KEY]
         return None
-    requirements.extra[_KEY] = prompt = Prompt(kept.body.model, content)
+    requirements.extra[_KEY] = prompt = Prompt(kept.body.model, content, kept.raw)
     return prompt
 
 

@@ -118,6 +118,19 @@ class SharedPrefixIndex:
         while sent.tokens > most and len(sent.chunks) > 1:
             self._drop(sent, *sent.chunks.popitem(last=False))
 
+    def seen(self, engine: str, chunk: int, tokens: int) -> None:
+        """Note that ``engine`` says that it has ``chunk``, which adds so many tokens to those before."""
+        sent = self._sent.get(engine)
+        if sent is None:
+            sent = self._sent[engine] = self._new(engine)
+        self._add(sent, [chunk], tokens)
+
+    def gone(self, engine: str, chunk: int) -> None:
+        """Note that ``engine`` says that it no longer has ``chunk``."""
+        sent = self._sent.get(engine)
+        if sent is not None and (tokens := sent.chunks.pop(chunk, None)) is not None:
+            self._drop(sent, chunk, tokens)
+
     def forget(self, engine: str) -> None:
         """Drop an engine that has ended: when it is launched again, its cache is empty."""
         sent = self._sent.pop(engine, None)

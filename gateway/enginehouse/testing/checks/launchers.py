@@ -92,9 +92,10 @@ class _Check:
 
     async def _stop_and_adoption(self) -> None:
         launcher, output = await self._launcher(), _Output()
-        line = await self._line(launcher, "stays", [*self._python, "-c", _STAYS])
-        nothing = await self._soon("adopt", launcher.adopt("stays", line, {}, output))
+        bare = LaunchLine(command=[], port=_free_port())
+        nothing = await self._soon("adopt", launcher.adopt("stays", bare, {}, output))
         expect(nothing is None, f"adopt must return None for an engine that does not run, got {nothing!r}")
+        line = await self._line(launcher, "stays", [*self._python, "-c", _STAYS])
         process = await self._soon("launch", launcher.launch("stays", line, output))
         try:
             self._check_process(process)

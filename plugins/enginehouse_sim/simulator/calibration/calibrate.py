@@ -64,7 +64,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 async def planned(address: EngineAddress, bounds: ProbeBounds, budget: float, seed: int) -> CalibrationPlan:
     """Look at the engine, and plan its probes. Raises ``GatewayError``."""
-    facts = await engine_facts(address, prompt_tokens(random.Random(f"first {seed}"), 16))
+    facts = await engine_facts(address, prompt_tokens(random.Random(), 16))
     allowed = bounds_of(facts.limits, bounds)
     probes = probes_of(facts.limits, allowed)
     return CalibrationPlan(address=address, facts=facts, bounds=allowed, probes=probes, budget=budget, seed=seed)
@@ -75,7 +75,7 @@ async def probed(plan: CalibrationPlan, journal: Journal, on_progress: Callable[
 
     Raises ``GatewayError``.
     """
-    prober, began = Prober(plan.address, plan.facts, plan.seed), monotonic()
+    prober, began = Prober(plan.address, plan.facts), monotonic()
     order = list(in_random_order(plan.probes, plan.seed))
     for number, (repeat, probe) in enumerate(order):
         spent = (monotonic() - began) / plan.budget if plan.budget else 1.0

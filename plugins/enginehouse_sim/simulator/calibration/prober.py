@@ -17,12 +17,12 @@ _PATIENCE_S = 120.0
 
 
 class Prober:
-    """Probes one engine. ``seed``: of the prompts, which differ from all others."""
+    """Probes one engine. Its prompts are new in each run: the engine's cache may have those of earlier ones."""
 
-    def __init__(self, address: EngineAddress, facts: EngineFacts, seed: int) -> None:
+    def __init__(self, address: EngineAddress, facts: EngineFacts) -> None:
         self._address = address
         self._facts = facts
-        self._chance = random.Random(f"prompts {seed}")
+        self._chance = random.Random()
 
     async def observe(self, probe: Probe) -> list[Observation]:
         """Carry one probe out. Raises ``GatewayError``."""
@@ -97,14 +97,23 @@ class _RunningStreams:
     async def until_each_has(self, more: int, since: _Mark | None = None) -> None:
         """Wait until each stream has so many ``more`` tokens. Raises ``GatewayError`` if a stream ends before."""
         before = since.events if since is not None else [0] * len(self._timed)
-        async with asyncio.timeout(_PATIENCE_S):
-            while any(len(timed.events) < had + more for timed, had in zip(self._timed, before, strict=True)):
-                for task in self._tasks:
-                    if task.done():
-                        task.result()
-                        raise GatewayError("a stream ended too soon: the context is too short for the probe")
-                self._changed.clear()
-                await self._changed.wait()
+        while any(len(timed.events) < had + more for timed, had in zip(self._timed, before, strict=True)):
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+                    raise GatewayError("a stream ended too soon: the context is too short for the probe")
+            self._changed.clear()
+            await self._next_event()
+
+    async def _next_event(self) -> None:
+        """Wait for a token of any stream, or for the end of one. Raises ``GatewayError`` after long silence."""
+        waiting = asyncio.ensure_future(self._changed.wait())
+        try:
+            done, _ = await asyncio.wait({waiting, *self._tasks}, timeout=_PATIENCE_S, return_when="FIRST_COMPLETED")
+        finally:
+            waiting.cancel()
+        if not done:
+            raise GatewayError(f"no stream had a token for {_PATIENCE_S:.0f} s")
 
     def between(self, begin: _Mark, end: _Mark, tokens_per_event: float) -> _Window:
         """The mean over the streams, each from its last event before ``begin`` to its last event before ``end``."""

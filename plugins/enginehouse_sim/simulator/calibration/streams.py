@@ -124,20 +124,22 @@ async def get(address: EngineAddress, path: str) -> bytes:
 
 
 async def _exchange(address: EngineAddress, method: str, path: str, body: bytes, timed: TimedStream) -> None:
+    try:
+        await asyncio.wait_for(_exchanged(address, method, path, body, timed), _TIMEOUT_S)
+    except (OSError, asyncio.TimeoutError, httptools.HttpParserError) as error:
+        raise GatewayError(f"{address.url} cannot be measured: {error or type(error).__name__}") from None
+
+
+async def _exchanged(address: EngineAddress, method: str, path: str, body: bytes, timed: TimedStream) -> None:
     parts = urlsplit(address.url)
     secure = ssl.create_default_context() if parts.scheme == "https" else None
-    port = parts.port or (443 if secure else 80)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port or (443 if secure else 80), ssl=secure)
     try:
-        async with asyncio.timeout(_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=secure)
-            try:
-                timed.sent = perf_counter()
-                writer.write(_head(address, method, parts.path.rstrip("/") + path, len(body)) + body)
-                await _read(reader, timed)
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, httptools.HttpParserError) as error:
-        raise GatewayError(f"{address.url} cannot be measured: {error or type(error).__name__}") from None
+        timed.sent = perf_counter()
+        writer.write(_head(address, method, parts.path.rstrip("/") + path, len(body)) + body)
+        await _read(reader, timed)
+    finally:
+        writer.close()
 
 
 def _head(address: EngineAddress, method: str, path: str, length: int) -> bytes:

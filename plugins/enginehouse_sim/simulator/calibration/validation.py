@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from time import perf_counter
@@ -11,10 +12,11 @@ import msgspec
 
 from enginehouse import GatewayError
 from enginehouse_sim.simulator.calibration.facts import body_for
+from enginehouse_sim.simulator.calibration.probes import prompt_tokens
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, stream
 from enginehouse_sim.simulator.replay.figures.record import AnswerRecord, Record
 from enginehouse_sim.simulator.replay.figures.report import Report
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.steps.profile import Accuracy
 
 _FIGURES = ("ttft_ms", "itl_ms", "tpot_ms", "latency_ms")
@@ -49,27 +51,27 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
 class _Play:
     """Sends the requests of a trace at their arrivals in real time, and records the answers."""
 
-    def __init__(self, address: EngineAddress, requests: Sequence[TraceRequest], run: int) -> None:
+    def __init__(self, address: EngineAddress, requests: Sequence[TraceRequest]) -> None:
         self.record = Record()
         self._address = address
         self._requests = requests
-        self._run = run
+        self._chance = random.Random()
+        self._run = self._chance.getrandbits(64)  # the engine's cache may have the prompts of earlier runs
 
     async def play(self, on_progress: Callable[[float], None]) -> Record:
         began = perf_counter()
         sent = []
-        for number, request in enumerate(self._requests):
+        for request in self._requests:
             await asyncio.sleep(max(0.0, began + request.arrival - perf_counter()))
-            sent.append(asyncio.ensure_future(self._send(number, request, began)))
+            sent.append(asyncio.ensure_future(self._send(request, began)))
         for done, answer in enumerate(asyncio.as_completed(sent), 1):
             await answer
             on_progress(done / len(sent))
         self.record.ended = perf_counter() - began
         return self.record
 
-    async def _send(self, number: int, request: TraceRequest, began: float) -> None:
-        prompt = [_known_token(token) for token in prompt_of(request, number + self._run * len(self._requests))]
-        body = body_for("", prompt, max(1, request.output_length))
+    async def _send(self, request: TraceRequest, began: float) -> None:
+        body = body_for("", real_prompt(request, self._run, self._chance), max(1, request.output_length))
         try:
             timed = await stream(self._address, body)
         except GatewayError:
@@ -98,17 +100,21 @@ async def played(
     def note(share: float) -> None:
         on_progress((len(records) + share) / runs)
 
-    for run in range(runs):
-        record = await _Play(address, requests, run).play(note)
+    for _ in range(runs):
+        record = await _Play(address, requests).play(note)
         if not record.requests:
             raise GatewayError(f"{address.url} answered none of the requests")
         records.append(record)
     return records
 
 
-def _known_token(token: int) -> int:
-    """A token that nearly every vocabulary has, in place of one of a trace."""
-    return 10 + (token * 2654435761 >> 7) % 240
+def real_prompt(request: TraceRequest, run: int, chance: random.Random) -> list[int]:
+    """The tokens of a prompt: those of its prefix ids are the same in all requests of a run, all others are new."""
+    prompt: list[int] = []
+    for prefix in request.prefix_ids:
+        prompt += prompt_tokens(random.Random(f"{run} {prefix}"), request.prefix_tokens)
+    del prompt[request.input_length :]
+    return prompt + prompt_tokens(chance, request.input_length - len(prompt))
 
 
 def compared(predicted: Report, runs: Sequence[Report], profile: str) -> Validation:

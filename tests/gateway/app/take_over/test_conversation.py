@@ -41,8 +41,8 @@ class Running:
     def leave(self, pid: int) -> None:
         self.events.append(pid)
 
-    def adopt(self, connection: socket.socket, received: bytes) -> None:
-        self.adopted.append((connection, received))
+    def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
+        self.adopted.append((connection, passed.received))
 
     def close(self) -> None:
         self.listener.close()

@@ -136,7 +136,7 @@ def test_the_prefix_cache_is_counted_and_can_be_reset(engine: SimEngine, post: P
 def test_the_status_has_all_of_llumnix_fields_and_says_where_it_is(slow_engine: SimEngine) -> None:
     told = status(slow_engine)
     fields = set(InstanceStatus.__struct_fields__)
-    assert len(fields) == 40
+    assert len(fields - {"active_loras", "max_loras"}) == 40
     assert fields <= told.keys()
     metadata = {name: value for name, value in told.items() if name not in fields or name == "instance_id"}
     assert metadata == {

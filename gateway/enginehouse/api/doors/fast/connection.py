@@ -28,7 +28,8 @@ class FastDoor(Turns):
     """A client's connection. Hot requests are those for the inference endpoints; the application answers all others.
 
     ``_in_head`` is true until a head is complete and in order, ``_between`` when the last request has been received,
-    and nothing since. ``keeps``: cleared if the next answer is the connection's last one.
+    and nothing since. ``keeps``: cleared if the next answer is the connection's last one. ``resumes``: the state of
+    the stream that answers the next request, from another gateway.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class FastDoor(Turns):
         self._in_head = False
         self._between = True
         self.keeps = True
+        self.resumes = b""
         self._reader = SlowReader()
         self._known_heads = HeadCache()
 
@@ -91,6 +93,7 @@ class FastDoor(Turns):
         keep_alive = self.keeps and version != "1.0" and self.parser.should_keep_alive()
         previous = self.cycle
         self.cycle = inbound = Inbound(self._client, path, self.headers, keep_alive, version != "1.0")
+        inbound.saved, self.resumes = self.resumes, b""
         self.headers = []
         inbound.expects = self.expect_100_continue
         if previous is not None and not previous.response_complete:
@@ -169,9 +172,26 @@ class FastDoor(Turns):
             if self._current is not None and self._current.exchange is None:
                 self._current.begin()
             return
+        self._pass_connection(pass_on, received, b"")
+
+    def pass_stream(self, pass_on: PassOn) -> None:
+        """Give the connection to another gateway in the middle of a stream that it can continue."""
+        current = self._current
+        if current is None or self.transport.is_closing() or not self._in_order():
+            return
+        saved = current.save_stream()
+        if saved is not None:
+            self._pass_connection(pass_on, *saved)
+
+    def _pass_connection(self, pass_on: PassOn, received: bytes, stream: bytes) -> None:
         transport = self._client.transport
-        pass_on(transport.get_extra_info("socket").fileno(), received)
+        pass_on(transport.get_extra_info("socket").fileno(), received, stream)
         transport.abort()  # closes only this process's descriptor
+
+    def _in_order(self) -> bool:
+        """Whether no other request is there, and everything has been sent."""
+        in_order = self._between and not self.pipeline and self._ready is None
+        return in_order and not self._client.transport.get_write_buffer_size()
 
     def _received(self) -> bytes | None:
         """What the client has sent for its next answer; ``None`` unless the connection can be passed on now.
@@ -179,8 +199,7 @@ class FastDoor(Turns):
         A request that an engine or a page has is answered first.
         """
         cycle, current = self.cycle, self._current
-        in_order = self._between and not self.pipeline and self._ready is None
-        if not in_order or self._client.transport.get_write_buffer_size():
+        if not self._in_order():
             return None
         if current is not None:
             return current.take_back()

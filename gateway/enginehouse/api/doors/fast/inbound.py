@@ -75,6 +75,7 @@ class Inbound(Door):
 
     It takes the place of uvicorn's request-response cycle, so it has the attributes that uvicorn's protocol reads.
     ``waits``: an earlier request is not answered yet. ``expects``: the client sends the body after a 100 Continue.
+    ``saved``: the state of a stream whose beginning the client has from another gateway.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class Inbound(Door):
         self.until_close = False
         self._head = b""
         self._pieces: list[bytes] = []
-        self._body = b""
+        self._body = self.saved = b""
         self._size = 0
         self._error: RequestError | None = None
         self._caller: Caller | None = None
@@ -177,11 +178,30 @@ class Inbound(Door):
         """Open the exchange. The request is complete, and its turn has come."""
         self.exchange = exchange = self._connection.admission.relay.open(self, self.path, self.headers)
         if self._error is not None:
-            exchange.cancel(self._error)
+            if self.saved:  # the client has the beginning of another answer
+                self.abort()
+            else:
+                exchange.cancel(self._error)
             return
         pieces, self._pieces = self._pieces, []
         self._body = body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        exchange.begin(body, self._caller)
+        if self.saved:
+            self._chunked = True
+            if not exchange.go_on(body, self._caller, self.saved):
+                self.abort()
+        else:
+            exchange.begin(body, self._caller)
+
+    def save_stream(self) -> tuple[bytes, bytes] | None:
+        """End a stream that another gateway can continue. Returns the request as it came, and what has passed."""
+        exchange = self.exchange
+        if exchange is None or not self._chunked or self._head:
+            return None
+        saved = exchange.save(self)
+        if saved is None:
+            return None
+        self.exchange = None
+        return self._as_it_came(saved[0]), saved[1]
 
     def take_back(self) -> bytes | None:
         """Withdraw the whole request, and return it as it came; ``None`` if an engine has it, or if it is refused."""
@@ -191,6 +211,9 @@ class Inbound(Door):
         self.exchange = None
         self._pieces.clear()
         self._give_back()
+        return self._as_it_came(body)
+
+    def _as_it_came(self, body: bytes) -> bytes:
         lines = [b"%s: %s\r\n" % line for line in self.headers if line[0] not in _FRAMING]
         version = b"1.1" if self._chunks else b"1.0"
         head = b"POST %s HTTP/%s\r\n%s" % (self.path.encode(), version, b"".join(lines))

@@ -13,8 +13,9 @@ from uvicorn.server import ServerState
 from enginehouse.api.doors.fast.inbound import Inbound
 from enginehouse.relay.attempts.attempt import NEVER
 
-PassOn = Callable[[int, bytes], None]
-"""Gives another gateway a connection: its descriptor, and what the client has sent that nobody has answered."""
+PassOn = Callable[[int, bytes, bytes], None]
+"""Gives another gateway a connection: its descriptor, what the client has sent that nobody has answered, and the state
+of a stream that is the beginning of the answer."""
 
 _MOST_WAITING: Final = 16
 """Requests that may wait behind the one being answered before reading pauses."""

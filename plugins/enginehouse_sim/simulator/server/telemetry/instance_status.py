@@ -80,7 +80,12 @@ class StatusReporter:
 
 def load_figures(state: SchedulerState) -> dict[str, Any]:
     """The figures of a scheduler's state: memory, waiting and running requests."""
-    return {**_memory(state), **_waiting(state), **_running(state)}
+    return {**_memory(state), **_waiting(state), **_running(state), **_adapters(state)}
+
+
+def _adapters(state: SchedulerState) -> dict[str, Any]:
+    active = {request.lora for request in (*state.running, *state.waiting) if request.lora}
+    return {"active_loras": tuple(sorted(active)), "max_loras": state.constants.max_loras or 0}
 
 
 def _memory(state: SchedulerState) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Follows the events that engines publish of their prefix caches."""

@@ -1,0 +1,122 @@
+"""Receives the events of one engine's prefix cache over ZeroMQ."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.config.kv_events import KvEventSettings
+from enginehouse.domain.cache_events import CacheEvent
+from enginehouse.engines.kv_events.event_stream import EventStream, Message
+
+_log = logging.getLogger(__name__)
+_END: Final = b"\xff" * 8
+"""The number after the last message that is sent again: -1."""
+_REPLAY_S: Final = 5.0
+
+
+class CacheFollower:
+    """Subscribes to one engine, and calls ``on_events`` with what happens in its cache, until ``close``.
+
+    ``connected``: whether the engine's socket is there now. Needs the package ``pyzmq``.
+    """
+
+    def __init__(
+        self, backend: str, settings: KvEventSettings, on_events: Callable[[Sequence[CacheEvent]], None]
+    ) -> None:
+        self.stream = EventStream()
+        self.connected = False
+        self._backend = backend
+        self._settings = settings
+        self._on_events = on_events
+        self._tasks = BackgroundTasks()
+
+    def start(self) -> None:
+        """Begin to follow. Needs a running event loop."""
+        self._tasks.start(self._follow())
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._tasks.cancel()
+
+    def begin_anew(self) -> None:
+        """Ask for all that the engine still has."""
+        self.stream.restart()
+        if self._settings.replay:
+            self._tasks.start(self._resynchronize())
+
+    async def _follow(self) -> None:
+        import zmq
+        import zmq.asyncio
+
+        with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as socket:
+            socket.linger = 0
+            socket.subscribe(self._settings.topic)
+            monitor = socket.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
+            socket.connect(self._settings.endpoint)
+            watch = asyncio.create_task(self._watch(monitor))
+            try:
+                while True:
+                    await self._take(await socket.recv_multipart())
+            finally:
+                watch.cancel()
+                socket.disable_monitor()
+
+    async def _take(self, parts: Sequence[bytes]) -> None:
+        if len(parts) != 3 or len(parts[1]) != 8:
+            return
+        self._tell(self.stream.received((int.from_bytes(parts[1], "big"), parts[2])))
+        if self.stream.wanted is not None:
+            await self._resynchronize()
+
+    async def _resynchronize(self) -> None:
+        wanted = self.stream.wanted
+        if wanted is None:
+            return
+        messages = await self._replay(wanted) if self._settings.replay else []
+        lost = self.stream.lost
+        self._tell(self.stream.replayed(messages))
+        if self.stream.lost > lost:
+            _log.warning("Backend '%s': events of its prefix cache are lost; what it has is estimated", self._backend)
+
+    async def _replay(self, begin: int) -> Sequence[Message]:
+        """What the engine still has from the message ``begin`` on."""
+        import zmq
+        import zmq.asyncio
+
+        found: list[Message] = []
+        with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
+            socket.linger = 0
+            socket.connect(self._settings.replay)
+            await socket.send_multipart((b"", begin.to_bytes(8, "big")))
+            try:
+                while True:
+                    _, number, payload = await asyncio.wait_for(socket.recv_multipart(), _REPLAY_S)
+                    if number == _END:
+                        return found
+                    found.append((int.from_bytes(number, "big"), payload))
+            except (TimeoutError, asyncio.TimeoutError, ValueError):
+                _log.warning("Backend '%s' does not send the events of its prefix cache again", self._backend)
+                return found
+
+    async def _watch(self, monitor: Any) -> None:
+        """Notice that the connection is lost or there again: events that were sent meanwhile are missing."""
+        import zmq
+        from zmq.utils.monitor import recv_monitor_message
+
+        was_connected = False
+        while True:
+            event = (await recv_monitor_message(monitor))["event"]
+            self.connected = event == zmq.EVENT_CONNECTED
+            if not self.connected:
+                self._tell(self.stream.broke())
+            elif was_connected or self._settings.replay:
+                self.begin_anew()
+            was_connected = was_connected or self.connected
+
+    def _tell(self, events: Sequence[CacheEvent]) -> None:
+        if events:
+            self._on_events(events)

@@ -1,0 +1,127 @@
+"""Callers of a gateway that is not served: what was used before it started counts, and nothing waits for a provider."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from enginehouse import AuditEntry, RateLimited, Requirements
+from enginehouse.aio.clock import Clock
+from enginehouse.app.callers import Callers
+from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.domain.errors import BudgetExhausted, ConfigError
+from enginehouse.interfaces.observers import Observer
+from enginehouse.plugin_manager.discovery import collect
+from enginehouse.telemetry.observers import Observers
+from enginehouse.testing import request_record
+from tests.support.fake_clock import StoppedClock
+
+REGISTRY = collect(PluginSettings(enabled=[])).registry
+NOON = 86400.0 * 20000 + 43200  # 2024-10-04
+
+
+class Context:
+    """As much of a relay's context as callers use."""
+
+    usage: Any = None
+    asks_usage = False
+
+
+class Running:
+    def __init__(self, folder: Path, now: float, observer: Observer | None = None, **sections: Any) -> None:
+        clock = StoppedClock(now)
+        keys = [{"name": "a", "key": "a", "tokens_per_day": 1000, "budget_per_month": 1.0}]
+        config = msgspec.convert({"auth": {"keys": keys}, "prices": {"m": {"output": 100.0}}, **sections}, Config)
+        observers = Observers([observer] if observer is not None else [])
+        self.callers = Callers(config, REGISTRY, Clock(clock, clock), observers)
+        self.context = Context()
+        self.callers.open(folder, self.context)  # type: ignore[arg-type]
+
+    def use(self, tokens: int) -> None:
+        self.context.usage.add(request_record(caller="a", tokens_in=0, tokens_out=tokens), "m", 0)
+
+    def admit(self) -> None:
+        holder = self.callers.keyring.named("a")
+        assert holder is not None
+        holder.admit(Requirements(model="m"), 1)
+
+
+async def restarted(folder: Path, now: float, tokens: int) -> Running:
+    """A gateway that starts ``now``, after one that used so many tokens at noon."""
+    first = Running(folder, NOON)
+    await first.callers.start()
+    first.use(tokens)
+    await first.callers.close()
+    second = Running(folder, now)
+    await second.callers.start()
+    return second
+
+
+async def test_what_was_used_before_a_restart_counts_against_limits(tmp_path: Path) -> None:
+    again = await restarted(tmp_path, NOON + 60, 1000)
+    with pytest.raises(RateLimited, match="tokens_per_day"):
+        again.admit()
+    await again.callers.close()
+
+
+async def test_the_tokens_of_yesterday_do_not_count_but_its_costs_do(tmp_path: Path) -> None:
+    again = await restarted(tmp_path, NOON + 86400, 9000)
+    again.admit()
+    await again.callers.close()
+    again = await restarted(tmp_path / "other", NOON + 86400, 10_001)
+    with pytest.raises(BudgetExhausted, match="budget_per_month"):
+        again.admit()
+    await again.callers.close()
+
+
+async def test_the_next_month_begins_anew(tmp_path: Path) -> None:
+    again = await restarted(tmp_path, NOON + 31 * 86400, 10_001)
+    again.admit()
+    await again.callers.close()
+
+
+async def test_without_a_store_nothing_is_counted(tmp_path: Path) -> None:
+    running = Running(tmp_path, NOON, usage={"store": "none"})
+    assert running.context.usage is None
+    await running.callers.start()
+    await running.callers.close()
+    assert not (tmp_path / "usage.sqlite").exists()
+
+
+def test_an_unknown_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown usage store 'sqlight'"):
+        Running(tmp_path, NOON, usage={"store": "sqlight"})
+
+
+async def test_a_provider_that_does_not_answer_keeps_nothing_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def hang(_: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("enginehouse.app.token_keys.TokenKeys.refresh", hang)
+    auth = {"jwt": {"issuer": "https://login.example.org", "audience": "house"}}
+    running = Running(tmp_path, NOON, auth=auth)
+    await asyncio.wait_for(running.callers.start(), 5)
+    await asyncio.wait_for(asked.wait(), 5)
+    await asyncio.wait_for(running.callers.close(), 5)
+
+
+async def test_observers_learn_what_operators_do(tmp_path: Path) -> None:
+    heard: list[AuditEntry] = []
+
+    class Ear(Observer):
+        def operated(self, entry: AuditEntry) -> None:
+            heard.append(entry)
+
+    running = Running(tmp_path, NOON, Ear())
+    entry = AuditEntry(NOON, "ops", "127.0.0.1", "POST /api/reload", 200)
+    running.callers.note(entry)
+    assert heard == [entry]

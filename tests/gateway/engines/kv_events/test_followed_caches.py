@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from enginehouse import EngineResponse, PromptTokens, UpstreamError
+from enginehouse.config.schema import Config
+from enginehouse.domain.errors import ConfigError
+from enginehouse.engines.kv_events import followed_caches
+from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
+
+CHAT = b'{"model":"alias","messages":[{"role":"user","content":"Hi"}],"stream":true,"max_tokens":4}'
+
+
+class Engine:
+    """Answers ``/tokenize`` once ``free`` is set."""
+
+    def __init__(self, status: int = 200, body: bytes = b'{"tokens":[5,6],"token_strs":["Hi","!!!"]}') -> None:
+        self.answer = EngineResponse(status, [], body)
+        self.asked: list[dict[str, object]] = []
+        self.free = asyncio.Event()
+        self.broken = False
+
+    async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
+        assert (method, path) == ("POST", "/tokenize")
+        self.asked.append(msgspec.json.decode(body))
+        await self.free.wait()
+        if self.broken:
+            raise UpstreamError("it is gone")
+        return self.answer
+
+
+async def tokens_of(engine: Engine) -> Sequence[PromptTokens]:
+    """What comes of three questions at once."""
+    caches, found = FollowedCaches(lambda _: engine), list[PromptTokens]()
+    view = CacheView(caches)
+    for _ in range(3):
+        view.tokenize("a", "there", CHAT, found.append)
+    await asyncio.sleep(0)
+    engine.free.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return found
+
+
+async def test_an_engine_tokenizes_one_prompt_at_a_time() -> None:
+    engine = Engine()
+    assert await tokens_of(engine) == [PromptTokens([5, 6], [2, 5])]
+    chat = [{"role": "user", "content": "Hi"}]
+    assert engine.asked == [{"model": "there", "messages": chat, "return_token_strs": True}]
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, b"{}"), (200, b"no JSON"), (200, b'{"tokens":"x"}')])
+async def test_an_engine_that_cannot_is_no_problem(status: int, body: bytes) -> None:
+    assert not await tokens_of(Engine(status, body))
+
+
+async def test_an_engine_that_is_gone_is_asked_again_later() -> None:
+    engine = Engine()
+    engine.broken = True
+    assert not await tokens_of(engine)
+
+
+async def test_the_lengths_of_tokens_may_be_unknown() -> None:
+    assert await tokens_of(Engine(body=b'{"tokens":[1,2,3]}')) == [PromptTokens([1, 2, 3], [])]
+
+
+def test_the_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    backends = {"a": {"url": "http://a", "kv_events": {"endpoint": "tcp://a:5557"}}, "b": {"url": "http://b"}}
+    config = msgspec.convert({"backends": backends}, Config)
+    monkeypatch.setattr(followed_caches, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match="kv-events") as raised:
+        kv_events_of(config)
+    assert "backends.a.kv_events" in str(raised.value)
+    monkeypatch.undo()
+    pytest.importorskip("zmq")
+    assert list(kv_events_of(config)) == ["a"]

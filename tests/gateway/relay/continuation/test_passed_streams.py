@@ -1,0 +1,59 @@
+"""Streams that another gateway continues, because it has taken over."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.gateway.relay.continuation.test_moves import VLLM, WHOLE, Streaming
+from tests.support.model_engine import StartModelEngine
+from tests.support.seen_stream import read_stream
+from tests.support.served_gateway import OpenGateway
+
+pytestmark = pytest.mark.usefixtures("only_fast")
+
+
+@pytest.mark.parametrize("moved", [False, True], ids=["fresh", "moved before"])
+async def test_the_successor_goes_on_where_the_client_is(
+    house: OpenGateway, model_engine: StartModelEngine, moved: bool
+) -> None:
+    one, two = await model_engine(), await model_engine()
+    old, new = await house(one, two, backend=VLLM), await house(one, two, backend=VLLM)
+    streaming = await Streaming.begin(old, one)
+    if moved:
+        two.gate = (2, streaming.gate)
+        await old.relay.move("r1", "b")
+    old.pass_streams_to(new)
+    for engine in (one, two):
+        engine.gate = None
+    await streaming.rest()
+    assert read_stream(streaming.wire).answer == WHOLE.answer
+    assert await streaming.client.chunk() == b""
+    await old.quiet()
+    await new.quiet()
+    assert sum(new.relay.context.counters.continuations.values()) == 1
+    assert (await streaming.client.ask(new.get("/health"))).status == 200, "the connection is the successor's"
+
+
+async def test_a_successor_without_the_backend_says_so_in_the_stream(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    one, two = await model_engine(), await model_engine()
+    old, new = await house(one, two, backend=VLLM), await house()
+    streaming = await Streaming.begin(old, one)
+    old.pass_streams_to(new)
+    while b"event: error" not in streaming.wire:
+        piece = await streaming.client.chunk()
+        assert piece, streaming.wire
+        streaming.wire += piece
+    assert b"[DONE]" not in streaming.wire
+    await old.quiet()
+
+
+async def test_a_stream_that_cannot_be_continued_stays(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    one, two = await model_engine(), await model_engine()
+    old, new = await house(one, two, backend=VLLM), await house(one, two, backend=VLLM)
+    streaming = await Streaming.begin(old, one, n=2)
+    old.pass_streams_to(new)
+    assert len(old.relay.live) == 1
+    streaming.gate.set()
+    await streaming.rest()
