@@ -70,7 +70,7 @@ class _KeptFile(Generic[T]):
         self._is_left = True
 
     def take_back(self) -> None:
-        """Write to the file again, to which nobody else has written."""
+        """Write to the file again."""
         self._is_left = False
         for value in self._unwritten:
             self.write(value)
@@ -215,9 +215,10 @@ class StateFile:
             each.leave()
 
     def take_back(self) -> None:
-        """Use the files again, which the other gateway has not touched."""
+        """Use the files again. The other gateway may have changed the list of engines, so it is written anew."""
         for each in (self._file, self.footprints.file, self.sleepers.file):
             each.take_back()
+        self._file.write(self._records)
 
     def close(self) -> None:
         """Release the folder for another gateway, unless that has the lock already."""

@@ -18,11 +18,12 @@ _Names = tuple[int, "str | None", str, "str | None"]
 class UsageMeter:
     """Adds ended requests to sums by hour, key, model and end user. ``epoch`` tells the time of day in seconds.
 
-    End users are named by clients: above 10,000 in an hour, further ones count as ``other``.
+    End users are named by clients: above ``most_users`` in an hour, further ones count as ``other``.
     """
 
-    def __init__(self, epoch: Callable[[], float], prices: Prices) -> None:
+    def __init__(self, epoch: Callable[[], float], prices: Prices, most_users: int = _MOST_USERS) -> None:
         self.prices = prices
+        self._most_users = most_users
         self._epoch = epoch
         self._ends = 0.0
         self._hour = 0
@@ -59,7 +60,7 @@ class UsageMeter:
 
     def _known(self, user: str) -> str:
         if user not in self._users:
-            if len(self._users) >= _MOST_USERS:
+            if len(self._users) >= self._most_users:
                 return OTHER
             self._users.add(user)
         return user

@@ -108,12 +108,11 @@ async def test_without_a_store_the_last_acts_are_remembered() -> None:
     assert list(await it.usage(0, NOW)) == []
 
 
-async def test_end_users_of_an_hour_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("enginehouse.telemetry.usage_meter._MOST_USERS", 2)
-    it = keeper(tmp_path, StoppedClock(NOW))
+def test_end_users_of_an_hour_are_bounded() -> None:
+    meter = UsageMeter(StoppedClock(NOW), Prices({}), most_users=2)
     for user in ("ann", "ben", "cy", "dee", "ann"):
-        it.meter.add(record(user=user), "m", 0)
-    assert {row.user: row.requests for row in await it.usage(0, NOW)} == {"ann": 2, "ben": 1, "other": 2}
+        meter.add(record(user=user), "m", 0)
+    assert {row.user: row.requests for row in meter.take()} == {"ann": 2, "ben": 1, "other": 2}
 
 
 def test_sums_by_any_fields() -> None:

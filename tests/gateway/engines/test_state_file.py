@@ -111,3 +111,18 @@ def test_what_happened_meanwhile_is_written_when_the_files_are_taken_back(tmp_pa
     assert again.footprints.known == {"m": 1}
     assert "a" in again.sleepers
     again.close()
+
+
+def test_the_list_of_engines_is_right_again_after_another_gateway_had_it(tmp_path: Path) -> None:
+    state = StateFile(tmp_path)
+    state.put("a", RECORD)
+    assert state.lock is not None
+    state.leave()
+    other = StateFile(tmp_path, os.dup(state.lock))
+    other.remove("a", other.records["a"])
+    other.close()
+    state.take_back()
+    state.close()
+    again = StateFile(tmp_path)
+    assert again.records == {"a": RECORD}
+    again.close()

@@ -82,7 +82,7 @@ class WorkerLink:
     """Serves one worker, and shows its requests. ``number``: its place on the board.
 
     - ``version``: of the configuration that it says it has; 0 until it accepts connections.
-    - ``requests``: how many of its requests have ended. ``busy``: the share of the processor that its loop takes.
+    - ``live``: how many requests it has. ``busy``: the share of the processor that its loop takes.
     - ``changed`` is set when it becomes ready. ``on_lost`` is called when it is gone.
     """
 
@@ -92,7 +92,6 @@ class WorkerLink:
         self.number = number
         self.pid = pid
         self.version = 0
-        self.requests = 0
         self.busy = 0.0
         self.live = 0
         self.lost = False
@@ -177,10 +176,9 @@ class WorkerLink:
         report = message.report
         add_report(self._parts.sums, report, self._report)
         self._report = report
-        self.requests += report.ended
         self.busy, self.live = report.busy, report.requests
-        if report.live is not None:
-            self._show(report.live)
+        if report.live is not None or not report.requests:
+            self._show(report.live or [])
         self._channel.answer(message.call, None)
 
     def _show(self, states: list[LiveState]) -> None:

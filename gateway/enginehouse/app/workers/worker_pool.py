@@ -222,9 +222,14 @@ class WorkerPool(Observer):
         self._watch(any(self._gateway.observers.added(event) for event in EVENTS))
         if self._turns % _POSITIONS_EVERY == 0:
             self._tell_positions()
-            often = self._watched or self._gateway.config.rescheduling.enabled
-            if often or (self._turns % _SHOWN_EVERY == 0 and any(link.live for link in self.links.values())):
-                self._tasks.start(self._refresh(past=False))
+        if self._turns % self._shown_every() == 0 and any(link.live for link in self.links.values()):
+            self._tasks.start(self._refresh(past=False))
+
+    def _shown_every(self) -> int:
+        """The number of looks after which the live requests are asked for: as often as their readers look at them."""
+        rescheduling = self._gateway.config.rescheduling
+        every = _POSITIONS_EVERY if self._watched else _SHOWN_EVERY
+        return min(every, max(1, int(rescheduling.interval / _LOOK_EVERY_S))) if rescheduling.enabled else every
 
     def _watch(self, wanted: bool) -> None:
         """Have the workers tell of their requests' events while one of the gateway's own observers wants them."""

@@ -39,7 +39,7 @@ class Pool:
         self._outside = outside
         self._now = outside.clock.now
         self.address = origin.url
-        self._most_idle: Final = sys.maxsize if most_idle is None else most_idle
+        self._most_idle = sys.maxsize if most_idle is None else most_idle
         self._idle: list[Connection] = []
         self._writes = WriteBatch()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -16,7 +16,7 @@ from enginehouse_sim.simulator.replay.played_client import PlayedClient
 from enginehouse_sim.simulator.replay.played_connection import Asked, HttpRequest, PlayedConnection, read_body
 from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, PlayedFigures, PlayedModels
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
-from enginehouse_sim.simulator.server.telemetry.instance_status import load_figures
+from enginehouse_sim.simulator.server.telemetry.load_figures import load_figures
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
 
 _TOO_LONG = (
