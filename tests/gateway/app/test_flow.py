@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,10 +32,12 @@ ttft_objective = "{objective}ms"
 
 
 class Engines(VirtualEngines):
-    """Engines of one slot, or of ``slots``, that take a second for each request."""
+    """Engines of one slot, or of ``slots``, that take a second for each request, or a time up to ``spread`` from it."""
 
-    def __init__(self, slots: int = 1) -> None:
+    def __init__(self, slots: int = 1, spread: float = 0.0) -> None:
         self.slots = slots
+        self._spread = spread
+        self._chance = random.Random(1)
 
     def connect(self, backend: str, connection: asyncio.Protocol) -> None:
         def serve(transport: PlayedConnection, request: HttpRequest) -> None:
@@ -43,7 +46,8 @@ class Engines(VirtualEngines):
             elif request.path == STATUS:
                 transport.answer(404, b"")
             else:
-                asyncio.get_running_loop().call_later(1.0, transport.answer, 200, b'{"choices":[]}')
+                seconds = 1.0 + self._spread * self._chance.uniform(-1, 1)
+                asyncio.get_running_loop().call_later(seconds, transport.answer, 200, b'{"choices":[]}')
 
         connection.connection_made(PlayedConnection(connection, serve, lambda _: None))
 
@@ -85,10 +89,11 @@ class House:
         )
         file.write_text(table + backends + KEYS.format(crowd=crowd, weight=weight, objective=objective))
         self._settings = VirtualSettings(file=file)
+        self.engines = Engines()
         self.gateway: VirtualGateway
 
     async def __aenter__(self) -> House:
-        self.gateway = self._settings.gateway(Engines())
+        self.gateway = self._settings.gateway(self.engines)
         await self.gateway.open()
         return self
 
@@ -125,6 +130,29 @@ def test_a_caller_with_many_requests_does_not_hold_up_another_one(
         table = '[scheduling]\nscheduler = "fair"\n'
         beside = await worst_beside_a_crowd(House(tmp_path, table, count=engines), 50)
         assert beside <= 2.0  # what runs when it comes is not stopped
+
+    in_virtual_time(scenario())
+
+
+def test_fifty_requests_at_once_raise_the_p99_of_another_caller_by_less_than_half(
+    in_virtual_time: Run, tmp_path: Path
+) -> None:
+    async def p99(crowd: int) -> float:
+        house = House(tmp_path, '[scheduling]\nscheduler = "fair"\n', count=2)
+        house.engines = Engines(slots=4, spread=0.5)
+        times: list[float] = []
+        async with house:
+            for number in range(100):
+                if number % 2 == 0:
+                    for _ in range(crowd):
+                        house.send("crowd")
+                client = house.send("single")
+                await asyncio.sleep(3)
+                times.append(client.took)
+        return sorted(times)[98]
+
+    async def scenario() -> None:
+        assert await p99(crowd=50) <= 1.5 * await p99(crowd=0)
 
     in_virtual_time(scenario())
 
