@@ -15,6 +15,12 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     serve.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
     serve.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
     serve.click = types.SimpleNamespace(echo=lambda _: None)
+    serve.Replacement = lambda *_: types.SimpleNamespace(
+        open=_nothing, close=_nothing, start=_nothing, replace=_nothing
+    )
+    gateway = _module("enginehouse.app.gateway")
+    row = gateway.worker_row
+    gateway.worker_row = lambda _, requests, version, __: row(7, requests, version, 0.0)  # this process's own figures
     _module("enginehouse.telemetry.loop_watch")._TURN_S = 1.0
     _module("enginehouse.telemetry.access_log")._to_standard_error = access_log
     _module("enginehouse.app.config_change").configure_logs = lambda *_: None  # the taps would no longer see the log
@@ -30,6 +36,9 @@ def forget_failures(now: Callable[[], float]) -> None:
     """Log failures of plugins as a process does that has logged none yet."""
     failures = _module("enginehouse.telemetry.plugin_failures")
     failures._limit = failures.RateLimit(failures._LOG_EVERY_S, now)
+
+
+def _nothing(*_: object) -> None: ...
 
 
 def _module(name: str) -> Any:

@@ -96,8 +96,10 @@ class World:
         self.log.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logging.getLogger().handlers[:] = [self.taps, self.log]
         self.gateway = Gateway(config, registry, self.log, ConfigSource(self.read, None), Outside(GATEWAY_CLOCK))
-        self.server = _ChaosServer(self.gateway, ServiceManager({}), embedded=False)
-        self.server.listeners = Listeners([cast(Any, ListeningAddress(self.network, GATEWAY))])
+        listeners = _VirtualListeners([cast(Any, ListeningAddress(self.network, GATEWAY))])
+        self.server = _ChaosServer(
+            self.gateway, ServiceManager({}), listeners, predecessor=None, forks=None, greeting=str
+        )
         self.server.server_state.connections = OrderedSet()
         self.server.server_state.tasks = OrderedSet()
         self.operators = Operators(self)
@@ -189,7 +191,7 @@ class World:
         for number in range(4):
             name = f"e{number}"
             self.network.listen(name, (name, 8000), self.engine(name).accept)
-        serving = self.loop.create_task(self.server._serve([*self.server.listeners.sockets]))
+        serving = self.loop.create_task(self.server._serve([]))
         for plan in self.schedule.plans:
             plan = plan._replace(at=plan.at + self._born)
             self.clients.append(Client(plan, self.network, GATEWAY, random.Random(f"{self.schedule.seed}/{plan.at}")))
@@ -304,6 +306,13 @@ class _GatewayNetwork:
 
     def listen(self, factory: Factory, sock: Any) -> ListeningAddress:
         return self._network.listen("gateway", GATEWAY, factory)
+
+
+class _VirtualListeners(Listeners):
+    """The gateway's address in the network of the current run."""
+
+    def copies(self) -> list[Any]:
+        return [*self.sockets]
 
 
 class _ChaosServer(_serve._GatewayServer):  # type: ignore[misc,name-defined]

@@ -16,6 +16,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 SIZED = HEAD + b"content-length: %d\r\n\r\n" % len(GOOD)
 PART = GOOD[:30]
+REDIRECT = b"HTTP/1.1 302 X\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"
 AS_IT_COMES = {"hold_answers": 0}
 
 BAD: dict[str, tuple[Step, ...]] = {
@@ -172,3 +173,28 @@ async def test_what_a_client_can_read_passes(house: OpenGateway, engine: StartEn
     gateway = await house(only)
     only.says(body)
     assert (await gateway.ask()).body == body
+
+
+@pytest.mark.parametrize(
+    ("steps", "streamed"),
+    [
+        ((REDIRECT,), False),
+        ((REDIRECT,), True),
+        ((SIZED + GOOD,), True),
+        ((CHUNKED + chunk(GOOD) + END,), True),
+    ],
+    ids=["redirect", "redirected stream", "no stream", "no stream, in chunks"],
+)
+async def test_what_no_client_understands_is_asked_elsewhere(
+    house: OpenGateway, engine: StartEngine, steps: tuple[Step, ...], streamed: bool
+) -> None:
+    bad, good = await engine(), await engine()
+    gateway = await house(bad, good, checks={"failures": 1}, routing={"strategy": "priority_only"})
+    bad.otherwise(steps)
+    if streamed:
+        good.streams(b"data: {}\n\n", b"data: [DONE]\n\n", good.END)
+    else:
+        good.says(GOOD)
+    reply = await gateway.ask(gateway.post(stream=streamed))
+    assert (reply.status, reply.whole, len(bad.calls), len(good.calls)) == (200, True, 1, 1)
+    assert health(gateway) == {"a": Health.UNHEALTHY, "b": Health.HEALTHY}

@@ -10,6 +10,7 @@ import msgspec
 
 from enginehouse.domain.errors import InvalidRequest, RequestError, UpstreamError, UpstreamInvalid
 from enginehouse.relay.events.stream_check import BrokenStream, message_of
+from enginehouse.relay.heads.answer_head import AnswerHead
 
 _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
 
@@ -26,6 +27,18 @@ class _NoError(msgspec.Struct):
 
 _skim = msgspec.json.Decoder(_AnyObject | list[_AnyObject]).decode
 _skim_answer = msgspec.json.Decoder(_NoError).decode
+
+
+def why_misfit(head: AnswerHead, backend: str, *, streams: bool) -> UpstreamInvalid | None:
+    """The error that clients get instead of an answer with ``head`` to a chat or the like; ``None`` if it may be one.
+
+    A client cannot follow a redirect to an engine, and one that wants a stream (``streams``) sees nothing in JSON.
+    """
+    if 300 <= head.status < 400:
+        return UpstreamInvalid(f"Backend '{backend}' answered {head.status}, which is no answer to this request")
+    if head.status < 300 and head.json and streams:
+        return UpstreamInvalid(f"Backend '{backend}' sent no stream, which was asked for")
+    return None
 
 
 def why_unfit(body: bytes, backend: str, *, may_be_error: bool) -> RequestError | None:

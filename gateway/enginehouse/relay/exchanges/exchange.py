@@ -19,7 +19,7 @@ from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.captured_door import CapturedDoor
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
-from enginehouse.relay.answers.json_answer import JsonInPieces, why_unfit
+from enginehouse.relay.answers.json_answer import JsonInPieces, why_misfit, why_unfit
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
@@ -348,6 +348,8 @@ class Exchange(MovableExchange):
             return self._accept(attempt, head, self._rest, self._joined)
         if complete and self._dispatch.goes_elsewhere(body):
             return False
+        if self._misfits(attempt, head):
+            return False
         must_be_json = self._must_be_json(head)
         if must_be_json and complete:
             problem = why_unfit(body, chosen.backend, may_be_error=self._reply.form.is_checked)
@@ -386,6 +388,19 @@ class Exchange(MovableExchange):
             self._reply.begin(head.status, lines, None if stream else head.length, stream, in_pieces)
         if head.stream and head.status == 200 and not job.raw:
             self._reply.keep(job.history)
+        return True
+
+    def _misfits(self, attempt: Attempt, head: AnswerHead) -> bool:
+        """Whether the answer is none that the client understands. The request is then sent again instead, or fails."""
+        job, reply = self._job, self._reply
+        streams = job.requirements is not None and job.requirements.stream
+        if (head.status < 300 and not streams) or job.raw or reply.status or not reply.form.is_checked:
+            return False
+        misfit = why_misfit(head, attempt.upstream.name, streams=streams)
+        if misfit is None:
+            return False
+        attempt.cancel()
+        self._lost(misfit)
         return True
 
     def _unfit(self, problem: RequestError, chosen: Candidate) -> None:

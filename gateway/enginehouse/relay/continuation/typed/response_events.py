@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,7 +86,7 @@ class ResponseEvents(TypedAnswer):
 
     def _opened(self) -> Iterator[bytes]:
         """What comes before a text, as far as it has not passed."""
-        self._message = self._message or f"msg_{uuid.uuid4().hex}"
+        self._message = self._message or f"msg_{self._response.get('id', '').removeprefix('resp_')}"
         if "response.output_item.added" not in self._told:
             yield self._event("output_item.added", output_index=self._place, item=self._item("in_progress", []))
         if "response.content_part.added" not in self._told:
