@@ -36,7 +36,7 @@ def test_it_is_found_when_it_is_installed(distribution: Path, site: Path, run_py
     assert entries.keys() <= {row["name"] for row in json.loads(listing.stdout) if not row["bundled"]}
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_it_passes_its_own_tests_by_the_command_of_its_readme(
     distribution: Path, site: Path, run_python: RunPython
 ) -> None:

@@ -184,6 +184,7 @@ def test_a_subset_that_envoy_gives_is_obeyed(
         assert ask(envoy.by_ext_proc).status == 503
 
 
+@pytest.mark.slow
 @WAYS
 def test_a_killed_picker_fails_what_it_holds_and_nothing_after_its_return(
     engines: tuple[SimEngine, SimEngine], tmp_path: Path, way: str

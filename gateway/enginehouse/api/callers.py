@@ -216,6 +216,7 @@ class BehalfHolder(KeyHolder):
             ttft_objective=front.ttft_objective,
         )
         super().__init__(key, front.limits)
+        self._is_free = front._is_free
 
     def sets(self, model: str, user: str) -> list[LimitSet]:
         return self._front.sets(model, user)

@@ -30,7 +30,6 @@ from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.messages import PassedConnection
 from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed, my_hello
 from enginehouse.app.watch import FolderWatch
-from enginehouse.app.workers.messages import Accept, EndLive
 from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.allocator import return_freed_memory
 from enginehouse.cli.listen import Listeners
@@ -269,13 +268,13 @@ class _GatewayServer(AcceptingServer):
         if self._workers is None:
             await super().accept()
         else:
-            self._workers.send(Accept(True))
+            self._workers.accept(True)
 
     def stop_accepting(self) -> None:
         if self._workers is None:
             super().stop_accepting()
         else:
-            self._workers.send(Accept(False))
+            self._workers.accept(False)
 
     async def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
         """Serve a client of an earlier gateway; where workers serve, until its next answer."""
@@ -346,7 +345,7 @@ class _GatewayServer(AcceptingServer):
         """Have the successor continue streams, and end the other requests."""
         self.pass_streams_on(successor.take)
         if self._workers is not None:
-            self._workers.send(EndLive())  # before the owner cancels what they have
+            self._workers.end_live()  # before the owner cancels what they have
         self._gateway.end_live()
 
     async def _wait_out(self, seconds: float) -> None:

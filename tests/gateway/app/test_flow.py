@@ -134,25 +134,25 @@ def test_a_caller_with_many_requests_does_not_hold_up_another_one(
     in_virtual_time(scenario())
 
 
-def test_fifty_requests_at_once_raise_the_p99_of_another_caller_by_less_than_half(
+def test_fifty_requests_at_once_raise_the_longest_time_of_another_caller_by_less_than_half(
     in_virtual_time: Run, tmp_path: Path
 ) -> None:
-    async def p99(crowd: int) -> float:
+    async def longest(crowd: int) -> float:
         house = House(tmp_path, '[scheduling]\nscheduler = "fair"\n', count=2)
         house.engines = Engines(slots=4, spread=0.5)
         times: list[float] = []
         async with house:
-            for number in range(100):
-                if number % 2 == 0:
+            for number in range(50):
+                if number % 5 == 0:
                     for _ in range(crowd):
                         house.send("crowd")
                 client = house.send("single")
                 await asyncio.sleep(3)
                 times.append(client.took)
-        return sorted(times)[98]
+        return max(times)
 
     async def scenario() -> None:
-        assert await p99(crowd=50) <= 1.5 * await p99(crowd=0)
+        assert await longest(crowd=50) <= 1.5 * await longest(crowd=0)
 
     in_virtual_time(scenario())
 

@@ -21,6 +21,7 @@ from enginehouse.api.pages.metrics.workers import WorkerFigures
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.workers.fork_server import ForkServer
 from enginehouse.app.workers.messages import (
+    Accept,
     Drain,
     EndLive,
     Learned,
@@ -116,6 +117,14 @@ class WorkerPool(Observer):
         while not all(number in self.links and self.links[number].version for number in range(self._board.workers)):
             self._changed.clear()
             await self._changed.wait()
+
+    def accept(self, wanted: bool) -> None:
+        """Have the workers accept connections, or none for now: these wait in the kernel."""
+        self.send(Accept(wanted))
+
+    def end_live(self) -> None:
+        """End the live requests of all workers."""
+        self.send(EndLive())
 
     def send(self, message: msgspec.Struct) -> None:
         """Send a message to all workers."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError
+from enginehouse.domain.errors import Cancelled, RateLimited, RequestError, UpstreamError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
@@ -198,6 +198,8 @@ class Pick(LiveRequest):
             lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % job.request_id
             if error.retry_after is not None:
                 lines += b"retry-after: %d\r\n" % error.retry_after
+            if isinstance(error, RateLimited):
+                lines += error.lines
             self._client.refused(error.status, lines, self._form.error_body(error.status, error.envelope()))
 
     # --- inside
