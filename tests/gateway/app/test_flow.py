@@ -231,7 +231,7 @@ def test_requests_of_low_priority_are_shed_first(in_virtual_time: Run, tmp_path:
             assert codes(first).count("") == 10 * engines
             more = [house.send("crowd") for _ in range(6 * engines)]
             shed = codes(more).count("overloaded")
-            assert 1 <= shed < 4 * engines
+            assert 1 <= shed <= 4 * engines
             assert codes(more)[-shed:] == ["overloaded"] * shed
             better = house.send("single")
             assert better.code == "live"

@@ -40,6 +40,8 @@ BROKEN = {
 def seen(home: ReloadedGateway) -> Any:
     """What operators see, but for what changes by itself."""
     status = home.process.status()
+    for worker in status["workers"]:
+        del worker["loop_busy"]
     return {key: value for key, value in status.items() if key != "uptime_s"}, home.running(), home.pids()
 
 

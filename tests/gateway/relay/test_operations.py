@@ -29,7 +29,7 @@ async def test_live_requests_are_listed(house: OpenGateway, engine: StartEngine)
     assert told.pop("age_ms") >= 0
     assert told == {
         "id": "mine", "path": "/v1/chat/completions", "model": "gpt-4", "phase": "serving",
-        "caller": None, "user": None, "address": "127.0.0.1", "position": None,
+        "progress": None, "caller": None, "user": None, "address": "127.0.0.1", "position": None,
         "replica": "m@a", "waits_for": [], "moves": 0, "output_tokens": None, "stays": "its answer has not begun",
     }  # fmt: skip
     assert read(await gateway.ask(gateway.get("/api/status")))["requests"] == 1
