@@ -1,4 +1,4 @@
-"""Makes the waiting room, and tells it when to plan."""
+"""Makes the waiting room."""
 
 from __future__ import annotations
 
@@ -7,20 +7,9 @@ from functools import partial
 
 from enginehouse.config.schema import Config
 from enginehouse.fleet.fleet import Fleet
-from enginehouse.interfaces.observers import Observer
 from enginehouse.scheduling.facts import scheduling_limits
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.observers import Observers, notify
-
-
-class RoomEvents(Observer):
-    """Has ``room`` plan after each event of a queue, such as the end of a request."""
-
-    def __init__(self, room: WaitingRoom) -> None:
-        self._room = room
-
-    def queue_changed(self) -> None:
-        self._room.plan()
 
 
 def build_waiting_room(config: Config, fleet: Fleet, observers: Observers) -> WaitingRoom:

@@ -41,7 +41,7 @@ from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_relay import RelayParts, build_relay_context
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
-from enginehouse.app.build_waiting_room import RoomEvents, build_waiting_room
+from enginehouse.app.build_waiting_room import build_waiting_room
 from enginehouse.app.callers import Callers
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.discovery.discovery import Discovery
@@ -139,7 +139,7 @@ class Gateway:
         )
         self.relay.context.guards = build_guards(config, registry)
         self.relay.mirror(config.routing.mirrors)
-        self.observers.add(RoomEvents(waiting_room))
+        self.observers.add(waiting_room)
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.callers = Callers(config, registry, outside.clock, self.observers, limits)

@@ -21,6 +21,7 @@ from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role
 from enginehouse.engines.gpus.host_gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.missing_program import missing_program
+from enginehouse.engines.ports import is_own_port
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.interfaces.launch_spec import EngineOptions, LaunchSpec
@@ -106,7 +107,7 @@ class ModelLaunch:
             withheld=self._withheld,
             port=place.port,
             bind=place.bind,
-            place=None if place.is_own_port else place,
+            place=None if is_own_port(place) else place,
             stop_command=stop_words.split("stop_command", model.stop_command),
         )
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import EnginehouseError
-from enginehouse.engines.ports import Ports
+from enginehouse.engines.ports import Ports, is_own_port
 from enginehouse.interfaces.places import EngineNeeds, Place, PlacementOptions
 
 _log = logging.getLogger(__name__)
@@ -49,18 +49,18 @@ class Placing:
 
     def claim(self, place: Place) -> None:
         """Note that an engine of an earlier gateway runs in ``place``."""
-        if place.is_own_port:
+        if is_own_port(place):
             self._ports.claim(place.port)
 
     def vacated(self, place: Place) -> None:
         """Note that the engine in ``place`` has ended."""
-        if place.is_own_port:
+        if is_own_port(place):
             self._ports.give_back(place.port)
 
     async def release(self, place: Place) -> None:
         """Free a place in which no engine was launched."""
         self.vacated(place)
-        if place.is_own_port:
+        if is_own_port(place):
             return
         try:
             await self._keeper.release(place)

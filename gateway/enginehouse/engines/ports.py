@@ -6,7 +6,7 @@ import random
 import socket
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.interfaces.places import LOOPBACK
+from enginehouse.interfaces.places import LOOPBACK, Place
 
 FIRST, LAST = 20_000, 32_767
 """Below the range of ephemeral ports, since an outgoing connection could take such a port before the engine does."""
@@ -60,3 +60,8 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def is_own_port(place: Place) -> bool:
+    """Whether ``place`` is no more than a port of this machine, which the gateway chose."""
+    return place == Place(port=place.port)

@@ -54,8 +54,3 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """``ADDRESS:PORT`` of the first machine, at which the processes of an engine on several machines meet."""
     handle: Mapping[str, Any] = {}
     """The facts by which the launcher finds the place again. JSON-compatible and without secrets."""
-
-    @property
-    def is_own_port(self) -> bool:
-        """Whether it is no more than a port of this machine, which the gateway chose."""
-        return self == Place(port=self.port)

@@ -11,6 +11,7 @@ from enginehouse.domain.errors import QueueFull, QueueTimeout, RequestError
 from enginehouse.domain.replica import Candidate, ReplicaState
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.schedulers import SchedulingLimits, Waiting
 from enginehouse.scheduling.flow_control import missed, unfit
 from enginehouse.scheduling.kit.ticket_queue import TicketQueue, WaitingTicket
@@ -44,7 +45,7 @@ class _Guest(NamedTuple):
     backlogs: Collection[Backlog]
 
 
-class WaitingRoom:
+class WaitingRoom(Observer):
     """Plans who goes where: at each arrival, whenever a slot may be free, and every now and then.
 
     The requests of a plan look for a replica one after the other, in their order: by priority, then by arrival. Each
@@ -71,6 +72,10 @@ class WaitingRoom:
         self._guests: dict[Ticket, _Guest] = {}
         self._planning = False
         self.configure(SchedulingLimits(), {})
+
+    def queue_changed(self) -> None:
+        """Plan after each event of a queue, such as the end of a request."""
+        self.plan()
 
     def __len__(self) -> int:
         return len(self._queue)

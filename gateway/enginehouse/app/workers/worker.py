@@ -31,7 +31,7 @@ from enginehouse.app.build import (
 from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_relay import RelayParts, build_relay_context, change_relay
 from enginehouse.app.build_router import build_router, needs_new_router
-from enginehouse.app.build_waiting_room import RoomEvents, build_waiting_room
+from enginehouse.app.build_waiting_room import build_waiting_room
 from enginehouse.app.callers import Callers
 from enginehouse.app.exports import build_tracer
 from enginehouse.app.plugin_instances import create, create_installed
@@ -146,7 +146,7 @@ class Worker:
         )
         self.relay.context.router.recall(first.memories)
         self.relay.mirror(config.routing.mirrors)
-        self._observers.add(RoomEvents(waiting_room))
+        self._observers.add(waiting_room)
         self._queue_changed = queue_changed
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.relay.context.guards = build_guards(config, registry)

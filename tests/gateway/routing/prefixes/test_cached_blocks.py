@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse import BlocksRemoved, BlocksStored, CacheCleared, CachedBlocks, EventsLost, Prompt, PromptTokens
+from enginehouse import CachedBlocks, Prompt, PromptTokens
+from enginehouse.domain.cache_events import BlocksRemoved, BlocksStored, CacheCleared, EventsLost
 from enginehouse.routing.prefixes.shared_index import SharedPrefixIndex
 
 SIZE = 16
