@@ -112,4 +112,4 @@ async def test_a_launch_reads_no_configuration_and_stays_short(tmp_path: Path) -
     assert len(launcher.lines) == 4
     assert not [file for file in walk.calls if file.startswith("enginehouse/config/")], walk.calls
     assert len(walk.calls) <= 60, walk.calls
-    assert walk.calls.total() <= 480, walk.calls
+    assert walk.calls.total() <= 520, walk.calls
