@@ -131,7 +131,8 @@ def _handler(router: FakeRouter) -> type[BaseHTTPRequestHandler]:
                 self._answer(404, {})
 
         def do_POST(self) -> None:
-            model = json.loads(self.rfile.read(int(self.headers["content-length"])))["model"]
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            model = asked["model"]
             if self.path == "/models/load":
                 self._answer(*router.load(model))
             elif self.path == "/models/unload":
@@ -141,6 +142,10 @@ def _handler(router: FakeRouter) -> type[BaseHTTPRequestHandler]:
             else:
                 router.served.append(model)
                 message = {"role": "assistant", "content": "Hi"}
+                if asked.get("stream"):
+                    chunk = {"id": "1", "model": model, "choices": [{"index": 0, "delta": message}]}
+                    self._stream(iter([b"data: " + json.dumps(chunk).encode() + b"\n\n", b"data: [DONE]\n\n"]))
+                    return
                 self._answer(200, {"id": "1", "model": model, "choices": [{"index": 0, "message": message}]})
 
         def _answer(self, status: int, body: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse_sim.commands import sim
-from enginehouse_sim.simulator.calibration.observation import Work, prompt_work
+from enginehouse_sim.simulator.calibration.observation import StepWork, prompt_work
 from enginehouse_sim.simulator.calibration.records import ServedRequest, observations_of
 from enginehouse_sim.simulator.steps.load import StepLoad
 from enginehouse_sim.simulator.steps.models import PassCosts, PassSteps
@@ -133,7 +133,7 @@ def test_records_of_lone_requests_tell_prompts_and_decodes_apart() -> None:
     prompt, answer = sorted(observations_of([alone(0, 200, 50)], "m"), key=lambda each: each.kind, reverse=True)
     assert prompt.work == [prompt_work(200)]
     assert prompt.ms == pytest.approx(3 + prompt_work(200).milliseconds(COSTS))
-    assert answer.work == [Work(passes=49, decodes=1, kv_tokens=225)]
+    assert answer.work == [StepWork(passes=49, decodes=1, kv_tokens=225)]
     assert answer.predicted(COSTS, 0) == pytest.approx(answer.ms, rel=0.01)
 
 

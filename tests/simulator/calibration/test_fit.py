@@ -6,7 +6,7 @@ import pytest
 
 from enginehouse_sim.simulator.calibration.calibrate import calibrated
 from enginehouse_sim.simulator.calibration.fit import errors, fit, held_out, spread
-from enginehouse_sim.simulator.calibration.observation import Kind, Observation, Work, prompt_work
+from enginehouse_sim.simulator.calibration.observation import Kind, Observation, StepWork, prompt_work
 from enginehouse_sim.simulator.steps.models import PassCosts
 from enginehouse_sim.simulator.steps.profile import EngineLimits
 
@@ -21,15 +21,15 @@ def observed(
 ) -> list[Observation]:
     """What an engine with these costs shows. The noise is skewed, with mean 1; ``outliers`` take 5 times as long."""
     chance = random.Random(1)
-    works: list[tuple[Kind, list[Work], int]] = [
+    works: list[tuple[Kind, list[StepWork], int]] = [
         ("prompt", [prompt_work(tokens)], 1) for tokens in (16, 36, 80, 180, 400, 900, 1900, 4000)
     ]
     for decodes in (1, 4, 16, 32, 64):
         for context in (32, 1300, 2600):
-            decode = Work(decodes=decodes, kv_tokens=decodes * context)
+            decode = StepWork(decodes=decodes, kv_tokens=decodes * context)
             works.append(("decode", [decode], 0))
             for tokens in (64, 700):
-                mixed = Work(
+                mixed = StepWork(
                     passes=3,
                     prompt_tokens=tokens,
                     pairs=tokens * (tokens + 1) / 2,
@@ -37,7 +37,7 @@ def observed(
                     decodes=decodes,
                     kv_tokens=decodes * context,
                 )
-                works.append(("mixed", [mixed, Work(passes=2, decodes=decodes, kv_tokens=decodes * context)], 0))
+                works.append(("mixed", [mixed, StepWork(passes=2, decodes=decodes, kv_tokens=decodes * context)], 0))
     found = []
     for point, (kind, work, requests) in enumerate(works):
         for _ in range(repeats):

@@ -7,7 +7,7 @@ import pytest
 
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.server.faults.active import ActiveFaults
-from enginehouse_sim.simulator.server.faults.kinds import Refuse, Slow
+from enginehouse_sim.simulator.server.faults.kinds import RefuseConnections, Slow
 from enginehouse_sim.simulator.server.http.call import Call
 from tests.support.fake_clock import FakeClock
 
@@ -36,7 +36,7 @@ def faults(clock: FakeClock, listener: FakeListener) -> ActiveFaults:
 
 
 async def test_refuse_lasts_as_long_as_it_says(faults: ActiveFaults, clock: FakeClock, listener: FakeListener) -> None:
-    faults.add(Refuse(duration="5s"), can_be_cleared=False)
+    faults.add(RefuseConnections(duration="5s"), can_be_cleared=False)
     await clock.advance(4.9)
     assert not listener.open
     await clock.advance(0.1)
@@ -47,10 +47,10 @@ async def test_refuse_lasts_as_long_as_it_says(faults: ActiveFaults, clock: Fake
 async def test_clearing_ends_refuse_and_its_timer(
     faults: ActiveFaults, clock: FakeClock, listener: FakeListener
 ) -> None:
-    faults.add(Refuse(duration="5s"), can_be_cleared=True)
+    faults.add(RefuseConnections(duration="5s"), can_be_cleared=True)
     await faults.clear()
     assert listener.open
-    faults.add(Refuse(), can_be_cleared=True)
+    faults.add(RefuseConnections(), can_be_cleared=True)
     await clock.advance(10)
     assert not listener.open
 
@@ -58,8 +58,8 @@ async def test_clearing_ends_refuse_and_its_timer(
 async def test_a_later_refuse_replaces_the_timer_of_an_earlier_one(
     faults: ActiveFaults, clock: FakeClock, listener: FakeListener
 ) -> None:
-    faults.add(Refuse(duration="1s"), can_be_cleared=True)
-    faults.add(Refuse(duration="5s"), can_be_cleared=True)
+    faults.add(RefuseConnections(duration="1s"), can_be_cleared=True)
+    faults.add(RefuseConnections(duration="5s"), can_be_cleared=True)
     await clock.advance(4)
     assert not listener.open
     await clock.advance(1)
@@ -68,7 +68,7 @@ async def test_a_later_refuse_replaces_the_timer_of_an_earlier_one(
 
 async def test_a_refusal_that_could_never_end_is_refused(faults: ActiveFaults, listener: FakeListener) -> None:
     with pytest.raises(InvalidRequest, match="--control-port"):
-        faults.add(Refuse(), can_be_cleared=False)
+        faults.add(RefuseConnections(), can_be_cleared=False)
     assert listener.open
 
 

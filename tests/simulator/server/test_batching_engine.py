@@ -18,7 +18,7 @@ from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngi
 from enginehouse_sim.simulator.server.engine.listener import EngineFailed
 from enginehouse_sim.simulator.server.generation.answer import Answer
 from enginehouse_sim.simulator.server.generation.run import Generator, Run
-from enginehouse_sim.simulator.server.generation.work import PromptTokens, Work
+from enginehouse_sim.simulator.server.generation.work import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.telemetry.metrics import Metrics
 from tests.support.fake_clock import FakeClock
 from tests.support.sampled_text import generate
@@ -28,7 +28,7 @@ _ids = count()
 
 def work(max_tokens: int = 3, prompts: tuple[str, ...] = ("hello",), **more: Any) -> Work:
     ids = {"id": f"request-{next(_ids)}", **more}
-    return Work(prompts=[PromptTokens(encode(prompt)) for prompt in prompts], max_tokens=max_tokens, **ids)
+    return Work(prompts=[EncodedPrompt(encode(prompt)) for prompt in prompts], max_tokens=max_tokens, **ids)
 
 
 def new_engine(clock: FakeClock, *, ttft: float = 1.0, tpot: float = 0.5, **constants: Any) -> BatchingEngine:

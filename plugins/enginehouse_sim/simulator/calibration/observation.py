@@ -12,7 +12,7 @@ from enginehouse_sim.simulator.steps.models import PassCosts
 Kind = Literal["prompt", "decode", "mixed"]
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class StepWork(msgspec.Struct, frozen=True, kw_only=True):
     """Equal passes of an engine, as in ``StepLoad``; ``passes`` of them. Means over passes may be fractions."""
 
     passes: float = 1.0
@@ -40,7 +40,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     point: str
     kind: Kind
-    work: Sequence[Work]
+    work: Sequence[StepWork]
     requests: float = 0.0
     ms: float
 
@@ -49,6 +49,6 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         return self.requests * request_ms + sum(work.milliseconds(costs) for work in self.work)
 
 
-def prompt_work(tokens: int) -> Work:
+def prompt_work(tokens: int) -> StepWork:
     """One pass that computes a whole prompt."""
-    return Work(prompt_tokens=tokens, pairs=tokens * (tokens + 1) / 2, first_tokens=1)
+    return StepWork(prompt_tokens=tokens, pairs=tokens * (tokens + 1) / 2, first_tokens=1)

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from enginehouse import GatewayError
 from enginehouse_sim.simulator.calibration.facts import EngineFacts, body_for
-from enginehouse_sim.simulator.calibration.observation import Observation, Work, prompt_work
+from enginehouse_sim.simulator.calibration.observation import Observation, StepWork, prompt_work
 from enginehouse_sim.simulator.calibration.probes import INJECTED, WINDOW, Probe, prompt_tokens
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, TimedStream, stream
 
@@ -137,14 +137,14 @@ class _RunningStreams:
 
 def _decode(probe: Probe, alone: _Window) -> Observation:
     """The time of a pass without a prompt."""
-    work = Work(decodes=probe.streams, kv_tokens=probe.streams * alone.context)
+    work = StepWork(decodes=probe.streams, kv_tokens=probe.streams * alone.context)
     return Observation(point=f"{probe.name}: alone", kind="decode", work=[work], ms=alone.ms_per_token)
 
 
 def _mixed(probe: Probe, beside: _Window) -> Observation:
     """The time of all passes while prompts were read, of which ``INJECTED`` had one."""
     kv_tokens = probe.streams * beside.context
-    mixed = Work(
+    mixed = StepWork(
         passes=INJECTED,
         prompt_tokens=probe.beside,
         pairs=probe.beside * (probe.beside + 1) / 2,
@@ -152,6 +152,6 @@ def _mixed(probe: Probe, beside: _Window) -> Observation:
         decodes=probe.streams,
         kv_tokens=kv_tokens,
     )
-    others = Work(passes=max(0.0, beside.tokens - INJECTED), decodes=probe.streams, kv_tokens=kv_tokens)
+    others = StepWork(passes=max(0.0, beside.tokens - INJECTED), decodes=probe.streams, kv_tokens=kv_tokens)
     ms = beside.ms_per_token * beside.tokens
     return Observation(point=f"{probe.name}: beside", kind="mixed", work=[mixed, others], ms=ms)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.calibration.observation import Kind, Observation, Work
+from enginehouse_sim.simulator.calibration.observation import Kind, Observation, StepWork
 
 _LEAST_TOKENS = 8
 """Answers with fewer tokens say little about the time between tokens."""
@@ -90,7 +90,7 @@ def _of_answer(record: ServedRequest, others: Sequence[ServedRequest], number: i
         if begin < first <= end:
             mixed += 1
             works.append(other)
-    passes = [Work(passes=max(0.0, tokens - 1 - mixed), decodes=decodes, kv_tokens=kv_tokens)]
+    passes = [StepWork(passes=max(0.0, tokens - 1 - mixed), decodes=decodes, kv_tokens=kv_tokens)]
     passes += [_read(other, decodes, kv_tokens) for other in works]
     kind: Kind = "mixed" if mixed else "decode"
     return [Observation(point=f"answer {number}", kind=kind, work=passes, ms=1000 * (end - begin))]
@@ -120,7 +120,7 @@ def _context(record: ServedRequest, begin: float, end: float) -> float:
     return (record.tokens_in or 0) + progress * tokens
 
 
-def _read(record: ServedRequest, decodes: float, kv_tokens: float) -> Work:
+def _read(record: ServedRequest, decodes: float, kv_tokens: float) -> StepWork:
     computed, cached = record.computed, record.tokens_cached or 0
     pairs = computed * cached + computed * (computed + 1) / 2
-    return Work(prompt_tokens=computed, pairs=pairs, first_tokens=1, decodes=decodes, kv_tokens=kv_tokens)
+    return StepWork(prompt_tokens=computed, pairs=pairs, first_tokens=1, decodes=decodes, kv_tokens=kv_tokens)

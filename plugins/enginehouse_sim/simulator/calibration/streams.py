@@ -25,7 +25,7 @@ class EngineAddress(msgspec.Struct, frozen=True):
     key: str = ""
 
 
-class _Choice(msgspec.Struct):
+class _ChoiceOfStream(msgspec.Struct):
     text: str | None = None
     finish_reason: str | None = None
 
@@ -38,7 +38,7 @@ class _Usage(msgspec.Struct):
 class _Event(msgspec.Struct):
     """The part of a stream's event that counts tokens."""
 
-    choices: list[_Choice] = msgspec.field(default_factory=list)
+    choices: list[_ChoiceOfStream] = msgspec.field(default_factory=list)
     usage: _Usage | None = None
 
 

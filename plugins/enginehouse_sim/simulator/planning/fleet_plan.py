@@ -78,7 +78,7 @@ class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
     cost_per_million_tokens: float | None
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class FoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The verdicts on all fleets.
 
     ``share``: the share of requests that must be within the ``objectives``, which are in seconds. ``margin``: how much

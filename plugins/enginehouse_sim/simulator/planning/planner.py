@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.planning.fleet_plan import Fleet, FleetReplays, Plan, cheapest, judged
+from enginehouse_sim.simulator.planning.fleet_plan import Fleet, FleetReplays, FoundPlan, cheapest, judged
 from enginehouse_sim.simulator.replay.figures.curves import Curves
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
@@ -41,7 +41,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class Planned(NamedTuple):
     """The plan, and the curves of each fleet with the first seed."""
 
-    plan: Plan
+    plan: FoundPlan
     curves: Sequence[Curves]
 
 
@@ -69,7 +69,7 @@ def planned(
         for fleet, part in zip(question.fleets, parts, strict=True)
     ]
     answer = cheapest(verdicts)
-    plan = Plan(
+    plan = FoundPlan(
         objectives={name: value for name, value in msgspec.structs.asdict(slo).items() if value is not None},
         share=question.share,
         margin=round(margin, 4),

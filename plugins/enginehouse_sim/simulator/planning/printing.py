@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse_sim.simulator.planning.fleet_plan import FleetPlan, Plan
+from enginehouse_sim.simulator.planning.fleet_plan import FleetPlan, FoundPlan
 from enginehouse_sim.simulator.planning.planner import Planned
 from enginehouse_sim.simulator.replay.figures.plot import plot_curves
 
@@ -20,7 +20,7 @@ _MARGINS = {
 }
 
 
-def print_plan(plan: Plan) -> None:
+def print_plan(plan: FoundPlan) -> None:
     """Print the verdicts as a table, then the answer."""
     console = Console()
     table = Table("")
@@ -41,7 +41,7 @@ def draw_plan(planned: Planned, path: Path) -> None:
     plot_curves([fleet.name for fleet in planned.plan.fleets], planned.curves, path)
 
 
-def _rows(plan: Plan) -> Iterator[tuple[str, Sequence[str]]]:
+def _rows(plan: FoundPlan) -> Iterator[tuple[str, Sequence[str]]]:
     """The name of each figure, and its value for each fleet."""
     fleets = plan.fleets
 
@@ -64,7 +64,7 @@ def _rows(plan: Plan) -> Iterator[tuple[str, Sequence[str]]]:
         yield "of a million tokens", [f"{fleet.cost_per_million_tokens:,.3f}" for fleet in fleets]
 
 
-def _answer(plan: Plan) -> str:
+def _answer(plan: FoundPlan) -> str:
     wanted = f"has {plan.share:.1%} of all requests within the objectives"
     if plan.answer is not None:
         return f"The smallest fleet that surely {wanted}: [bold]{plan.answer}[/bold]"

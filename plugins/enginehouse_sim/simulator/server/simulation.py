@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngi
 from enginehouse_sim.simulator.server.engine.clock import Clock
 from enginehouse_sim.simulator.server.faults.active import ActiveFaults
 from enginehouse_sim.simulator.server.generation.run import Generator
-from enginehouse_sim.simulator.server.generation.work import PromptTokens
+from enginehouse_sim.simulator.server.generation.work import EncodedPrompt
 from enginehouse_sim.simulator.server.request_log import RequestLog
 from enginehouse_sim.simulator.server.settings import Settings
 from enginehouse_sim.simulator.server.telemetry.instance_status import ConstantStatus, StatusReporter
@@ -55,7 +55,7 @@ class Simulation:
             return model
         raise ModelNotFound(model)
 
-    def max_tokens(self, prompts: Sequence[PromptTokens], wanted: int | None, *, ends: bool = False) -> int:
+    def max_tokens(self, prompts: Sequence[EncodedPrompt], wanted: int | None, *, ends: bool = False) -> int:
         """The most tokens of each answer: ``wanted``, or a default.
 
         If the answers end by themselves (``ends``), the default is all the room after the longest prompt; else it is

@@ -19,7 +19,7 @@ from enginehouse_sim.simulator.server.generation.answer import Answer, Piece
 from enginehouse_sim.simulator.server.generation.prompt_scores import prompt_scores
 from enginehouse_sim.simulator.server.generation.prompts import ChatMessage, chat_prompt
 from enginehouse_sim.simulator.server.generation.run import Run
-from enginehouse_sim.simulator.server.generation.work import PromptTokens, Work
+from enginehouse_sim.simulator.server.generation.work import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.http.call import Call
 from enginehouse_sim.simulator.server.simulation import Simulation
 
@@ -53,7 +53,7 @@ async def chat(simulation: Simulation, call: Call) -> None:
     await _ChatReply(simulation, body, work, tool).send(call)
 
 
-def _work(simulation: Simulation, id: str, body: ChatBody, prompt: PromptTokens, tool: ToolCall | None) -> Work:
+def _work(simulation: Simulation, id: str, body: ChatBody, prompt: EncodedPrompt, tool: ToolCall | None) -> Work:
     grammar = tool.function.grammar if tool is not None else body.grammar
     if tool is None and grammar in (None, JSON_OBJECT):
         grammar = prompted_schema(body.messages) or grammar

@@ -10,7 +10,7 @@ from enginehouse import InvalidRequest, RequestError
 from enginehouse_sim.simulator.server.endpoints.common import Positive, new_id, usage
 from enginehouse_sim.simulator.server.generation.prompts import ChatMessage, ContentPart, chat_prompt
 from enginehouse_sim.simulator.server.generation.run import Run
-from enginehouse_sim.simulator.server.generation.work import PromptTokens, Work
+from enginehouse_sim.simulator.server.generation.work import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.http.call import Call
 from enginehouse_sim.simulator.server.simulation import Simulation
 
@@ -75,7 +75,7 @@ class CountBody(msgspec.Struct, kw_only=True):
     system: Content | None = None
 
     @property
-    def prompt(self) -> PromptTokens:
+    def prompt(self) -> EncodedPrompt:
         """The conversation as a prompt. The answer continues a last turn of the assistant.
 
         Raises ``InvalidRequest`` for an empty conversation, and for an image without a source.

@@ -16,7 +16,7 @@ from enginehouse_sim.simulator.model.text import encode, pieces
 from enginehouse_sim.simulator.server.endpoints.common import Positive, new_id
 from enginehouse_sim.simulator.server.generation.answer import Answer
 from enginehouse_sim.simulator.server.generation.prompts import ContentPart, PromptInput, prompts_of
-from enginehouse_sim.simulator.server.generation.work import PromptTokens, Work
+from enginehouse_sim.simulator.server.generation.work import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.http.call import Call
 from enginehouse_sim.simulator.server.simulation import Simulation
 
@@ -66,7 +66,7 @@ async def rerank(simulation: Simulation, call: Call) -> None:
     texts = [one if isinstance(one, str) else one.text or "" for one in body.documents]
     if not texts:
         raise InvalidRequest("There are no 'documents' to put in order")
-    prompts = [PromptTokens(encode(f"{body.query}\n{text}")) for text in texts]
+    prompts = [EncodedPrompt(encode(f"{body.query}\n{text}")) for text in texts]
     work = _reading(simulation, new_id("rerank", call), body.model, prompts)
     await _read(simulation, work)
     results = [
@@ -87,7 +87,7 @@ async def score(simulation: Simulation, call: Call) -> None:
     if not second or len(first) != len(second):
         raise InvalidRequest("'text_1' is one text, or as many as 'text_2', which is not empty")
     pairs = list(zip(first, second, strict=True))
-    prompts = [PromptTokens(encode(f"{one}\n{other}")) for one, other in pairs]
+    prompts = [EncodedPrompt(encode(f"{one}\n{other}")) for one, other in pairs]
     work = _reading(simulation, new_id("score", call), body.model, prompts)
     await _read(simulation, work)
     data = [
@@ -98,7 +98,7 @@ async def score(simulation: Simulation, call: Call) -> None:
     await call.json({**head, "data": data, "usage": counted})
 
 
-def _reading(simulation: Simulation, id: str, model: str, prompts: Sequence[PromptTokens]) -> Work:
+def _reading(simulation: Simulation, id: str, model: str, prompts: Sequence[EncodedPrompt]) -> Work:
     lora = simulation.lora(model)
     max_tokens = simulation.max_tokens(prompts, 0)
     return Work(id=id, prompts=prompts, max_tokens=max_tokens, lora=lora)

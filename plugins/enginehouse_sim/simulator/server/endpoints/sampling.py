@@ -25,7 +25,7 @@ from enginehouse_sim.simulator.server.endpoints.structured import (
     schema_text,
 )
 from enginehouse_sim.simulator.server.generation.prompts import TokenId
-from enginehouse_sim.simulator.server.generation.work import PromptTokens, Work
+from enginehouse_sim.simulator.server.generation.work import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.simulation import Simulation
 
 TopP = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -93,7 +93,7 @@ def work_of(
     simulation: Simulation,
     id: str,
     body: SamplingBody,
-    prompts: Sequence[PromptTokens],
+    prompts: Sequence[EncodedPrompt],
     *,
     max_tokens: int | None,
     grammar: str | None,

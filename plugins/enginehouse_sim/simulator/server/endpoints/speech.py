@@ -15,7 +15,7 @@ import msgspec
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.model.text import encode
 from enginehouse_sim.simulator.server.endpoints.common import new_id
-from enginehouse_sim.simulator.server.generation.work import PromptTokens, Work
+from enginehouse_sim.simulator.server.generation.work import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.http.call import Call
 from enginehouse_sim.simulator.server.simulation import Simulation
 
@@ -44,7 +44,7 @@ async def speech(simulation: Simulation, call: Call) -> None:
         raise InvalidRequest(f"There is no encoder for {body.response_format!r} here: ask for wav or pcm")
     if body.stream_format != "audio":
         raise InvalidRequest("Speech is not streamed as events here: leave 'stream_format' out")
-    prompts = [PromptTokens(encode(body.input))]
+    prompts = [EncodedPrompt(encode(body.input))]
     max_tokens = simulation.max_tokens(prompts, max(1, len(prompts[0].token_ids)))
     lora = simulation.lora(body.model)
     work = Work(id=new_id("speech", call), prompts=prompts, max_tokens=max_tokens, ignore_eos=True, lora=lora)

@@ -9,7 +9,7 @@ import msgspec
 
 from enginehouse import InvalidRequest, parse_duration
 from enginehouse_sim.simulator.server.engine.clock import Clock
-from enginehouse_sim.simulator.server.faults.kinds import AnyFault, Fault, Refuse
+from enginehouse_sim.simulator.server.faults.kinds import AnyFault, Fault, RefuseConnections
 from enginehouse_sim.simulator.server.http.call import Call
 
 
@@ -54,7 +54,7 @@ class ActiveFaults:
 
         Raises ``InvalidRequest`` for one that could never be cleared.
         """
-        if isinstance(fault, Refuse):
+        if isinstance(fault, RefuseConnections):
             self._refuse(fault, can_be_cleared)
         self._set.append(ActiveFault(fault))
 
@@ -66,7 +66,7 @@ class ActiveFaults:
         """Clear all faults, and release the calls that they hold."""
         for active in self._set:
             active.cleared.set()
-        refused = any(isinstance(active.fault, Refuse) for active in self._set)
+        refused = any(isinstance(active.fault, RefuseConnections) for active in self._set)
         self._set.clear()
         self._stop_timer()
         if refused and self.listener is not None:
@@ -76,7 +76,7 @@ class ActiveFaults:
         """The active faults, each with its number of hits."""
         return [{**msgspec.to_builtins(active.fault), "hits": active.hits} for active in self._set]
 
-    def _refuse(self, fault: Refuse, can_be_cleared: bool) -> None:
+    def _refuse(self, fault: RefuseConnections, can_be_cleared: bool) -> None:
         if fault.duration is None and not can_be_cleared:
             raise InvalidRequest("'refuse' needs a 'duration', or an engine started with --control-port to clear it")
         if self.listener is not None:
@@ -92,6 +92,6 @@ class ActiveFaults:
 
     async def _clear_after(self, seconds: float) -> None:
         await self._clock.sleep(seconds)
-        self._set = [active for active in self._set if not isinstance(active.fault, Refuse)]
+        self._set = [active for active in self._set if not isinstance(active.fault, RefuseConnections)]
         if self.listener is not None:
             await self.listener.accept()

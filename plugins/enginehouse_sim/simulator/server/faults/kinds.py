@@ -140,7 +140,7 @@ class Malformed(Fault, frozen=True):
         await call.part(b'data: {"id": "broken", "choices": [\n\n')
 
 
-class Refuse(Fault, frozen=True):
+class RefuseConnections(Fault, frozen=True, tag="refuse"):
     """Refuses connections for ``duration``, such as ``5s``, or until the fault is cleared.
 
     Requests in progress continue; the server closes idle connections.
@@ -156,7 +156,7 @@ class Refuse(Fault, frozen=True):
         return False
 
 
-AnyFault = Error | Unhealthy | Hang | Slow | Drop | Malformed | Refuse
+AnyFault = Error | Unhealthy | Hang | Slow | Drop | Malformed | RefuseConnections
 
 
 class _Named(msgspec.Struct):

@@ -12,7 +12,7 @@ from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS
 from enginehouse_sim.simulator.domain.request import MultiModalInput
 from enginehouse_sim.simulator.model.text import count_tokens, encode
-from enginehouse_sim.simulator.server.generation.work import PromptTokens
+from enginehouse_sim.simulator.server.generation.work import EncodedPrompt
 
 _IMAGE = "\N{OBJECT REPLACEMENT CHARACTER}" * IMAGE_TOKENS
 
@@ -45,7 +45,7 @@ class ChatMessage(msgspec.Struct):
 
 def chat_prompt(
     messages: Sequence[ChatMessage], *, continue_final: bool = False, add_generation_prompt: bool = True
-) -> PromptTokens:
+) -> EncodedPrompt:
     """A conversation as a prompt for the assistant's answer.
 
     With ``continue_final``, the last message stays open, and the answer continues it. Else ``add_generation_prompt``
@@ -61,18 +61,18 @@ def chat_prompt(
     return rendering.prompt()
 
 
-def prompts_of(prompt: PromptInput) -> list[PromptTokens]:
+def prompts_of(prompt: PromptInput) -> list[EncodedPrompt]:
     """The prompts of a completion or an embedding. Raises ``InvalidRequest`` for an empty or a mixed list."""
     if isinstance(prompt, str):
-        return [PromptTokens(encode(prompt))]
+        return [EncodedPrompt(encode(prompt))]
     if all(isinstance(one, str) for one in prompt) and prompt:
-        return [PromptTokens(encode(one)) for one in prompt if isinstance(one, str)]
+        return [EncodedPrompt(encode(one)) for one in prompt if isinstance(one, str)]
     if all(isinstance(one, list) for one in prompt) and prompt:
-        return [PromptTokens(one) for one in prompt if isinstance(one, list)]
+        return [EncodedPrompt(one) for one in prompt if isinstance(one, list)]
     ids = [one for one in prompt if isinstance(one, int)]
     if not ids or len(ids) != len(prompt):
         raise InvalidRequest("A prompt is a text, a list of token ids, or a list of either, and not empty")
-    return [PromptTokens(ids)]
+    return [EncodedPrompt(ids)]
 
 
 class _Rendering:
@@ -101,10 +101,10 @@ class _Rendering:
         else:
             self.texts.append(f"<|{part.type}|>" if part.text is None else part.text)
 
-    def prompt(self) -> PromptTokens:
+    def prompt(self) -> EncodedPrompt:
         token_ids = encode("".join(self.texts))
         images = [
             MultiModalInput(identifier, count_tokens("".join(self.texts[:place])), IMAGE_TOKENS)
             for place, identifier in self._images
         ]
-        return PromptTokens(token_ids, images)
+        return EncodedPrompt(token_ids, images)

@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.domain.request import MultiModalInput, RequestSta
 from enginehouse_sim.simulator.model.text import EOS
 
 
-class PromptTokens(msgspec.Struct, frozen=True):
+class EncodedPrompt(msgspec.Struct, frozen=True):
     """The tokens to continue, and the images among them."""
 
     token_ids: list[int]
@@ -29,7 +29,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     id: str
-    prompts: Sequence[PromptTokens]
+    prompts: Sequence[EncodedPrompt]
     max_tokens: int
     choices: int = 1
     min_tokens: int = 0
