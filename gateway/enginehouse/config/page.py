@@ -20,8 +20,11 @@ def page(config: Config) -> str:
     """``config`` as TOML without defaults. Possible secrets are masked."""
     written = effective_data(config)
     changed = _changed(config_type(), written)
-    sections = []
+    alone = {name: value for name, value in changed.items() if not isinstance(value, dict)}
+    sections = ["".join(_lines(alone))] if alone else []
     for name, table in written.items():
+        if not isinstance(table, dict):
+            continue
         told = changed.get(name, {})
         shown = {key: told.get(key, table[key]) for key in table if key in told or (name, key) in _ALWAYS}
         if shown:

@@ -30,13 +30,16 @@ from enginehouse.config.load_config import load_config
 from enginehouse.config.page import page
 from enginehouse.config.render import effective, json_schema
 from enginehouse.config.routing import MirrorSettings, RoutingSettings, RuleSettings, WeightSettings
+from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import (
     BackendSettings,
     BodyFilterSettings,
     Config,
     DiscoverySettings,
+    HostSettings,
     KeySettings,
     ModelSettings,
+    ReplicaRange,
     ServerSettings,
 )
 from enginehouse.config.secrets import Secret
@@ -65,6 +68,10 @@ SPECIAL: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (AuthSettings, "keys"): st.deferred(
         lambda: st.lists(of(KeySettings), max_size=3, unique_by=(lambda key: key.name, lambda key: key.key))
     ),
+    (ServerSettings, "trusted_proxies"): st.just([]) | st.just(["10.0.0.0/8", "192.0.2.1"]),
+    (HostSettings, "ports"): st.sampled_from(["20000-32767", "1-65535", "8000-8010"]),
+    (ModelSettings, "replicas"): st.integers(1, 9) | st.just(ReplicaRange(min=0, max=4)),
+    (SchedulingSettings, "never_load_for"): st.lists(st.sampled_from(["[.]css$", "favicon"]), max_size=2),
     (AuthSettings, "jwt"): st.none() | st.just(JwtSettings(issuer="https://login.example.org", audience="house")),
     (KeySettings, "key"): secret("K[A-Z]{4}"),
     (KeySettings, "expires"): st.sampled_from(["", "2030-01-31", "2030-01-31T18:00:00Z"]),
