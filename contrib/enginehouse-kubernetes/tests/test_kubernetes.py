@@ -100,8 +100,8 @@ async def test_pods_come_and_go_as_the_watch_tells(folder: Path) -> None:
     await server.start()
     lists = discoverer(server, folder).watch()
     assert (await until(lists, {"a"}))["a"].models == ["m"]
-    path, query, token = server.asked[0]
-    assert path == "/apis/discovery.k8s.io/v1/namespaces/llm/endpointslices"
+    asked = {path: (query, token) for path, query, token in server.asked}  # pods and slices are asked for at once
+    query, token = asked["/apis/discovery.k8s.io/v1/namespaces/llm/endpointslices"]
     assert query["labelSelector"] == "kubernetes.io/service-name=vllm"
     assert token == "Bearer secret-token"
     await watched(server)
