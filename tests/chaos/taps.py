@@ -23,6 +23,7 @@ _PLUGIN_FAILED = re.compile(r"The \w+ '(moody|virtual|tests\.chaos\.plugins\._Mo
 _KNOWN = (
     "The configuration cannot be used, and nothing has changed:",  # a change of the schedule does not fit the rest
     "The gateway can open no more connections",  # the schedule says so
+    "The worker with pid ",  # the bench has killed it
     "Cancel ",  # uvicorn's, for a client that neither reads nor leaves while the gateway stops
 )
 _NONCE = re.compile(rb"nonce-\d+-")

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 from uvicorn import Config as UvicornConfig
@@ -21,6 +21,7 @@ from enginehouse.api.doors.admission import INFERENCE_PATHS
 from enginehouse.api.doors.fast import FastDoor, Resumed, WebSocketProtocol, fast_door
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
+from enginehouse.app.workers.worker import Worker
 from enginehouse.config.schema import Config
 from enginehouse.config.usage import Prices
 from enginehouse.plugin_manager.registry import Registry
@@ -32,9 +33,11 @@ from enginehouse_callers import MemoryLimits
 from tests.support.raw_client import RawClient, RawResponse
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.waiting import until
+from tests.support.workers_in_loop import WorkersInLoop
 
 MODEL = "m"
-DoorName = Literal["fast", "asgi"]
+DoorName = Literal["fast", "asgi", "workers"]
+"""``workers``: the fast door, in two of them."""
 
 
 class ServedGateway:
@@ -43,9 +46,15 @@ class ServedGateway:
     until = staticmethod(until)
 
     def __init__(
-        self, gateway: Gateway, port: int, state: ServerState, make_protocol: Callable[[], asyncio.Protocol]
+        self,
+        gateway: Gateway,
+        port: int,
+        state: ServerState,
+        make_protocol: Callable[[], asyncio.Protocol],
+        workers: WorkersInLoop | None = None,
     ) -> None:
         self.gateway = gateway
+        self._workers = workers
         self._state = state
         self._make_protocol = make_protocol
         self.relay = gateway.relay
@@ -81,6 +90,8 @@ class ServedGateway:
         return b"\r\n".join((*head, b"", b""))
 
     def pending(self) -> dict[str, int]:
+        for backend in self.fleet.backends():
+            self.fleet.load(backend.name).refresh()
         return {backend.name: backend.pending for backend in self.fleet.backends()}
 
     def attempts(self) -> list[Attempt]:
@@ -179,7 +190,11 @@ class ServedGateway:
 
     async def quiet(self) -> None:
         """Until nothing is live; then nothing may be pending either."""
-        await until(lambda: not self.relay.live)
+        workers = self._workers
+        await until(lambda: not self.relay.live and not (workers and workers.live))
+        if workers is not None:
+            assert not workers.held
+            await workers.stop()
         assert set(self.pending().values()) <= {0}
 
 
@@ -245,21 +260,30 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
 
 
 async def serve(gateway: Gateway, door: DoorName) -> tuple[ServedGateway, asyncio.Server]:
-    """Have ``gateway`` listen on a port of its own behind ``door``."""
+    """Have ``gateway``, or its workers in turn, listen on a port of its own behind ``door``."""
+    state, share = ServerState(), None
+    if door == "workers":
+        share = WorkersInLoop(gateway, 2)
+        await share.start()
+    served = [gateway] if share is None else [*share.workers.values()]
+    makers = itertools.cycle([_maker(each, door, state) for each in served])
+
+    def make() -> asyncio.Protocol:
+        return next(makers)()
+
+    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+    return ServedGateway(gateway, server.sockets[0].getsockname()[1], state, make, share), server
+
+
+def _maker(gateway: Gateway | Worker, door: DoorName, state: ServerState) -> Callable[[], asyncio.Protocol]:
     config, loop = gateway.config, asyncio.get_running_loop()
-    protocol = fast_door(gateway.admission, cors=bool(config.server.cors)) if door == "fast" else HttpToolsProtocol
+    protocol = fast_door(gateway.admission, cors=bool(config.server.cors)) if door != "asgi" else HttpToolsProtocol
     settings = UvicornConfig(
-        gateway.application,
+        cast("Any", gateway.application),
         log_config=None,
         access_log=False,
         lifespan="off",
-        ws=WebSocketProtocol if door == "fast" else "websockets-sansio",
+        ws=WebSocketProtocol if door != "asgi" else "websockets-sansio",
         ws_max_size=config.server.max_body,
     )
-    state = ServerState()
-
-    def make() -> asyncio.Protocol:
-        return protocol(config=settings, server_state=state, app_state={}, _loop=loop)
-
-    server = await loop.create_server(make, "127.0.0.1", 0)
-    return ServedGateway(gateway, server.sockets[0].getsockname()[1], state, make), server
+    return lambda: protocol(config=settings, server_state=state, app_state={}, _loop=loop)

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse.testing.gateway import WORKERS, RunningGateway
 from tests.support import plain_httpx
 from tests.support.operated_gateway import (
     ADMIN_KEY,
@@ -31,6 +31,18 @@ from tests.support.operated_gateway import (
 )
 from tests.support.parallel import all_of
 
+_WITH_WORKERS = frozenset(
+    "test_" + name
+    for name in (
+        "aborts address_limits anthropic_sdk bench command_line continuations crash default discovery events export"
+        " fairness gateways gpus hand_over jaeger kills kv_events lifecycle live llama_router logs memory moved_away"
+        " moved_streams observers ollama_client openai_sdk planted_secrets plugin progress queues random_kills"
+        " real_streams real_swaps remembered remote_limits remote_loads reschedule_command rescheduling responses_sdk"
+        " routing run scaling secrets several_gateways shutdown state_volume storms swapping time_limits traces"
+        " typed_streams upstream"
+    ).split()
+)
+_ALWAYS_WITH_WORKERS = frozenset({"test_aborts", "test_live", "test_queues", "test_upstream"})
 _LIMIT_S = 300
 """Processes start many times slower on a busy machine."""
 
@@ -38,6 +50,25 @@ _LIMIT_S = 300
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(_LIMIT_S))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what shows requests, queues and pages with two workers too, most of it under ``slow``."""
+    module = metafunc.module.__name__.rpartition(".")[2]
+    if module in _WITH_WORKERS:
+        marks = [] if module in _ALWAYS_WITH_WORKERS else [pytest.mark.slow]
+        counts = [pytest.param(1, id="alone"), pytest.param(2, id="workers", marks=marks)]
+        metafunc.parametrize("gateway_workers", counts, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gateway_workers(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The number of workers that the gateways of a module have, unless their tests say otherwise."""
+    count = getattr(request, "param", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        if count > 1:
+            patch.setenv(WORKERS, str(count))
+        yield count
 
 
 @pytest.fixture(scope="module")

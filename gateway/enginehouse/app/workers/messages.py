@@ -94,6 +94,10 @@ class QueueChanged(WorkerMessage, frozen=True):
     """A slot may be free."""
 
 
+class Judged(WorkerMessage, frozen=True):
+    """The next news of backends that ``Outcomes`` told are known. ``Views`` of these backends follow."""
+
+
 class Recall(WorkerMessage, frozen=True):
     """Requests wait for a backend: give the places there back that are kept for later requests."""
 
@@ -359,6 +363,7 @@ FromOwner = (
     | Refused
     | Positions
     | QueueChanged
+    | Judged
     | Recall
     | WatchRequests
     | Learned

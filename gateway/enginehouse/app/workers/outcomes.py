@@ -22,6 +22,8 @@ class OutcomeSender:
     """Collects outcomes: failures go at once, successes of healthy backends ten times a second.
 
     Implements ``OutcomeReports``. ``name_of`` knows the backend of a load.
+
+    The worker judges a backend by its news at once. What the owner told before it had them must not undo that.
     """
 
     def __init__(self, send: Callable[[msgspec.Struct], None], name_of: Callable[[Load], str | None]) -> None:
@@ -30,6 +32,8 @@ class OutcomeSender:
         self._good: defaultdict[str, int] = defaultdict(int)
         self._latencies: dict[str, tuple[int, float]] = {}
         self._news: list[tuple[str, list[Any]]] = []
+        self._sent = self._judged = 0
+        self._unjudged: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def succeeded(self, name: str, steady: bool) -> None:
@@ -67,9 +71,21 @@ class OutcomeSender:
             self._timer.cancel()
             self._timer = None
         if self._good or self._latencies or self._news:
+            self._sent += bool(self._news)
+            for _, (name, *_) in self._news:
+                self._unjudged[name] = self._sent
             self._send(Outcomes(dict(self._good), self._latencies, self._news))
             self._good.clear()
             self._latencies, self._news = {}, []
+
+    def judged(self) -> None:
+        """Note that the owner has the oldest news that it had not."""
+        self._judged += 1
+        self._unjudged = {name: number for name, number in self._unjudged.items() if number > self._judged}
+
+    def awaits_judgement(self, name: str) -> bool:
+        """Whether the owner does not know yet what requests told of a backend."""
+        return name in self._unjudged
 
     def _tell(self, method: str, *facts: object) -> None:
         self._news.append((method, list(facts)))

@@ -91,6 +91,12 @@ class Publisher:
         if self._changed:
             self._publish(self._changed)
 
+    def correct(self, names: Iterable[str]) -> None:
+        """Tell the state of these backends soon, even if it has not changed: a worker has judged them by itself."""
+        for name in names:
+            self._sent.pop(name, None)
+            self._note(name)
+
     def views(self) -> Views:
         """The state of all backends, as it is now."""
         for name in self._relay.context.upstreams:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Final
 
 import msgspec
@@ -108,14 +107,15 @@ class Worker:
         self._channel = channel
         self._log = log
         self._outside = outside = Outside()
+        self._now = outside.clock.now
         outside.engine_memory.most = config.server.max_engine_memory
         self._observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
         self._protocols: list[Protocol] = [each for _, each in create_installed(config, registry, "protocol")]
         self._drivers = build_drivers(config, registry, {}, outside)
         self._fleet = build_fleet(config, clock=outside.clock.epoch, drivers=self._drivers)
-        self._reader = BoardReader()
-        self._outcomes = OutcomeSender(channel.send, self._name_of)
-        self._fleet.reports, self._fleet.refresh = self._outcomes, self._reader.refresh
+        self._reader = BoardReader(self._now)
+        self.outcomes = OutcomeSender(channel.send, self._name_of)
+        self._fleet.reports, self._fleet.refresh = self.outcomes, self._reader.refresh
         waiting_room = build_waiting_room(config, self._fleet, self._observers)
         queue_changed = partial(notify, self._observers.callbacks("queue_changed"))
         self.queues = OwnerQueues(channel, lambda: self.config.scheduling.priorities, queue_changed)
@@ -188,7 +188,7 @@ class Worker:
         await self._access_log.close()
         await self._callers.close()
         self.exporter.flush()
-        self._outcomes.flush()
+        self.outcomes.flush()
         self._channel.send(SendsReport(0, self._reporter.report(live=False, past=False)))
         self._tasks.cancel()
         for timer in self._timers.values():
@@ -233,7 +233,8 @@ class Worker:
                 upstream.locate(place.url)
             self.queues.place(place, self._hosts[place.name])
         for view in message.views:
-            self._fleet.follow(view)
+            if not self.outcomes.awaits_judgement(view.name):
+                self._fleet.follow(view)
         self._queue_changed()
 
     def queue_changed(self) -> None:
@@ -281,7 +282,7 @@ class Worker:
 
     def report(self, message: WantReport) -> None:
         """Send the owner a report."""
-        self._outcomes.flush()
+        self.outcomes.flush()
         self._channel.send(SendsReport(message.call, self._reporter.report(live=True, past=message.past)))
 
     # --- inside
@@ -301,7 +302,7 @@ class Worker:
         self._channel.send(SendsUsage(rows, used))
 
     def _beat(self) -> None:
-        self._board.beats[self.number] = monotonic()
+        self._board.beats[self.number] = self._now()
         self._board.waiting[self.number] = len(self.relay.context.waiting_room)
         if news := self.relay.context.router.news():
             self._channel.send(Learned(news))

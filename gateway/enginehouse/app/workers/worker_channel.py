@@ -20,6 +20,7 @@ from enginehouse.app.workers.messages import (
     EndLive,
     FromOwner,
     Granted,
+    Judged,
     Learned,
     Leave,
     LogLines,
@@ -37,6 +38,7 @@ from enginehouse.app.workers.messages import (
     WatchRequests,
     told,
 )
+from enginehouse.app.workers.outcomes import OutcomeSender
 from enginehouse.app.workers.pages import OwnerPages
 from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.telemetry.log_ring import LogRing
@@ -46,6 +48,7 @@ class Follower(Protocol):
     """A worker, as its channel sees it."""
 
     queues: OwnerQueues
+    outcomes: OutcomeSender
     pages: OwnerPages
 
     def configure(self, message: Configure) -> None: ...
@@ -142,6 +145,8 @@ class WorkerChannel:
             worker.queues.put_positions(message)
         elif isinstance(message, QueueChanged):
             worker.queue_changed()
+        elif isinstance(message, Judged):
+            worker.outcomes.judged()
         elif isinstance(message, WatchRequests):
             worker.watch(message)
         elif isinstance(message, Learned):

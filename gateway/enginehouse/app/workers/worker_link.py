@@ -21,6 +21,7 @@ from enginehouse.app.workers.messages import (
     CancelTicket,
     FoundUnloaded,
     FromWorker,
+    Judged,
     Learned,
     LogLines,
     MoveRequest,
@@ -129,7 +130,7 @@ class WorkerLink:
 
     def _take(self, message: FromWorker) -> None:
         if isinstance(message, Outcomes):
-            take_outcomes(self._parts.relay.context.fleet, message)
+            self._judge(message)
         elif isinstance(message, Submit):
             self.desk.submit(message)
         elif isinstance(message, Served):
@@ -171,6 +172,12 @@ class WorkerLink:
         elif isinstance(message, SaysReady):
             self.version = message.version
             self._changed.set()
+
+    def _judge(self, outcomes: Outcomes) -> None:
+        take_outcomes(self._parts.relay.context.fleet, outcomes)
+        if outcomes.news:
+            self.send(Judged())
+            self._parts.publisher.correct([name for _, (name, *_) in outcomes.news])
 
     def _take_report(self, message: SendsReport) -> None:
         report = message.report
