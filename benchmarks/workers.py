@@ -1,11 +1,12 @@
 """Measures the processor time of a request with 1, 2 and 4 workers, and that of the owner.
 
-``python benchmarks/workers.py [--rounds N] [--seconds S] [--workers 1,2,4] [--streams N] [--paced R]`` starts a gateway
-for each number in turn, round by round, in front of an engine that answers at once, and asks it over 32 connections for
-each worker: a loop that wakes for fewer at once spends more on each. It prints the medians over the rounds with
-their spread: processor time of a request in all of the gateway's processes, and in the owner alone, and the requests a
-second with client and engine on the same cores. ``--streams``: of 100 chunks each, at once, instead of short requests.
-``--paced``: so many requests a second at most, for the owner's share.
+``python benchmarks/workers.py [--rounds N] [--seconds S] [--workers 1,2,4] [--streams N] [--paced R] [--wrk]`` starts a
+gateway for each number in turn, round by round, in front of an engine that answers at once, and asks it over 32
+connections for each worker. It prints the medians over the rounds with their spread: processor time of a request in all
+of the gateway's processes, and in the owner alone, and the requests a second with client and engine on the same cores.
+``--streams``: of 100 chunks each, at once, instead of short requests. ``--paced``: so many requests a second at most,
+for the owner's share. ``--wrk``: let ``wrk`` ask, which takes so little of the cores that the gateway is what is busy.
+With the clients of this file, two workers often wait, and a loop that wakes for one request spends more on it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import shutil
 import statistics
+import subprocess
+import tempfile
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -27,9 +31,11 @@ _WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 
 _EVENT = b'data: {"id":"x","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n'
 _CHUNK = b"%x\r\n%s\r\n" % (len(_EVENT), _EVENT)
 _STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-_END = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+_LAST = b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"
+_END = _ANSWER[-32:]
 _CHUNKS = 100
 _CONNECTIONS = 32
+_BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
 
 
 class _Engine(asyncio.Protocol):
@@ -50,7 +56,7 @@ class _Engine(asyncio.Protocol):
             self.transport.write(_CHUNK)
             asyncio.get_running_loop().call_later(0.01, self._send, left - 1)
         else:
-            self.transport.write(_END)
+            self.transport.write(_LAST)
 
 
 class _Client(asyncio.Protocol):
@@ -87,12 +93,32 @@ def run_engine(port: multiprocessing.Queue[int]) -> None:
     asyncio.run(main())
 
 
-async def ask(port: int, seconds: float, workers: int, streams: int, pace: float) -> int:
+def ask(port: int, seconds: float, workers: int, arguments: argparse.Namespace) -> int:
     """The number of answers in so many seconds."""
-    body = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
-    end, counts, connections = _ANSWER[-32:], [0], streams or _CONNECTIONS * workers
-    if streams:
-        body, end = body[:-1] + b',"stream":true}', b"0\r\n\r\n"
+    streams: int = arguments.streams
+    connections = streams or _CONNECTIONS * workers
+    body = _BODY[:-1] + b',"stream":true}' if streams else _BODY
+    if arguments.wrk:
+        return _wrk(port, seconds, connections, body)
+    return asyncio.run(_ask(port, seconds, connections, body, b"0\r\n\r\n" if streams else _END, arguments.paced))
+
+
+def _wrk(port: int, seconds: float, connections: int, body: bytes) -> int:
+    with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+        script.write(f"wrk.method, wrk.body = 'POST', '{body.decode()}'\n")
+        script.write("wrk.headers['content-type'] = 'application/json'\n")
+        script.flush()
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds:.0f}s", "-s", script.name]
+        said = subprocess.run(
+            [*command, f"http://127.0.0.1:{port}/v1/chat/completions"], capture_output=True, text=True, check=True
+        ).stdout
+    if "Non-2xx" in said:
+        raise RuntimeError(said)
+    return int(said.partition(" requests in")[0].split()[-1])
+
+
+async def _ask(port: int, seconds: float, connections: int, body: bytes, end: bytes, pace: float) -> int:
+    counts = [0]
     loop = asyncio.get_running_loop()
     for _ in range(connections):
         await loop.create_connection(lambda: _Client(body, end, counts, pace / connections), "127.0.0.1", port)
@@ -122,11 +148,11 @@ interval = "1h"
 """
     with RunningGateway(config) as gateway:
         port = int(gateway.url.rpartition(":")[2])
-        asyncio.run(ask(port, 1.0, workers, arguments.streams, arguments.paced))
+        ask(port, 1.0, workers, arguments)
         owner = psutil.Process(gateway.pid)
         processes = [owner, *owner.children(recursive=True)]
         before = [sum(each.cpu_times()[:2]) for each in processes]
-        answers = asyncio.run(ask(port, arguments.seconds, workers, arguments.streams, arguments.paced))
+        answers = ask(port, arguments.seconds, workers, arguments)
         spent = [sum(each.cpu_times()[:2]) - then for each, then in zip(processes, before, strict=True)]
         return Figures(sum(spent) * 1e6 / answers, spent[0] * 1e6 / answers, answers / arguments.seconds)
 
@@ -141,8 +167,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--workers", default="1,2,4")
     parser.add_argument("--streams", type=int, default=0)
+    parser.add_argument("--wrk", action="store_true")
     parser.add_argument("--paced", type=float, default=0.0)
     arguments = parser.parse_args()
+    if arguments.wrk and shutil.which("wrk") is None:
+        parser.error("wrk is not installed")
     ports: multiprocessing.Queue[int] = multiprocessing.Queue()
     engine = multiprocessing.Process(target=run_engine, args=(ports,), daemon=True)
     engine.start()

@@ -31,17 +31,9 @@ from tests.support.operated_gateway import (
 )
 from tests.support.parallel import all_of
 
-_WITH_WORKERS = frozenset(
-    "test_" + name
-    for name in (
-        "aborts address_limits anthropic_sdk bench command_line continuations crash default discovery events export"
-        " fairness gateways gpus hand_over jaeger kills kv_events lifecycle live llama_router logs memory moved_away"
-        " moved_streams observers ollama_client openai_sdk planted_secrets plugin progress queues random_kills"
-        " real_streams real_swaps remembered remote_limits remote_loads reschedule_command rescheduling responses_sdk"
-        " routing run scaling secrets several_gateways shutdown state_volume storms swapping time_limits traces"
-        " typed_streams upstream"
-    ).split()
-)
+_ALONE = frozenset({"test_take_over", "test_usage", "test_workers"})
+"""Modules that decide by themselves how many workers their gateways have."""
+_STARTERS = frozenset({"serve_alone", "shared_gateway"})
 _ALWAYS_WITH_WORKERS = frozenset({"test_aborts", "test_live", "test_queues", "test_upstream"})
 _LIMIT_S = 300
 """Processes start many times slower on a busy machine."""
@@ -53,9 +45,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what shows requests, queues and pages with two workers too, most of it under ``slow``."""
+    """Run the tests of gateways with two workers too, most of them under ``slow``."""
     module = metafunc.module.__name__.rpartition(".")[2]
-    if module in _WITH_WORKERS:
+    starts = hasattr(metafunc.module, "RunningGateway") or not _STARTERS.isdisjoint(metafunc.fixturenames)
+    if starts and module not in _ALONE and ".docs." not in metafunc.module.__name__:
         marks = [] if module in _ALWAYS_WITH_WORKERS else [pytest.mark.slow]
         counts = [pytest.param(1, id="alone"), pytest.param(2, id="workers", marks=marks)]
         metafunc.parametrize("gateway_workers", counts, indirect=True, scope="module")

@@ -14,8 +14,8 @@ from enginehouse.fleet.live_backend import LiveBackend
 class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that decisions read of a backend and the configuration does not say.
 
-    ``counts``: as ``HealthTracker`` has them. ``suspicions``: of its models, each with the status, the end of the pause and its doublings. Times are those of the
-    fleet's clock. ``slots`` and the figures after it are those of ``Load``.
+    ``counts``: as ``HealthTracker`` has them. ``suspicions``: of its models, each with the status, the end of the pause
+    and its doublings. Times are those of the fleet's clock. ``slots`` and the figures after it are those of ``Load``.
     """
 
     name: str

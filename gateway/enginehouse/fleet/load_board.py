@@ -17,8 +17,8 @@ class LoadBoard:
     """Plain numbers in shared memory, one writer each: whoever is forked after this has them too.
 
     For each backend, which has a column, cells: one for each worker and the last one for their owner. ``beats``: of
-    each worker, the time of its last sign of life, in seconds of the gateway's clock. ``waiting``: how many of its requests wait
-    for a model.
+    each worker, the time of its last sign of life, in seconds of the gateway's clock. ``waiting``: how many of its
+    requests wait for a model.
     """
 
     def __init__(self, workers: int, backends: int = MOST_BACKENDS) -> None:
