@@ -17,6 +17,7 @@ import multiprocessing
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -180,6 +181,7 @@ def main() -> None:
     for _ in range(arguments.rounds):
         for count in counts:
             seen[count].append(measure(count, port, arguments))
+            print(count, *(round(each, 1) for each in seen[count][-1]), file=sys.stderr, flush=True)
     print("workers  us/request (spread)        us/request of the owner    requests/s")
     for count, figures in seen.items():
         print(f"{count:7}", *(shown([each[column] for each in figures]) for column in range(3)), sep="  ")

@@ -27,6 +27,7 @@ from enginehouse.config.usage import Prices
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_callers import MemoryLimits
@@ -98,6 +99,16 @@ class ServedGateway:
         """The current attempts of live exchanges."""
         dispatches = [exchange._dispatch for exchange in self.relay.live if isinstance(exchange, Exchange)]
         return [dispatch.attempt for dispatch in dispatches if dispatch.attempt is not None]
+
+    @property
+    def relays(self) -> list[Relay]:
+        """The relay that serves requests, or that of each worker."""
+        return [self.relay] if self._workers is None else [each.relay for each in self._workers.workers.values()]
+
+    def refuse_new(self) -> None:
+        """What a gateway that stops does first; operators' pages still answer."""
+        for relay in {self.relay, *self.relays}:
+            relay.refuse_new()
 
     def pass_time(self, seconds: float) -> None:
         """Have every live request believe that ``seconds`` have passed."""
@@ -191,7 +202,7 @@ class ServedGateway:
     async def quiet(self) -> None:
         """Until nothing is live; then nothing may be pending either."""
         workers = self._workers
-        await until(lambda: not self.relay.live and not (workers and workers.live))
+        await until(lambda: not any(relay.live for relay in self.relays))
         if workers is not None:
             assert not workers.held
             await workers.stop()

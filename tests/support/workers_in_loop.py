@@ -40,11 +40,6 @@ class WorkersInLoop(ForkServer):
         self._tasks.cancel()
 
     @property
-    def live(self) -> int:
-        """The live requests of all workers."""
-        return sum(len(worker.relay.live) for worker in self.workers.values())
-
-    @property
     def held(self) -> int:
         """The bytes of bodies that workers hold."""
         return sum(worker.admission.body_memory.held for worker in self.workers.values())

@@ -34,7 +34,7 @@ from tests.support.parallel import all_of
 _ALONE = frozenset({"test_take_over", "test_usage", "test_workers"})
 """Modules that decide by themselves how many workers their gateways have."""
 _STARTERS = frozenset({"serve_alone", "shared_gateway"})
-_ALWAYS_WITH_WORKERS = frozenset({"test_aborts", "test_live", "test_queues", "test_upstream"})
+_ALWAYS_WITH_WORKERS = frozenset({"test_aborts", "test_live"})
 _LIMIT_S = 300
 """Processes start many times slower on a busy machine."""
 

@@ -335,9 +335,8 @@ class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SendsReport(WorkerMessage, frozen=True):
-    """The answer to ``WantReport``; without a ``call``, the report of each second."""
+    """The report of each second, or the one that ``WantReport`` asked for, before a ``Told``."""
 
-    call: int
     report: WorkerReport
 
 
@@ -354,52 +353,6 @@ class Told(WorkerMessage, frozen=True):
     call: int
     value: Any
     error: TellingError | None = None
-
-
-FromOwner = (
-    Configure
-    | Views
-    | Granted
-    | Refused
-    | Positions
-    | QueueChanged
-    | Judged
-    | Recall
-    | WatchRequests
-    | Learned
-    | Drain
-    | Act
-    | MoveRequest
-    | WantReport
-    | PageOut
-    | Accept
-    | PassOnTo
-    | Leave
-    | EndLive
-    | Told
-)
-FromWorker = (
-    SaysReady
-    | Outcomes
-    | Submit
-    | AskSlot
-    | CancelTicket
-    | Served
-    | FoundUnloaded
-    | AskExited
-    | AskPage
-    | PageIn
-    | PageTaken
-    | LogLines
-    | RequestRouted
-    | RequestMoved
-    | RequestEnded
-    | Traced
-    | Learned
-    | SendsReport
-    | SendsUsage
-    | Told
-)
 
 
 def telling(error: Exception) -> TellingError:

@@ -38,8 +38,15 @@ from enginehouse.app.workers.messages import (
     Act,
     Configure,
     Drain,
+    Granted,
+    Judged,
     Learned,
     MoveRequest,
+    PageOut,
+    Positions,
+    QueueChanged,
+    Recall,
+    Refused,
     SaysReady,
     SendsReport,
     SendsUsage,
@@ -56,7 +63,7 @@ from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
 from enginehouse.app.workers.request_events import RequestEvents
 from enginehouse.app.workers.traces import OwnerExporter
-from enginehouse.app.workers.worker_channel import WorkerChannel
+from enginehouse.app.workers.worker_channel import Handlers, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config
@@ -114,8 +121,8 @@ class Worker:
         self._drivers = build_drivers(config, registry, {}, outside)
         self._fleet = build_fleet(config, clock=outside.clock.epoch, drivers=self._drivers)
         self._reader = BoardReader(self._now)
-        self.outcomes = OutcomeSender(channel.send, self._name_of)
-        self._fleet.reports, self._fleet.refresh = self.outcomes, self._reader.refresh
+        self._outcomes = OutcomeSender(channel.send, self._name_of)
+        self._fleet.reports, self._fleet.refresh = self._outcomes, self._reader.refresh
         waiting_room = build_waiting_room(config, self._fleet, self._observers)
         queue_changed = partial(notify, self._observers.callbacks("queue_changed"))
         self.queues = OwnerQueues(channel, lambda: self.config.scheduling.priorities, queue_changed)
@@ -163,7 +170,7 @@ class Worker:
         self._events: RequestEvents | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._share_load(first.columns)
-        channel.worker = self
+        channel.attach(self._handlers(), self.pages.lost)
 
     def start(self) -> None:
         """Begin to report, on the running event loop."""
@@ -188,15 +195,34 @@ class Worker:
         await self._access_log.close()
         await self._callers.close()
         self.exporter.flush()
-        self.outcomes.flush()
-        self._channel.send(SendsReport(0, self._reporter.report(live=False, past=False)))
+        self._outcomes.flush()
+        self._channel.send(SendsReport(self._reporter.report(live=False, past=False)))
         self._tasks.cancel()
         for timer in self._timers.values():
             timer.cancel()
 
     # --- from the owner
 
-    def configure(self, message: Configure) -> None:
+    def _handlers(self) -> Handlers:
+        return {
+            Granted: self.queues.granted,
+            Refused: self.queues.refused,
+            Positions: self.queues.put_positions,
+            Recall: self.queues.recall,
+            QueueChanged: lambda _: self._queue_changed(),
+            PageOut: self.pages.answer,
+            Configure: self._configure,
+            Views: self._follow,
+            Judged: lambda _: self._outcomes.judged(),
+            WantReport: self._report,
+            WatchRequests: self._watch,
+            Learned: self._learn,
+            Drain: self._drain,
+            Act: self._act,
+            MoveRequest: lambda message: self._tasks.start(self._move(message)),
+        }
+
+    def _configure(self, message: Configure) -> None:
         """Put another configuration in force, in one step of the event loop."""
         old, new = self.config, _share_of(pickle.loads(message.config), self._board.workers)
         drivers = build_drivers(new, self._registry, self._drivers, self._outside)
@@ -223,7 +249,7 @@ class Worker:
         configure_logs(new.telemetry, self._log, secret_values(new))
         self._channel.send(SaysReady(self.version))
 
-    def follow(self, message: Views) -> None:
+    def _follow(self, message: Views) -> None:
         """Take over the state of backends."""
         for place in message.places:
             upstream = self.relay.context.upstreams.get(place.name)
@@ -233,19 +259,15 @@ class Worker:
                 upstream.locate(place.url)
             self.queues.place(place, self._hosts[place.name])
         for view in message.views:
-            if not self.outcomes.awaits_judgement(view.name):
+            if not self._outcomes.awaits_judgement(view.name):
                 self._fleet.follow(view)
         self._queue_changed()
 
-    def queue_changed(self) -> None:
-        """Let waiting requests look for a free slot."""
-        self._queue_changed()
-
-    def learn(self, message: Learned) -> None:
+    def _learn(self, message: Learned) -> None:
         """Tell the strategies what they have learned in another worker."""
         self.relay.context.router.hear(message.news)
 
-    def watch(self, message: WatchRequests) -> None:
+    def _watch(self, message: WatchRequests) -> None:
         """Tell the owner of each event of a request, or no longer."""
         if message.wanted and self._events is None:
             self._events = RequestEvents(self._channel.send)
@@ -254,7 +276,7 @@ class Worker:
             self._observers.remove(self._events)
             self._events = None
 
-    def drain(self, message: Drain) -> None:
+    def _drain(self, message: Drain) -> None:
         """Move or end streams of a backend or a replica."""
         drains = self.relay.drains
         if message.step == "retire" and message.error is not None:
@@ -266,7 +288,7 @@ class Worker:
         else:
             drains.vacate(message.place)
 
-    def act(self, message: Act) -> None:
+    def _act(self, message: Act) -> None:
         """Cancel a live request, or cut it off."""
         live = self._reporter.numbers.find(message.request)
         if live is None:
@@ -276,14 +298,11 @@ class Worker:
         else:
             live.cut_off(message.why)
 
-    def move(self, message: MoveRequest) -> None:
-        """Move a live request, and tell the owner how that ended."""
-        self._tasks.start(self._move(message))
-
-    def report(self, message: WantReport) -> None:
+    def _report(self, message: WantReport) -> None:
         """Send the owner a report."""
-        self.outcomes.flush()
-        self._channel.send(SendsReport(message.call, self._reporter.report(live=True, past=message.past)))
+        self._outcomes.flush()
+        self._channel.send(SendsReport(self._reporter.report(live=True, past=message.past)))
+        self._channel.send(Told(message.call, None))
 
     # --- inside
 
@@ -313,7 +332,7 @@ class Worker:
 
     def _send_report(self) -> None:
         self._report_soon()
-        self._channel.send(SendsReport(0, self._reporter.report(live=False, past=False)))
+        self._channel.send(SendsReport(self._reporter.report(live=False, past=False)))
 
     def _share_load(self, columns: dict[str, int]) -> None:
         self._hosts = {each.name: each.host for each in self._fleet.backends()}
