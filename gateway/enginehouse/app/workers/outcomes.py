@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,13 +12,12 @@ from enginehouse.app.workers.messages import Outcomes
 from enginehouse.domain.backend_load import Load
 from enginehouse.fleet.fleet import Fleet
 
-_SOON_S: Final = 0.1
 _MOST_ANSWERS: Final = 64
 """More answers at once change an average no further than so many do."""
 
 
 class OutcomeSender:
-    """Collects outcomes: failures go at once, successes of healthy backends ten times a second.
+    """Collects outcomes: failures go at once, successes of healthy backends with ``flush``, ten times a second.
 
     Implements ``OutcomeReports``. ``name_of`` knows the backend of a load.
 
@@ -30,17 +28,14 @@ class OutcomeSender:
         self._send = send
         self._name_of = name_of
         self._good: defaultdict[str, int] = defaultdict(int)
-        self._latencies: dict[str, tuple[int, float]] = {}
+        self._latencies: dict[int, list[Any]] = {}
         self._news: list[tuple[str, list[Any]]] = []
         self._sent = self._judged = 0
         self._unjudged: dict[str, int] = {}
-        self._timer: asyncio.TimerHandle | None = None
 
     def succeeded(self, name: str, steady: bool) -> None:
         self._good[name] += 1
-        if steady:
-            self._send_soon()
-        else:
+        if not steady:
             self.flush()
 
     def failed(self, name: str, why: str) -> None:
@@ -50,11 +45,11 @@ class OutcomeSender:
         self._tell("doubted", name, why)
 
     def answered(self, load: Load, latency_ms: float) -> None:
-        name = self._name_of(load)
-        if name is not None:
-            count, total = self._latencies.get(name, (0, 0.0))
-            self._latencies[name] = (count + 1, total + latency_ms)
-            self._send_soon()
+        known = self._latencies.get(id(load))
+        if known is None:
+            known = self._latencies[id(load)] = [self._name_of(load), 0, 0.0]
+        known[1] += 1
+        known[2] += latency_ms
 
     def served(self, name: str, model: str) -> None:
         self._tell("served", name, model)
@@ -67,14 +62,12 @@ class OutcomeSender:
 
     def flush(self) -> None:
         """Send everything now."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self._good or self._latencies or self._news:
             self._sent += bool(self._news)
             for _, (name, *_) in self._news:
                 self._unjudged[name] = self._sent
-            self._send(Outcomes(dict(self._good), self._latencies, self._news))
+            latencies = {name: (count, total) for name, count, total in self._latencies.values() if name is not None}
+            self._send(Outcomes(dict(self._good), latencies, self._news))
             self._good.clear()
             self._latencies, self._news = {}, []
 
@@ -90,10 +83,6 @@ class OutcomeSender:
     def _tell(self, method: str, *facts: object) -> None:
         self._news.append((method, list(facts)))
         self.flush()
-
-    def _send_soon(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_SOON_S, self.flush)
 
 
 def take_outcomes(fleet: Fleet, outcomes: Outcomes) -> None:

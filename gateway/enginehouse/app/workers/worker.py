@@ -68,7 +68,6 @@ from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
-from enginehouse.domain.backend_load import Load
 from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.usage import UsageRow
 from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
@@ -121,7 +120,7 @@ class Worker:
         self._drivers = build_drivers(config, registry, {}, outside)
         self._fleet = build_fleet(config, clock=outside.clock.epoch, drivers=self._drivers)
         self._reader = BoardReader(self._now)
-        self._outcomes = OutcomeSender(channel.send, self._name_of)
+        self._outcomes = OutcomeSender(channel.send, lambda load: self._names.get(id(load)))
         self._fleet.reports, self._fleet.refresh = self._outcomes, self._reader.refresh
         waiting_room = build_waiting_room(config, self._fleet, self._observers)
         queue_changed = partial(notify, self._observers.callbacks("queue_changed"))
@@ -158,6 +157,7 @@ class Worker:
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.relay.context.guards = build_guards(config, registry)
         self._callers = Callers(config, registry, outside.clock, self._observers, memory.limit_store(config, number))
+        self._callers.share(memory.key_changes)
         self._callers.open(Path(first.folder), self.relay.context, self._send_usage)
         self.admission = build_admission(config, self.relay, self._callers.keyring)
         self.loop_monitor = LoopMonitor()
@@ -323,6 +323,7 @@ class Worker:
     def _beat(self) -> None:
         self._board.beats[self.number] = self._now()
         self._board.waiting[self.number] = len(self.relay.context.waiting_room)
+        self._outcomes.flush()
         if news := self.relay.context.router.news():
             self._channel.send(Learned(news))
         self._timers["beat"] = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
@@ -343,9 +344,6 @@ class Worker:
             loads.append(load)
         self._reader.watch(loads)
         self._names = {id(load): name for name, load in zip(self.relay.context.upstreams, loads, strict=True)}
-
-    def _name_of(self, load: Load) -> str | None:
-        return self._names.get(id(load))
 
     def _session_headers(self) -> Sequence[str]:
         sources = self.config.routing.session

@@ -86,6 +86,7 @@ class WorkerPool(Observer):
             gateway.callers,
             gateway.observers,
         )
+        gateway.callers.share(memory.key_changes)
         self._changed = asyncio.Event()
         self._tasks = BackgroundTasks()
         self._started: dict[int, float] = {}
