@@ -38,7 +38,7 @@ class ProcessLoop(ChaosLoop):
                 timer.cancel()
         self.abandon()
 
-    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon(self, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]
         return self.parent.call_soon(self._run, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Timer:  # type: ignore[override]

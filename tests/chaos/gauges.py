@@ -12,11 +12,12 @@ _LOG = (256 + 8) * 1024
 
 def leftovers(gateway: Gateway, workers: Iterable[Worker]) -> Iterator[str]:
     """Whatever is still counted, waiting or held although every request has ended."""
-    for process in (gateway, *workers):
+    processes: list[Gateway | Worker] = [gateway, *workers]
+    for process in processes:
         for request in process.relay.live:
             yield f"live request {request.request_id!r} on {request.path}, {request.phase.value}"
-        if waiting := len(process.relay.context.waiting_room):
-            yield f"{waiting} requests wait for a model"
+        if undecided := len(process.relay.context.waiting_room):
+            yield f"{undecided} requests wait for a model"
         if held_bytes := process.admission.body_memory.held:
             yield f"{held_bytes} bytes of bodies held"
         if held_bytes := process.relay.context.engine_memory.held:

@@ -260,7 +260,7 @@ class Discusses(Gossips):
         self._turn = self._told = int(news)
 
 
-class Repeats(Discusses):
+class TellsTwice(Discusses):
     def news(self) -> bytes:
         return str(self._turn).encode()
 
@@ -287,7 +287,7 @@ class RefusesPictures(First):
         (SaysTooLittle, AssertionError, "one verdict per candidate"),
         (WantsScorers, IndexError, "out of range"),
         (Gossips, AssertionError, "heard from another worker"),
-        (Repeats, AssertionError, "not the same again"),
+        (TellsTwice, AssertionError, "not the same again"),
         (CannotHear, AssertionError, "hear failed"),
     ],
 )

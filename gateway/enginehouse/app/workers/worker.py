@@ -219,7 +219,7 @@ class Worker:
             Learned: self._learn,
             Drain: self._drain,
             Act: self._act,
-            MoveRequest: lambda message: self._tasks.start(self._move(message)),
+            MoveRequest: self._move_soon,
         }
 
     def _configure(self, message: Configure) -> None:
@@ -305,6 +305,9 @@ class Worker:
         self._channel.send(Told(message.call, None))
 
     # --- inside
+
+    def _move_soon(self, message: MoveRequest) -> None:
+        self._tasks.start(self._move(message))
 
     async def _move(self, message: MoveRequest) -> None:
         live = self._reporter.numbers.find(message.request)

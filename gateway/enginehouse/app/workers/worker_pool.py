@@ -261,7 +261,8 @@ class WorkerPool(Observer):
                 link.send(QueueChanged())
 
     def _drain(self, step: str, place: str, error: RequestError | None, why: str) -> None:
-        self._publisher.flush()  # who moves requests must see where they may not go
+        self._publisher.note(place.rpartition("@")[2])
+        self._publisher.flush()  # who moves requests must see where they may not go, and why
         self.send(Drain(step, place, telling(error) if error is not None else None, why))
 
     def _recall(self, backend: str) -> None:
