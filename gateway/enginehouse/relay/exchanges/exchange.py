@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Final, NamedTuple
 
 import msgspec
@@ -43,7 +42,6 @@ from enginehouse.relay.retrying.retries import Outcome
 from enginehouse.relay.retrying.retry_after import SAID_WITH
 from enginehouse.telemetry.log_context import log_context
 
-_log = logging.getLogger("enginehouse.relay")
 _WITHDRAWN: Final = "withdrawn"
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
@@ -97,21 +95,14 @@ class Exchange(MovableExchange):
         if self._status:
             return
         job = self._job
-        log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else b"")
-        try:
-            job.admit(body, caller)
-            if job.context.addresses is not None:
-                job.admit_address(job.context.addresses, self.address)
-            self._dispatch.start()
-        except RequestError as error:
-            job.advise(error)
-            self.fail(error)
-        except Exception:
-            _log.exception("a request met a defect of the gateway")
-            self.cancel(RequestError("Internal error; see the gateway's log"))
-        finally:
-            log_context.leave()
+        self._start(body, caller)
         self._overhead = job.context.clock.now() - job.began
+
+    def _admit(self, body: bytes, caller: Caller | None) -> None:
+        self._job.admit(body, caller)
+        addresses = self._job.context.addresses
+        if addresses is not None:
+            self._job.admit_address(addresses, self.address)
 
     def client_disconnected(self) -> None:
         """End the request, whose answer has no reader any more."""
@@ -147,8 +138,7 @@ class Exchange(MovableExchange):
         except RequestError as error:
             self.fail(error)
         except Exception:
-            _log.exception("a stream of another gateway met a defect of this one")
-            self.cancel(RequestError("Internal error; see the gateway's log"))
+            self._defect("a stream of another gateway met a defect of this one")
         return True
 
     def _continue(self, saved: SavedStream) -> None:
@@ -269,7 +259,7 @@ class Exchange(MovableExchange):
 
     def broken(self, why: str, *, stale: bool) -> None:
         job = self._job
-        log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else b"")
+        log_context.enter(job.request_id, job.trace_id)
         try:
             if stale:
                 self._dispatch.send_anew()
@@ -365,6 +355,16 @@ class Exchange(MovableExchange):
             chosen = route.chosen
         if complete and head.status >= 400 and not (job.raw or head.opaque or head.stream):
             head, body = readable_error(head, body, self._reply.form, chosen, job.requirements)
+        begun = self._begin_reply(attempt, head, route, body if complete else None, must_be_json=must_be_json)
+        if head.stream and head.status == 200 and not job.raw:
+            self._reply.keep(job.history)
+        return begun
+
+    def _begin_reply(
+        self, attempt: Attempt, head: AnswerHead, route: Route, whole: bytes | None, *, must_be_json: bool
+    ) -> bool:
+        """Begin the reply, or deliver it if it is ``whole``; whether its body is still to be passed on."""
+        chosen, job = route.chosen, self._job
         if job.context.renames and (chosen.name_there or chosen.model) != route.requested and not job.raw:
             self._name_model(head, route.requested)
         if job.hides_usage and head.stream and head.status == 200:
@@ -374,23 +374,27 @@ class Exchange(MovableExchange):
             self._reply = self._reply.join(head, origin, chosen.backend)
             if self._reply.paused:
                 attempt.pause()
-        else:
-            theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
-            overhead = int(self._overhead * 1e6)
-            own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
-            lines = theirs + origin + own + job.protocol_line + job.limit_lines
-            if head.status in job.retry_statuses and ATTEMPTS not in theirs:
-                lines += b"%s%d\r\n" % (ATTEMPTS, self._dispatch.sent)
-            stream = head.stream and not job.raw
-            if complete and not stream and job.method != "HEAD":
-                self._reply.answer(head.status, lines, body)
-                self._served(attempt, head.status)
-                return False
-            in_pieces = JsonInPieces() if must_be_json else None
-            self._reply.begin(head.status, lines, None if stream else head.length, stream, in_pieces)
-        if head.stream and head.status == 200 and not job.raw:
-            self._reply.keep(job.history)
+            return True
+        lines = self._reply_lines(attempt, head, origin)
+        stream = head.stream and not job.raw
+        if whole is not None and not stream and job.method != "HEAD":
+            self._reply.answer(head.status, lines, whole)
+            self._served(attempt, head.status)
+            return False
+        in_pieces = JsonInPieces() if must_be_json else None
+        self._reply.begin(head.status, lines, None if stream else head.length, stream, in_pieces)
         return True
+
+    def _reply_lines(self, attempt: Attempt, head: AnswerHead, origin: bytes) -> bytes:
+        """The header lines that the client gets: the engine's, and the gateway's own."""
+        job = self._job
+        theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
+        overhead = int(self._overhead * 1e6)
+        own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
+        lines = theirs + origin + own + job.protocol_line + job.limit_lines
+        if head.status in job.retry_statuses and ATTEMPTS not in theirs:
+            lines += b"%s%d\r\n" % (ATTEMPTS, self._dispatch.sent)
+        return lines
 
     def _misfits(self, attempt: Attempt, head: AnswerHead) -> bool:
         """Whether the answer is none that the client understands. The request is then sent again instead, or fails."""
