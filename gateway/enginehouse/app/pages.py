@@ -9,9 +9,8 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
-from starlette.types import Lifespan
 
-from enginehouse.api.application import build_application
+from enginehouse.api.application import Lifespan, build_application
 from enginehouse.api.pages.cluster import ClusterPages
 from enginehouse.api.pages.drains import DrainPages
 from enginehouse.api.pages.endless import EndlessStreams
@@ -84,7 +83,7 @@ class Pages:
         self._workers = workers
         self._replace = replace
 
-    def application(self, lifespan: Lifespan[Starlette]) -> Starlette:
+    def application(self, lifespan: Lifespan) -> Starlette:
         """All pages; ``lifespan`` starts and stops the gateway."""
         config, admission = self._config(), self._parts.admission
         routes = [*self._of_plugins(of_compat=True), *self._of_clients(), self._of_operators()]
