@@ -43,7 +43,7 @@ MODULES = {
     "gateway/enginehouse/relay/continuation": ("stream_history",),
     "gateway/enginehouse/relay/continuation/typed": ("typed_history",),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
-    "gateway/enginehouse/relay/exchanges": ("exchange", "movable_exchange", "pick"),
+    "gateway/enginehouse/relay/exchanges": ("answered_exchange", "exchange", "movable_exchange", "pick"),
     "gateway/enginehouse/relay/heads": ("answer_head", "headers", "known_head", "request_id"),
     "gateway/enginehouse/relay/jobs": (
         "continuation_job",
