@@ -16,7 +16,8 @@ from starlette.applications import Starlette
 from enginehouse.api.pages.endless import EndlessStreams
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.metrics.page import Metrics
-from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
+from enginehouse.app.build import build_admission, build_drivers, first_host_context
+from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_relay import RelayParts, build_relay_context
 from enginehouse.app.build_rescheduling import build_rescheduler
