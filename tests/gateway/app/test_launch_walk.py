@@ -91,7 +91,7 @@ async def served(launcher: Launcher, folder: Path) -> AsyncIterator[ServedGatewa
 
 
 async def launched(gateway: ServedGateway) -> Walk:
-    """The walk of one launch. On a busy machine, timers fire meanwhile and their calls count."""
+    """The walk of one launch."""
     walk = Walk()
     await gateway.gateway.engines.unload()
     sys.setprofile(walk)
@@ -108,8 +108,9 @@ async def test_a_launch_reads_no_configuration_and_stays_short(tmp_path: Path) -
         async with served(launcher, tmp_path) as gateway:
             assert (await gateway.ask()).status == 200
             gateway.gateway.every_second.stop()  # sampling is no part of a launch
-            walk = min([await launched(gateway) for _ in range(3)], key=lambda walk: walk.calls.total())
+            first, second, third = [(await launched(gateway)).calls for _ in range(3)]
+    calls = first & second & third  # what each launch does: timers fire during some of them, on a busy machine
     assert len(launcher.lines) == 4
-    assert not [file for file in walk.calls if file.startswith("enginehouse/config/")], walk.calls
-    assert len(walk.calls) <= 60, walk.calls
-    assert walk.calls.total() <= 520, walk.calls
+    assert not [file for file in calls if file.startswith("enginehouse/config/")], calls
+    assert len(calls) <= 60, calls
+    assert calls.total() <= 520, calls
