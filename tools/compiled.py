@@ -38,7 +38,7 @@ MODULES = {
     "gateway/enginehouse/domain": ("backend_load",),
     "gateway/enginehouse/fleet": ("fleet", "health", "snapshot", "stale_averages"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "opener", "queue_slot"),
-    "gateway/enginehouse/relay/answers": ("captured_door", "fast_path", "held_answer", "joined_reply", "reply"),
+    "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
     "gateway/enginehouse/relay/continuation": ("stream_history",),
     "gateway/enginehouse/relay/continuation/typed": ("typed_history",),
