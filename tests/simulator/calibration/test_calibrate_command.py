@@ -69,10 +69,15 @@ def test_a_replay_is_compared_with_the_engine(tmp_path: Path) -> None:
     profile.write_text(KNOWN)
     trace.write_text("arrival,input_length,output_length\n" + "".join(f"{n / 10},{20 + n},4\n" for n in range(10)))
     with SimEngine("m", profile=str(profile)) as engine:
-        asked = ["validate", str(trace), "--profile", str(profile), "--gateway", engine.url, "--model", "m"]
-        result = CliRunner().invoke(sim, [*asked, "--json", "--save", "--plot", str(tmp_path / "out.svg")])
+        asked = ["validate", str(trace), "--profile", str(profile), "--measured", str(tmp_path / "runs.json"), "--json"]
+        there = ["--gateway", engine.url, "--model", "m", "--save", "--plot", str(tmp_path / "out.svg")]
+        result = CliRunner().invoke(sim, [*asked, *there])
         assert result.exit_code == 0, result.output
         sent = [request.path for request in engine.requests()]
+    again = CliRunner().invoke(sim, asked)
+    assert json.loads(again.stdout) == json.loads(result.stdout), "the file has what the engine did"
+    other = CliRunner().invoke(sim, [*asked, "--limit", "9"])
+    assert "has no runs of this trace" in other.output
     found = json.loads(result.stdout)
     assert sent == ["/v1/completions"] * 20, "two runs"
     assert (found["requests"], found["runs"], found["failed"]) == (10, 2, 0)
@@ -98,6 +103,7 @@ def test_a_replay_is_compared_with_the_engine(tmp_path: Path) -> None:
             ["validate", "x.csv", "--gateway", "http://x", "--model", "m", "--profile", "polynomial", "--save"],
             "cannot write into a bundled profile",
         ),
+        (["validate", "x.csv", "--profile", "polynomial"], "x.csv"),
     ],
 )
 def test_bad_input_is_refused_with_a_reason(arguments: list[str], problem: str) -> None:

@@ -6,11 +6,12 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from time import perf_counter
 
 from enginehouse import GatewayError
 from enginehouse_sim.simulator.calibration.facts import EngineFacts, body_for
 from enginehouse_sim.simulator.calibration.observation import Observation, StepWork, prompt_work
-from enginehouse_sim.simulator.calibration.probes import INJECTED, WINDOW, Probe, prompt_tokens
+from enginehouse_sim.simulator.calibration.probes import INJECTED, WINDOW, WINDOW_S, Probe, prompt_tokens
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, TimedStream, stream
 
 _PATIENCE_S = 120.0
@@ -45,24 +46,27 @@ class Prober:
             await running.until_each_has(1)
             begin = running.mark()
             await running.until_each_has(WINDOW, begin)
-            end = running.mark()
-            alone = running.between(begin, end, self._facts.tokens_per_event)
+            while running.goes_on(begin):
+                await running.until_each_has(1, running.mark())
+            alone = running.between(begin, running.mark(), self._facts.tokens_per_event)
             if not probe.beside:
                 return [_decode(probe, alone)]
-            injected = running.mark()
-            for _ in range(INJECTED):
+            begin, prompts = running.mark(), 0
+            while prompts < INJECTED or running.goes_on(begin):
                 await self._ask(probe.beside, 1)
+                prompts += 1
             await running.until_each_has(1, running.mark())
-            beside = running.between(injected, running.mark(), self._facts.tokens_per_event)
+            beside = running.between(begin, running.mark(), self._facts.tokens_per_event)
         finally:
             await running.leave()
-        return [_decode(probe, alone), _mixed(probe, beside)]
+        return [_decode(probe, alone), _mixed(probe, beside, prompts)]
 
 
 class _Mark:
-    """How many tokens each stream has had."""
+    """The time, and how many tokens each stream has had."""
 
     def __init__(self, events: Sequence[int]) -> None:
+        self.at = perf_counter()
         self.events = events
 
 
@@ -83,6 +87,7 @@ class _RunningStreams:
         self._context = probe.context
         room = facts.limits.max_model_len
         most = 4096 if room is None else max(4 * WINDOW, min(4096, room - probe.context - 1))
+        self._share = most // 3
         self._timed: list[TimedStream] = []
         self._tasks = []
         for _ in range(probe.streams):
@@ -93,6 +98,11 @@ class _RunningStreams:
 
     def mark(self) -> _Mark:
         return _Mark([len(timed.events) for timed in self._timed])
+
+    def goes_on(self, since: _Mark) -> bool:
+        """Whether a window that began there should go on: it is short, and no stream has had its share of tokens."""
+        had = max(len(timed.events) - before for timed, before in zip(self._timed, since.events, strict=True))
+        return had < self._share and perf_counter() < since.at + WINDOW_S
 
     async def until_each_has(self, more: int, since: _Mark | None = None) -> None:
         """Wait until each stream has so many ``more`` tokens. Raises ``GatewayError`` if a stream ends before."""
@@ -141,17 +151,17 @@ def _decode(probe: Probe, alone: _Window) -> Observation:
     return Observation(point=f"{probe.name}: alone", kind="decode", work=[work], ms=alone.ms_per_token)
 
 
-def _mixed(probe: Probe, beside: _Window) -> Observation:
-    """The time of all passes while prompts were read, of which ``INJECTED`` had one."""
+def _mixed(probe: Probe, beside: _Window, prompts: int) -> Observation:
+    """The time of all passes while so many ``prompts`` were read, each in a pass."""
     kv_tokens = probe.streams * beside.context
     mixed = StepWork(
-        passes=INJECTED,
+        passes=prompts,
         prompt_tokens=probe.beside,
         pairs=probe.beside * (probe.beside + 1) / 2,
         first_tokens=1,
         decodes=probe.streams,
         kv_tokens=kv_tokens,
     )
-    others = StepWork(passes=max(0.0, beside.tokens - INJECTED), decodes=probe.streams, kv_tokens=kv_tokens)
+    others = StepWork(passes=max(0.0, beside.tokens - prompts), decodes=probe.streams, kv_tokens=kv_tokens)
     ms = beside.ms_per_token * beside.tokens
     return Observation(point=f"{probe.name}: beside", kind="mixed", work=[mixed, others], ms=ms)

@@ -141,6 +141,14 @@ def profile_text(profile: AnyProfile) -> str:
     return tomli_w.dumps(msgspec.to_builtins(profile))
 
 
+def write_profile(path: Path, profile: AnyProfile) -> None:
+    """Write the profile to a file. Raises ``ConfigError``."""
+    try:
+        path.write_text(profile_text(profile), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from None
+
+
 def profile_names() -> list[str]:
     """The bundled profiles."""
     return sorted(file.name.removesuffix(".toml") for file in _FILES.iterdir() if file.name.endswith(".toml"))
