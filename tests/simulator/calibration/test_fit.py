@@ -7,7 +7,7 @@ import pytest
 from enginehouse_sim.simulator.calibration.calibrate import calibrated
 from enginehouse_sim.simulator.calibration.fit import errors, fit, held_out, spread
 from enginehouse_sim.simulator.calibration.observation import Kind, Observation, StepWork, prompt_work
-from enginehouse_sim.simulator.steps.models import PassCosts
+from enginehouse_sim.simulator.steps.costs import PassCosts
 from enginehouse_sim.simulator.steps.profile import EngineLimits
 
 CPU = PassCosts(fixed_ms=2.04, token_ms=0.018, pair_ms=2.6e-5, kv_token_ms=2.8e-4, sequence_ms=0.054, prompt_ms=0.96)

@@ -9,7 +9,7 @@ from statistics import median
 import msgspec
 
 from enginehouse_sim.simulator.calibration.observation import Kind, Observation
-from enginehouse_sim.simulator.steps.models import PassCosts
+from enginehouse_sim.simulator.steps.costs import PassCosts
 
 _HUBER = 0.15
 """A relative error above this counts in proportion to its size, not to its square."""

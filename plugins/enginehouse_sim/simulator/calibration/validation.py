@@ -15,7 +15,8 @@ from enginehouse_sim.simulator.calibration.facts import body_for
 from enginehouse_sim.simulator.calibration.measured import MeasuredRun
 from enginehouse_sim.simulator.calibration.probes import prompt_tokens
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, stream
-from enginehouse_sim.simulator.replay.figures.record import AnswerRecord, Record
+from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
+from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.steps.profile import Accuracy
 
