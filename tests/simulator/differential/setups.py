@@ -187,13 +187,16 @@ _CONNECTORS = (_sync_connector, _async_connector)
 
 
 def _combined(random: Random, workload: Workload) -> None:
-    """Several features at once, but for three pairs that differ with chunked prefill off: the scheduler's README."""
-    features = [random.choice(_CONNECTORS), random.choice(_DRAFTS), _async, *_SINGLE]
+    """Several features at once, without what ends vLLM's scheduler and what differs: see the scheduler's README."""
+    connector, drafts = random.choice(_CONNECTORS), random.choice(_DRAFTS)
+    features = [connector, drafts, _async, *_SINGLE]
     chosen = {feature for feature in features if random.random() < 0.3}
-    if _ngram in chosen:
-        chosen.discard(_async)  # no engine plans ahead of drafts from the text
+    if drafts in chosen:
+        chosen -= (
+            {_threshold} | ({_async} if drafts is _ngram else set()) | ({_tight} if connector in chosen else set())
+        )
     if _unchunked in chosen:
-        chosen.discard(_async_connector)
+        chosen -= {_async_connector, _loras}
     for feature in features:
         if feature in chosen:
             feature(random, workload)
