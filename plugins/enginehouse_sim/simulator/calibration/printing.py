@@ -22,7 +22,7 @@ def print_intent(plan: CalibrationPlan, say: Callable[[str], None] = lambda line
     say(f"{plan.address.model} at {plan.address.url} is served by {plan.facts.kind}: {limits or 'it says no limits'}.")
     say(
         f"{len(plan.probes)} probes, of up to {plan.bounds.streams} streams and prompts of up to {plan.bounds.prompt} "
-        f"tokens: {requests} requests and at least {tokens:,} tokens for one round; up to 5 rounds in about "
+        f"tokens: {requests} requests and at least {tokens:,} tokens for one round; up to 10 rounds in about "
         f"{plan.budget:.0f} s. The engine should have no other work meanwhile."
     )
 

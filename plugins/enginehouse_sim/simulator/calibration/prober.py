@@ -15,6 +15,7 @@ from enginehouse_sim.simulator.calibration.probes import INJECTED, WINDOW, WINDO
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, TimedStream, stream
 
 _PATIENCE_S = 120.0
+_SHORT = 16
 
 
 class Prober:
@@ -59,6 +60,7 @@ class Prober:
             beside = running.between(begin, running.mark(), self._facts.tokens_per_event)
         finally:
             await running.leave()
+            await self._ask(_SHORT, 1)  # the engine may still compute for the streams, and the next probe is alone
         return [_decode(probe, alone), _mixed(probe, beside, prompts)]
 
 

@@ -16,7 +16,7 @@ WINDOW_S = 0.15
 INJECTED = 3
 """The prompts that are read at least, one after the other, beside running streams."""
 _LENGTHS = 8
-_REPEATS = 5
+_REPEATS = 10
 _SHORTEST = 16
 
 
