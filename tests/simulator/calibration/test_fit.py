@@ -61,7 +61,7 @@ def test_known_costs_are_recovered(costs: PassCosts) -> None:
 @pytest.mark.parametrize("costs", [CPU, GPU])
 def test_noise_leaves_predictions_of_every_kind_within_a_few_percent(costs: PassCosts) -> None:
     """The mean is what is fitted: the median of the noise is 3 % below it."""
-    fitted = fit(observed(costs, request_ms=3.0, noise=0.1))
+    fitted = fit(observed(costs, request_ms=3.0, noise=0.1, repeats=30))
     for kind, found in errors(fitted, observed(costs, request_ms=3.0)).items():
         assert found.median < 0.08, kind
         assert abs(found.sum) < 0.05, kind

@@ -28,7 +28,10 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def body_for(kind: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
-    """The body of a completion that does not end early. A ``llamacpp`` engine takes no part of it from its cache."""
+    """The body of a completion that does not end early. A ``llamacpp`` engine takes no part of it from its cache.
+
+    vLLM and SGLang count the tokens in each event: they put several into one when many streams run.
+    """
     body: dict[str, Any] = {
         "prompt": prompt,
         "max_tokens": max_tokens,
@@ -39,6 +42,8 @@ def body_for(kind: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
     }
     if kind == "llamacpp":
         body["cache_prompt"] = False
+    elif kind in ("vllm", "sglang"):
+        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
     return body
 
 

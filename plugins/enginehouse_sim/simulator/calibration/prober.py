@@ -16,6 +16,7 @@ from enginehouse_sim.simulator.calibration.streams import EngineAddress, TimedSt
 
 _PATIENCE_S = 120.0
 _SHORT = 16
+_PROMPTS = 8
 
 
 class Prober:
@@ -30,9 +31,18 @@ class Prober:
         """Carry one probe out. Raises ``GatewayError``."""
         if probe.streams:
             return await self._streams(probe)
-        timed = await self._ask(probe.context, 1)
-        ms = 1000 * (timed.events[0] - timed.sent)
-        return [Observation(point=probe.name, kind="prompt", work=[prompt_work(probe.context)], requests=1, ms=ms)]
+        return await self._prompts(probe)
+
+    async def _prompts(self, probe: Probe) -> list[Observation]:
+        """Ask for first tokens, one after the other: once, or as often as fits into a window."""
+        found: list[Observation] = []
+        end = perf_counter() + WINDOW_S
+        while not found or (perf_counter() < end and len(found) < _PROMPTS):
+            timed = await self._ask(probe.context, 1)
+            ms = 1000 * (timed.events[0] - timed.sent)
+            work = [prompt_work(probe.context)]
+            found.append(Observation(point=probe.name, kind="prompt", work=work, requests=1, ms=ms))
+        return found
 
     async def _ask(self, length: int, max_tokens: int) -> TimedStream:
         timed = await stream(self._address, body_for(self._facts.kind, prompt_tokens(self._chance, length), max_tokens))
@@ -49,7 +59,7 @@ class Prober:
             await running.until_each_has(WINDOW, begin)
             while running.goes_on(begin):
                 await running.until_each_has(1, running.mark())
-            alone = running.between(begin, running.mark(), self._facts.tokens_per_event)
+            alone = running.between(begin, running.mark())
             if not probe.beside:
                 return [_decode(probe, alone)]
             begin, prompts = running.mark(), 0
@@ -57,7 +67,7 @@ class Prober:
                 await self._ask(probe.beside, 1)
                 prompts += 1
             await running.until_each_has(1, running.mark())
-            beside = running.between(begin, running.mark(), self._facts.tokens_per_event)
+            beside = running.between(begin, running.mark())
         finally:
             await running.leave()
             await self._ask(_SHORT, 1)  # the engine may still compute for the streams, and the next probe is alone
@@ -65,7 +75,7 @@ class Prober:
 
 
 class _Mark:
-    """The time, and how many tokens each stream has had."""
+    """The time, and how many events each stream has had."""
 
     def __init__(self, events: Sequence[int]) -> None:
         self.at = perf_counter()
@@ -87,6 +97,7 @@ class _RunningStreams:
     def __init__(self, probe: Probe, address: EngineAddress, facts: EngineFacts, chance: random.Random) -> None:
         self._changed = asyncio.Event()
         self._context = probe.context
+        self._tokens_per_event = facts.tokens_per_event
         room = facts.limits.max_model_len
         most = 4096 if room is None else max(4 * WINDOW, min(4096, room - probe.context - 1))
         self._share = most // 3
@@ -103,8 +114,15 @@ class _RunningStreams:
 
     def goes_on(self, since: _Mark) -> bool:
         """Whether a window that began there should go on: it is short, and no stream has had its share of tokens."""
-        had = max(len(timed.events) - before for timed, before in zip(self._timed, since.events, strict=True))
+        had = max(self._tokens(timed, before, None) for timed, before in zip(self._timed, since.events, strict=True))
         return had < self._share and perf_counter() < since.at + WINDOW_S
+
+    def _tokens(self, timed: TimedStream, begin: int, end: int | None) -> float:
+        """The tokens from one number of events to another, by the engine's count if it has one."""
+        end = len(timed.events) if end is None else end
+        if timed.made:
+            return timed.made[end - 1] - timed.made[begin - 1]
+        return (end - begin) * self._tokens_per_event
 
     async def until_each_has(self, more: int, since: _Mark | None = None) -> None:
         """Wait until each stream has so many ``more`` tokens. Raises ``GatewayError`` if a stream ends before."""
@@ -127,14 +145,14 @@ class _RunningStreams:
         if not done:
             raise GatewayError(f"no stream had a token for {_PATIENCE_S:.0f} s")
 
-    def between(self, begin: _Mark, end: _Mark, tokens_per_event: float) -> _Window:
+    def between(self, begin: _Mark, end: _Mark) -> _Window:
         """The mean over the streams, each from its last event before ``begin`` to its last event before ``end``."""
         times, tokens, contexts = [], [], []
         for timed, first, last in zip(self._timed, begin.events, end.events, strict=True):
-            count = (last - first) * tokens_per_event
+            count = self._tokens(timed, first, last)
             times.append(1000 * (timed.events[last - 1] - timed.events[first - 1]) / count)
             tokens.append(count)
-            contexts.append(self._context + (first + last) / 2 * tokens_per_event)
+            contexts.append(self._context + self._tokens(timed, 1, first) + count / 2)
         number = len(times)
         return _Window(sum(times) / number, sum(tokens) / number, sum(contexts) / number)
 
