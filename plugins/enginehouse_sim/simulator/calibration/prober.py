@@ -51,27 +51,43 @@ class Prober:
         return timed
 
     async def _streams(self, probe: Probe) -> list[Observation]:
-        """Let streams run, time them alone, then beside prompts; then leave them."""
+        """Let streams run, time them alone, then beside prompts; then leave them.
+
+        A window in which a stream ends is left out: the engine stood still, or was much faster than before.
+        """
         running = _RunningStreams(probe, self._address, self._facts, self._chance)
+        found: list[Observation] = []
         try:
-            await running.until_each_has(1)
-            begin = running.mark()
-            await running.until_each_has(WINDOW, begin)
-            while running.goes_on(begin):
-                await running.until_each_has(1, running.mark())
-            alone = running.between(begin, running.mark())
-            if not probe.beside:
-                return [_decode(probe, alone)]
-            begin, prompts = running.mark(), 0
-            while prompts < INJECTED or running.goes_on(begin):
-                await self._ask(probe.beside, 1)
-                prompts += 1
-            await running.until_each_has(1, running.mark())
-            beside = running.between(begin, running.mark())
+            found.append(_decode(probe, await self._alone(running)))
+            if probe.beside:
+                found.append(_mixed(probe, *await self._beside(probe, running)))
+        except _EndedTooSoon:
+            pass
         finally:
             await running.leave()
             await self._ask(_SHORT, 1)  # the engine may still compute for the streams, and the next probe is alone
-        return [_decode(probe, alone), _mixed(probe, beside, prompts)]
+        return found
+
+    async def _alone(self, running: _RunningStreams) -> _Window:
+        await running.until_each_has(1)
+        begin = running.mark()
+        await running.until_each_has(WINDOW, begin)
+        while running.goes_on(begin):
+            await running.until_each_has(1, running.mark())
+        return running.between(begin, running.mark())
+
+    async def _beside(self, probe: Probe, running: _RunningStreams) -> tuple[_Window, int]:
+        """A window in which prompts were read, and the number of prompts."""
+        begin, prompts = running.mark(), 0
+        while prompts < INJECTED or running.goes_on(begin):
+            await self._ask(probe.beside, 1)
+            prompts += 1
+        await running.until_each_has(1, running.mark())
+        return running.between(begin, running.mark()), prompts
+
+
+class _EndedTooSoon(GatewayError):
+    """A stream reached its last token while it was timed."""
 
 
 class _Mark:
@@ -125,13 +141,13 @@ class _RunningStreams:
         return (end - begin) * self._tokens_per_event
 
     async def until_each_has(self, more: int, since: _Mark | None = None) -> None:
-        """Wait until each stream has so many ``more`` tokens. Raises ``GatewayError`` if a stream ends before."""
+        """Wait until each stream has had so many ``more`` events. Raises ``GatewayError``."""
         before = since.events if since is not None else [0] * len(self._timed)
         while any(len(timed.events) < had + more for timed, had in zip(self._timed, before, strict=True)):
             for task in self._tasks:
                 if task.done():
                     task.result()
-                    raise GatewayError("a stream ended too soon: the context is too short for the probe")
+                    raise _EndedTooSoon("a stream ended too soon: the context is too short for the probe")
             self._changed.clear()
             await self._next_event()
 
