@@ -31,22 +31,12 @@ from tests.support.operated_gateway import (
 )
 from tests.support.parallel import all_of
 
-_ALONE = frozenset(
-    {
-        *("test_take_over", "test_usage", "test_workers"),  # they decide by themselves
-        *(
-            "test_default",
-            "test_hand_over",
-            "test_kills",
-            "test_several_gateways",
-        ),  # the process of the gateway matters
-        *("test_remembered", "test_responses_sdk", "test_routing"),  # what one worker knows, another knows later or not
-        *("test_kv_events", "test_moved_streams"),  # explanations of the owner; two hundred moves by two busy cores
-    }
-)
+_DECIDE_THEMSELVES = ("test_take_over", "test_usage", "test_workers")
+_LOOK_AT_ONE_PROCESS = ("test_default", "test_hand_over", "test_kills", "test_several_gateways")
+_EXPECT_ONE_MEMORY = ("test_kv_events", "test_remembered", "test_responses_sdk", "test_routing")
+_ALONE = frozenset((*_DECIDE_THEMSELVES, *_LOOK_AT_ONE_PROCESS, *_EXPECT_ONE_MEMORY, "test_moved_streams"))
 """Modules whose gateways have no workers unless their tests say so."""
 _STARTERS = frozenset({"serve_alone", "shared_gateway"})
-_ALWAYS_WITH_WORKERS = frozenset({"test_aborts"})
 _LIMIT_S = 300
 """Processes start many times slower on a busy machine."""
 
@@ -57,12 +47,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests of gateways with two workers too, most of them under ``slow``."""
+    """Run the tests of gateways with two workers too, under ``slow``."""
     module = metafunc.module.__name__.rpartition(".")[2]
     starts = hasattr(metafunc.module, "RunningGateway") or not _STARTERS.isdisjoint(metafunc.fixturenames)
     if starts and module not in _ALONE and ".docs." not in metafunc.module.__name__:
-        marks = [] if module in _ALWAYS_WITH_WORKERS else [pytest.mark.slow]
-        counts = [pytest.param(1, id="alone"), pytest.param(2, id="workers", marks=marks)]
+        counts = [pytest.param(1, id="alone"), pytest.param(2, id="workers", marks=pytest.mark.slow)]
         metafunc.parametrize("gateway_workers", counts, indirect=True, scope="module")
 
 
