@@ -197,6 +197,7 @@ class _GatewayServer(AcceptingServer):
         )
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
+        gateway.discovery.address = listeners.address
         self._service = service
         self._predecessor = predecessor
         self._replacement = Replacement(gateway, self, _VERSION, service.variables)
