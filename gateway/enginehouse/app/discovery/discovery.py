@@ -29,8 +29,9 @@ _LOOK_EVERY_S = 0.2
 class Discovery:
     """Watches the discoverers of ``[discovery]``; ``found`` is what they found.
 
-    ``address``: where the gateway listens, if it does. A backend that is withdrawn, or that its discoverer calls draining, gets no new requests, and its streams move away.
-    A withdrawn one leaves when it has no requests any more, or after ``server.drain_timeout``.
+    ``address``: where the gateway listens, if it does. A backend that is withdrawn, or that its discoverer calls
+    draining, gets no new requests, and its streams move away. A withdrawn one leaves when it has no requests any more,
+    or after ``server.drain_timeout``.
     """
 
     def __init__(self, config: Config, registry: Registry, relay: Relay) -> None:
