@@ -10,8 +10,8 @@ from enginehouse.testing.checks.by_kind import CHECKS, WITH_EFFECTS
 from enginehouse.testing.checks.observers import events
 
 REGISTRY = collect(PluginSettings(enabled=[])).registry
-NEEDS_PARAMETERS = {("swapper", "matrix"), ("discoverer", "static"), ("discoverer", "dns")}
-"""Their own tests check them."""
+NEEDS_PARAMETERS = {("swapper", "matrix"), ("discoverer", "static"), ("discoverer", "dns"), ("discoverer", "mdns")}
+"""Their own tests check them: ``mdns`` without parameters looks at the network of this machine."""
 BUNDLED = [
     (entry.kind, entry.type)
     for entry in REGISTRY.all()
