@@ -181,10 +181,13 @@ def _labels() -> tuple[str, str]:
 
 def _reachable(host: str, interfaces: Sequence[str]) -> list[str]:
     """The addresses at which the neighbours in ``interfaces`` reach a server that listens at ``host``."""
-    from zeroconf import get_all_addresses
-
     listening = ip_address(host)
     if listening.is_unspecified:
-        own = [str(each) for each in interfaces or get_all_addresses()]
-        return [each for each in own if interfaces or not ip_address(each).is_loopback]
+        return list(interfaces) or [each for each in _own_addresses() if not ip_address(each).is_loopback]
     return [] if listening.is_loopback and host not in interfaces else [host]
+
+
+def _own_addresses() -> list[str]:
+    from ifaddr import get_adapters  # zeroconf needs it
+
+    return [str(each.ip) for adapter in get_adapters() for each in adapter.ips if each.is_IPv4]

@@ -120,8 +120,12 @@ def test_a_gateway_announces_itself_and_does_not_find_itself(kind: str) -> None:
 def test_a_gateway_is_announced_where_others_reach_it(
     host: str, interfaces: tuple[str, ...], addresses: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zeroconf.get_all_addresses", lambda: ["127.0.0.1", "10.0.0.7"])
+    monkeypatch.setattr(mdns, "_own_addresses", lambda: ["127.0.0.1", "10.0.0.7"])
     assert mdns._reachable(host, interfaces) == addresses
+
+
+def test_the_own_addresses_include_the_loopback_interface() -> None:
+    assert "127.0.0.1" in mdns._own_addresses()
 
 
 def test_without_zeroconf_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

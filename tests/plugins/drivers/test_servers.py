@@ -21,7 +21,10 @@ from enginehouse import (
 )
 from enginehouse.testing import HttpEngineClient, PlayedServer, check_driver
 from enginehouse.testing.gateway import RunningGateway
-from enginehouse_openai import KoboldCppDriver, LemonadeDriver, LiteLLMDriver, TabbyAPIDriver
+from enginehouse_openai.koboldcpp import KoboldCppDriver
+from enginehouse_openai.lemonade import LemonadeDriver
+from enginehouse_openai.litellm import LiteLLMDriver
+from enginehouse_openai.tabbyapi import TabbyAPIDriver
 from tests.plugins.drivers.played_servers import PlayedKobold, PlayedLemonade, PlayedLiteLLM, PlayedTabby
 
 DRIVERS: Sequence[tuple[type[Driver], type[PlayedServer]]] = [
