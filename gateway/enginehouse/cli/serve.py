@@ -22,7 +22,7 @@ import msgspec
 import uvicorn
 
 from enginehouse.aio.timeouts import run_unless, wait_within
-from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
+from enginehouse.api.doors.fast import fast_door, web_socket_protocol
 from enginehouse.app import Gateway
 from enginehouse.app.rehearsal import rehearse_start
 from enginehouse.app.reload import ConfigSource
@@ -190,7 +190,7 @@ class _GatewayServer(AcceptingServer):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
-                ws=WebSocketProtocol,
+                ws=cast("type[asyncio.Protocol]", web_socket_protocol),
                 ws_max_size=settings.max_body,
                 ws_ping_timeout=_PONG_TIMEOUT_S,
             )
