@@ -182,6 +182,26 @@ def test_the_limits_of_keys_count(in_virtual_time: Run, tmp_path: Path) -> None:
     in_virtual_time(scenario())
 
 
+def test_the_everyday_model_comes_back_when_the_big_one_has_been_idle(in_virtual_time: Run, tmp_path: Path) -> None:
+    file = tmp_path / "enginehouse.toml"
+    small = TWO_MODELS.replace("[models.b]", 'ttl = "60s"\npreload = "again"\n[models.b]')
+    file.write_text(f'{small}ttl = "30s"\n')
+
+    async def scenario() -> None:
+        engines = Engines()
+        gateway = await opened(engines, VirtualSettings(file=file))
+        submit(gateway, "b")
+        await asyncio.sleep(7)
+        engines.serving[0][1].answer(200, ANSWER)
+        await asyncio.sleep(40)
+        assert [name for _, name in engines.loads] == ["a", "b", "a"]
+        await asyncio.sleep(100)
+        assert len(engines.loads) == 3, "its own time to live leaves the host empty for good"
+        await gateway.close()
+
+    in_virtual_time(scenario())
+
+
 def test_an_idle_engine_stops_after_its_ttl(in_virtual_time: Run, tmp_path: Path) -> None:
     file = tmp_path / "enginehouse.toml"
     file.write_text(TWO_MODELS.replace("[models.b]", 'ttl = "30s"\npreload = true\n[models.b]'))
