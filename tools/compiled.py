@@ -97,7 +97,14 @@ MODULES = {
         "waiting_queue",
         "waiting_requests",
     ),
-    "plugins/enginehouse_routing": ("engine_costs", "extractors", "filters", "smart_choice"),
+    "plugins/enginehouse_routing": (
+        "cost_row",
+        "engine_costs",
+        "extractors",
+        "filters",
+        "learned_rate",
+        "smart_choice",
+    ),
 }
 
 
