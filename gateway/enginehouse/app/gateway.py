@@ -211,7 +211,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Start to probe backends, and take over engines that still run. ``settled`` waits for the first probes."""
-        self.log.open()
+        self.log.open(self._access_log)
         self.every_second.start()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
