@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from running import BODY, ENVOY, RunningEnvoy, RunningPicker, ask, free_ports, running_envoy, running_picker, until
+from running import BODY, ENVOY, RunningEnvoy, RunningPicker, ask, running_envoy, running_picker, until
 
 from enginehouse.testing.engines import SimEngine
 
@@ -143,7 +143,7 @@ def test_an_engine_that_is_gone_is_not_chosen_again(stage: Stage, tmp_path: Path
             running_picker(config(gone) + checks, tmp_path) as picker,
             running_envoy(picker.authz, picker.ext_proc, tmp_path) as envoy,
         ):
-            until(lambda: ask(envoy.by_authz).status == 200, "it serves")
+            until(lambda: reports_ends(picker, envoy), "Envoy's access log is connected")
             gone.kill()
             assert ask(envoy.by_authz).status == 503
             until(lambda: health(picker, "e0") == "unhealthy", "the access log tells of the lost connection")
@@ -189,10 +189,10 @@ def test_a_subset_that_envoy_gives_is_obeyed(
 def test_a_killed_picker_fails_what_it_holds_and_nothing_after_its_return(
     engines: tuple[SimEngine, SimEngine], tmp_path: Path, way: str
 ) -> None:
-    http, grpc_, health_ = free_ports(3)
-    with running_envoy(http, grpc_, tmp_path) as envoy:
-        port = int(getattr(envoy, way))
-        with running_picker(config(*engines), tmp_path, ports=(http, grpc_, health_)) as picker:
+    with running_picker(config(*engines), tmp_path) as picker:
+        ports = (picker.authz, picker.ext_proc)
+        with running_envoy(*ports, tmp_path) as envoy:
+            port = int(getattr(envoy, way))
             until(lambda: ask(port).status == 200, "the picker is found")
             statuses: list[int] = []
             held = threading.Thread(target=lambda: statuses.append(ask(port, {**BODY, "model": "launched"}).status))
@@ -204,9 +204,9 @@ def test_a_killed_picker_fails_what_it_holds_and_nothing_after_its_return(
             began = time.monotonic()
             assert ask(port).status in (500, 503)
             assert time.monotonic() - began < 2
-        with running_picker(config(*engines), tmp_path, ports=(http, grpc_, health_)):
-            until(lambda: ask(port).status == 200, "the new picker is found")
-            assert [ask(port).status for _ in range(20)] == [200] * 20
+            with running_picker(config(*engines), tmp_path, ports=ports):
+                until(lambda: ask(port).status == 200, "the new picker is found")
+                assert [ask(port).status for _ in range(20)] == [200] * 20
 
 
 @pytest.mark.slow

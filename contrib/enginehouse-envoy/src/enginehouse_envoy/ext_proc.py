@@ -8,10 +8,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 import grpc
-from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from enginehouse import Headers, Pick, Picked, Picker, RequestError
+from enginehouse_envoy import envoy_pb2 as pb
 from enginehouse_envoy.addresses import Addresses, split
 from enginehouse_envoy.messages import (
     destined,
@@ -28,7 +27,7 @@ from enginehouse_envoy.messages import (
 from enginehouse_envoy.open_picks import HEADER, OpenPicks
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
-_MODE = processing_mode_pb2.ProcessingMode
+_MODE = pb.ProcessingMode
 _LINGER_S: Final = 1.0
 _CANNOT_READ = "Set request_body_mode of Envoy's ext_proc filter to BUFFERED or FULL_DUPLEX_STREAMED, not to {}"
 
@@ -269,12 +268,12 @@ class _Stream:
 
     async def _read(self) -> pb.ProcessingRequest:
         """The next message. Raises ``_Ended`` when there is none: without a body to watch, the answer is whole then."""
-        message: pb.ProcessingRequest = await self._context.read()
-        if message is grpc.aio.EOF:
-            if self._status and self._mode.response_body_mode == _MODE.NONE:
-                self._end()
-            raise _Ended
-        return message
+        message = await self._context.read()
+        if isinstance(message, pb.ProcessingRequest):
+            return message
+        if self._status and self._mode.response_body_mode == _MODE.NONE:
+            self._end()
+        raise _Ended
 
     async def _write(self, message: pb.ProcessingResponse) -> None:
         await self._context.write(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import ssl
 from contextlib import nullcontext
 from typing import NamedTuple
@@ -11,7 +12,6 @@ from typing import NamedTuple
 import click
 import grpc
 import uvicorn
-from grpc_health.v1 import health_pb2_grpc
 
 from enginehouse import ConfigError, Picker
 from enginehouse_envoy.access_log import AccessLogService
@@ -76,7 +76,6 @@ class _Serving:
     async def open(self) -> None:
         listeners = self._listeners
         made = certificate(listeners.tls) if listeners.tls else None
-        await self._health.begin()
         grpc_port = await self._open_grpc(made and grpc.ssl_server_credentials([(made.key, made.chain)]))
         http_port = await self._open_http(made.context() if made else None)
         health_port = await self._open_health()
@@ -87,17 +86,19 @@ class _Serving:
         loop.add_signal_handler(signal.SIGHUP, self._picker.reload)
         await self._addresses.refresh(self._picker.urls)
         self._tasks.append(asyncio.ensure_future(self._keep_refreshing()))
-        self._open_pages()
-        await self._health.set_ready(True)
+        pages_port = self._open_pages()
+        self._health.set_ready(True)
         parts = [f"ext_authz {listeners.host}:{http_port}", f"ext_proc {listeners.host}:{grpc_port}"]
         if health_port:
             parts.append(f"health {listeners.host}:{health_port}")
+        if pages_port:
+            parts.append(f"pages {listeners.host}:{pages_port}")
         click.echo(f"Enginehouse picks endpoints for Envoy: {', '.join(parts)}")
 
     async def until_signal(self) -> None:
         await self._stopped.wait()
         self._picker.leave()
-        await self._health.set_ready(False)
+        self._health.set_ready(False)
         await asyncio.sleep(self._picker.drain_delay)
 
     async def close(self) -> None:
@@ -114,8 +115,8 @@ class _Serving:
     async def _open_grpc(self, credentials: grpc.ServerCredentials | None) -> int:
         listeners, service = self._listeners, self._service()
         server = grpc.aio.server(options=_UNLIMITED)
-        server.add_generic_rpc_handlers((service.handler(), AccessLogService(self._picks).handler()))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
+        logs = AccessLogService(self._picks)
+        server.add_generic_rpc_handlers((service.handler(), logs.handler(), self._health.handler()))
         return await self._start(server, listeners.grpc_port, "--grpc-port", credentials)
 
     def _service(self) -> PickerService:
@@ -129,7 +130,7 @@ class _Serving:
         if self._listeners.health_port is None:
             return 0
         server = grpc.aio.server(options=_UNLIMITED)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
+        server.add_generic_rpc_handlers((self._health.handler(),))
         return await self._start(server, self._listeners.health_port, "--health-port", None)
 
     async def _start(
@@ -153,20 +154,19 @@ class _Serving:
             raise _in_use(f"{host}:{port}", "--http-port") from None
         return int(self._http.sockets[0].getsockname()[1])
 
-    def _open_pages(self) -> None:
+    def _open_pages(self) -> int:
         """Serve what ``enginehouse serve`` does too, if that is wanted."""
-        if self._listeners.port is None:
-            return
-        config = uvicorn.Config(
-            self._picker.application,
-            host=self._listeners.host,
-            port=self._listeners.port,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-        )
+        host, port = self._listeners.host, self._listeners.port
+        if port is None:
+            return 0
+        try:
+            listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        except OSError:
+            raise _in_use(f"{host}:{port}", "--port") from None
+        config = uvicorn.Config(self._picker.application, lifespan="off", log_config=None, access_log=False)
         self._pages = _Pages(config)
-        self._tasks.append(asyncio.ensure_future(self._pages.serve()))
+        self._tasks.append(asyncio.ensure_future(self._pages.serve(sockets=[listening])))
+        return int(listening.getsockname()[1])
 
     async def _keep_refreshing(self) -> None:
         while True:
