@@ -55,6 +55,6 @@ class AccessLogService:
             pick.broke(entry.response.response_code_details or "Envoy lost its connection")
         else:
             sent, came = common.time_to_first_upstream_tx_byte, common.time_to_first_upstream_rx_byte
-            took = (came.ToNanoseconds() - sent.ToNanoseconds()) / 1e9
+            took = came.seconds - sent.seconds + (came.nanos - sent.nanos) / 1e9
             pick.answered(status, first_byte=max(0.0, took))
             pick.ended(status)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from enginehouse_envoy.messages import (
     subset_in,
 )
 from enginehouse_envoy.open_picks import HEADER, OpenPicks
+from enginehouse_envoy.senders import sender_in
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 _MODE = pb.ProcessingMode
@@ -40,16 +41,25 @@ class PickerService:
     """Serves one stream for each of Envoy's requests.
 
     ``watches``: it stays in the stream until the answer has ended. ``fallbacks``: how many further engines it names.
+    ``priorities``: of objectives (``sender_in``).
     """
 
     def __init__(
-        self, picker: Picker, picks: OpenPicks, addresses: Addresses, *, watches: bool = False, fallbacks: int = 0
+        self,
+        picker: Picker,
+        picks: OpenPicks,
+        addresses: Addresses,
+        *,
+        watches: bool,
+        fallbacks: int,
+        priorities: Mapping[str, int],
     ) -> None:
         self.picker = picker
         self.picks = picks
         self.addresses = addresses
         self.watches = watches
         self.fallbacks = fallbacks
+        self.priorities = priorities
 
     async def process(self, messages: Any, context: Any) -> None:
         """Serve one stream."""
@@ -187,8 +197,9 @@ class _Stream:
 
     def _open(self, headers: Headers, path: str) -> _Decision:
         """Begin the request, so that it may be refused before its body comes."""
-        decision = _Decision()
-        self._pick = self._service.picker.pick(decision, path, headers, fallbacks=self._service.fallbacks)
+        decision, service = _Decision(), self._service
+        address, on_behalf = sender_in(headers, service.priorities)
+        self._pick = service.picker.pick(decision, path, headers, service.fallbacks, address, on_behalf)
         return decision
 
     async def _decided(self, decision: _Decision, headers: Headers, path: str, body: bytes) -> tuple[Picked, str]:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import ssl
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ from enginehouse_envoy.open_picks import OpenPicks
 _REFRESH_S = 10.0
 _GRACE_S = 5.0
 """How long streams may go on after the picker has stopped."""
+_WAITING = 4096
+"""How many connections may wait to be accepted."""
 _MOST = 2**31 - 1
 _UNLIMITED = [
     ("grpc.max_receive_message_length", -1),  # bodies with images are larger than 4 MiB; server.max_body limits them
@@ -36,16 +39,18 @@ _UNLIMITED = [
 
 
 class Listeners(NamedTuple):
-    """Where to listen, and how to pick. A port of ``None`` is not opened; 0 picks one."""
+    """Where to listen, and how to pick. A port of ``None`` is not opened; 0 picks one. ``socket``: a path, or empty."""
 
     host: str
     http_port: int
+    socket: str
     grpc_port: int
     health_port: int | None
     port: int | None
     tls: str
     watches: bool
     fallbacks: int
+    priorities: Mapping[str, int]
 
 
 async def serve(picker: Picker, listeners: Listeners) -> None:
@@ -65,11 +70,11 @@ class _Serving:
         self._listeners = listeners
         self._addresses = Addresses()
         self._picks = OpenPicks()
-        self._door = AuthzDoor(picker, self._picks, self._addresses)
+        self._door = AuthzDoor(picker, self._picks, self._addresses, listeners.priorities)
         self._health = Health()
         self._stopped = asyncio.Event()
         self._servers: list[grpc.aio.Server] = []
-        self._http: asyncio.Server | None = None
+        self._http: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._pages: uvicorn.Server | None = None
 
@@ -106,8 +111,8 @@ class _Serving:
             task.cancel()
         if self._pages is not None:
             self._pages.should_exit = True
-        if self._http is not None:
-            self._http.close()
+        for http in self._http:
+            http.close()
         await self._picker.close()
         self._door.close()
         await asyncio.gather(*(server.stop(_GRACE_S) for server in self._servers))
@@ -122,7 +127,12 @@ class _Serving:
     def _service(self) -> PickerService:
         listeners = self._listeners
         return PickerService(
-            self._picker, self._picks, self._addresses, watches=listeners.watches, fallbacks=listeners.fallbacks
+            self._picker,
+            self._picks,
+            self._addresses,
+            watches=listeners.watches,
+            fallbacks=listeners.fallbacks,
+            priorities=listeners.priorities,
         )
 
     async def _open_health(self) -> int:
@@ -149,10 +159,16 @@ class _Serving:
         host, port = self._listeners.host, self._listeners.http_port
         loop = asyncio.get_running_loop()
         try:
-            self._http = await loop.create_server(self._door.connection, host, port, ssl=tls, backlog=4096)
+            http = await loop.create_server(self._door.connection, host, port, ssl=tls, backlog=_WAITING)
         except OSError:
             raise _in_use(f"{host}:{port}", "--http-port") from None
-        return int(self._http.sockets[0].getsockname()[1])
+        self._http.append(http)
+        if path := self._listeners.socket:
+            try:
+                self._http.append(await loop.create_unix_server(self._door.connection, path, backlog=_WAITING))
+            except OSError:
+                raise _in_use(path, "--socket") from None
+        return int(http.sockets[0].getsockname()[1])
 
     def _open_pages(self) -> int:
         """Serve what ``enginehouse serve`` does too, if that is wanted."""

@@ -101,6 +101,8 @@ class Pick(LiveRequest):
         log_context.enter(job.request_id, job.trace_id)
         try:
             job.admit(body, self._caller)
+            if job.context.addresses is not None:
+                job.admit_address(job.context.addresses, self._address)
             self._dispatch.start()
         except RequestError as error:
             job.advise(error)
