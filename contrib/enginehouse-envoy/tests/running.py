@@ -63,8 +63,9 @@ def until(holds: Callable[[], object], what: str, seconds: float = 60) -> None:
 class RunningPicker:
     """``enginehouse envoy serve``. ``authz``, ``ext_proc``, ``health``: its ports. ``pages``: of ``--port``."""
 
-    def __init__(self, process: subprocess.Popen[bytes], ports: Iterable[str]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], ports: Iterable[str], folder: Path) -> None:
         self.process = process
+        self.folder = folder
         self.authz, self.ext_proc, self.health, self.pages = map(int, ports)
 
     def status(self) -> Any:
@@ -96,7 +97,7 @@ def running_picker(
     try:
         found = _LISTENS.search(_first_line(process))
         assert found, (folder / "picker.log").read_text()
-        yield RunningPicker(process, found.groups())
+        yield RunningPicker(process, found.groups(), folder)
     finally:
         end(process)
         log.close()
@@ -112,14 +113,17 @@ class RunningEnvoy(NamedTuple):
 
 @contextmanager
 def running_envoy(
-    authz: int, ext_proc: int, folder: Path, change: Callable[[str], str] = lambda text: text
+    authz: int, ext_proc: int, folder: Path, change: Callable[[str], str] = lambda text: text, *more: str
 ) -> Iterator[RunningEnvoy]:
-    """Envoy with the configuration that ``enginehouse envoy config`` prints, after ``change``."""
+    """Envoy with the configuration that ``enginehouse envoy config`` prints, after ``change``.
+
+    ``more``: further options of that command.
+    """
     options = {"listen": 0, "listen-ext-proc": 0, "http-port": authz, "grpc-port": ext_proc}
     command = [sys.executable, "-m", "enginehouse", "envoy", "config"]
     for name, port in options.items():
         command += [f"--{name}", str(port)]
-    text = change(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    text = change(subprocess.run([*command, *more], check=True, capture_output=True, text=True).stdout)
     with envoy_process(text, folder) as (process, ports):
         yield RunningEnvoy(ports["by_ext_authz"], ports["by_ext_proc"], process)
 

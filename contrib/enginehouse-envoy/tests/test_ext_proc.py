@@ -158,6 +158,20 @@ def test_the_engine_gets_the_body_of_an_alias_with_its_own_name(stage: Stage) ->
     run(test)
 
 
+def test_the_headers_of_the_protocol_name_the_caller(stage: Stage) -> None:
+    told = {"x-gateway-inference-fairness-id": "tenant-a", "x-gateway-inference-objective": "chat"}
+
+    async def test() -> None:
+        async with Stream(stage.picker.ext_proc) as stream:
+            await stream.head({**POST, **told, "x-request-id": "fair"})
+            await stream.body()
+            destination(await stream.read())
+
+    run(test)
+    until(lambda: any(each["id"] == "fair" for each in stage.picker.history()), "it has ended")
+    assert next(each for each in stage.picker.history() if each["id"] == "fair")["key"] == "tenant-a"
+
+
 # --- subsets
 
 
