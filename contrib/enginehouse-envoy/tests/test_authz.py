@@ -123,7 +123,7 @@ def test_a_unix_socket_is_asked_in_the_same_way(picker: RunningPicker) -> None:
 
 
 def test_the_answer_about_its_health_lets_no_request_pass(picker: RunningPicker) -> None:
-    assert ask(picker.authz, None, method="GET", path="/enginehouse/ready").status == 204
+    assert ask(picker.authz, None, method="GET", path="/enginehouse/ready").status == 202
 
 
 def test_what_is_no_http_is_cut_off(picker: RunningPicker) -> None:

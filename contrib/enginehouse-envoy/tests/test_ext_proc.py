@@ -169,7 +169,7 @@ def test_the_headers_of_the_protocol_name_the_caller(stage: Stage) -> None:
 
     run(test)
     until(lambda: any(each["id"] == "fair" for each in stage.picker.history()), "it has ended")
-    assert next(each for each in stage.picker.history() if each["id"] == "fair")["key"] == "tenant-a"
+    assert next(each for each in stage.picker.history() if each["id"] == "fair")["caller"] == "tenant-a"
 
 
 # --- subsets

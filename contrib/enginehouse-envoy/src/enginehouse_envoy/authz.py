@@ -24,7 +24,7 @@ _NAMES = b"%s: %%s\r\n" % HEADER.encode()
 
 _REASONS = {
     200: b"OK",
-    204: b"No Content",
+    202: b"Accepted",
     400: b"Bad Request",
     403: b"Forbidden",
     429: b"Too Many Requests",
@@ -117,7 +117,7 @@ class AuthzConnection(asyncio.Protocol):
         if self._size > self._door.picker.max_body:
             answer.fail(self._door.picker.too_large())
         elif self._url == _READY:
-            self._write(204 if self._door.picker.is_ready else 503, b"", b"")
+            self._write(202 if self._door.picker.is_ready else 503, b"", b"")
         elif self._parser.get_method() in _BODILESS and not body:
             answer.choose_any()
         else:
