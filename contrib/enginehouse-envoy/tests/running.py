@@ -159,9 +159,9 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _listeners(admin: Path) -> dict[str, int]:
-    """The port of each listener, when the address of Envoy's pages stands in the file ``admin``."""
+    """The port of each listener, once they listen. The address of Envoy's pages comes into the file ``admin``."""
     _, _, port = (admin.read_text() if admin.exists() else "").partition(":")
-    if not port:
+    if not port or ask(int(port), None, method="GET", path="/ready").status != 200:
         return {}
     found = json.loads(ask(int(port), None, method="GET", path="/listeners?format=json").body)
     rows = found.get("listener_statuses", ())
