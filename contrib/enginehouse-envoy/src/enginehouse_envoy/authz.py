@@ -185,6 +185,7 @@ class _Answer:
         self._lead_to(choice.addresses[:1], lines)
 
     def refused(self, status: int, lines: bytes, body: bytes) -> None:
+        self._pick = None
         self._write(status, lines, body)
 
     # --- inside
@@ -213,4 +214,5 @@ class _Answer:
     def _allow(self, text: str, lines: bytes) -> None:
         if self._pick is not None:
             lines += _NAMES % self._door.picks.keep(self._pick).encode()
+            self._pick = None  # otherwise the cycle of the two waits for the garbage collector
         self._write(200, _LEADS_TO % text.encode() + lines, b"")
