@@ -50,9 +50,12 @@ def main() -> None:
             rounds = [[measured(each, of) for each in contenders] for _ in range(chosen.rounds + 1)][1:]
             print(f"{title}: processor time in us, median (least - most); rate")
             for place, name in enumerate(name for name, _, _ in contenders):
-                costs, rates = zip(*(each[place] for each in rounds), strict=True)
+                costs, rates, last = zip(*(each[place] for each in rounds), strict=True)
                 spread = f"{statistics.median(costs):.0f} ({min(costs):.0f} - {max(costs):.0f})"
-                print(f"  {name}: {spread}; {statistics.median(rates):.0f}/s")
+                print(
+                    f"  {name}: {spread}; {statistics.median(rates):.0f}/s"
+                    f"; of the last process {statistics.median(last):.0f}"
+                )
 
 
 def start(stack: ExitStack, engine: str, folder: Path) -> list[tuple[str, str, Sequence[Contender]]]:
@@ -62,13 +65,22 @@ def start(stack: ExitStack, engine: str, folder: Path) -> list[tuple[str, str, S
     alone, ports = stack.enter_context(envoy_process(text, made(folder / "alone")))
     tables = "".join(f'[backends.{each}]\nurl = "{engine}"\n' for each in "abc")
     config = f"{tables}[telemetry]\naccess_log = false\n"
-    picker = stack.enter_context(running_picker(config, made(folder / "picked")))
-    envoy = stack.enter_context(running_envoy(picker.authz, picker.ext_proc, folder / "picked", buffered))
-    deciding = [Contender("picked", "", envoy.process.pid), Contender("picker", "", picker.process.pid)]
+    unix = ("--socket", str(folder / "socket"))
+    picker = stack.enter_context(running_picker(config, made(folder / "picked"), *unix))
+    ports_of = (picker.authz, picker.ext_proc)
+    envoy = stack.enter_context(running_envoy(*ports_of, folder / "picked", buffered))
+    by_socket = stack.enter_context(running_envoy(*ports_of, made(folder / "unix"), buffered, *unix))
+    decides = Contender("picker", "", picker.process.pid)
+    deciding = [Contender("picked", "", envoy.process.pid), decides]
     return [
         ("our relay", relay.url, [relay]),
         ("Envoy alone", f"http://127.0.0.1:{ports['alone']}", [Contender("alone", "", alone.pid)]),
         ("Envoy with ext_authz", f"http://127.0.0.1:{envoy.by_authz}", deciding),
+        (
+            "Envoy with ext_authz over a Unix socket",
+            f"http://127.0.0.1:{by_socket.by_authz}",
+            [Contender("unix", "", by_socket.process.pid), decides],
+        ),
         ("Envoy with ext_proc", f"http://127.0.0.1:{envoy.by_ext_proc}", deciding),
     ]
 
@@ -83,14 +95,15 @@ def made(folder: Path) -> Path:
     return folder
 
 
-def measured(contender: tuple[str, str, Sequence[Contender]], of: object) -> tuple[float, float]:
-    """The processor time of a request or chunk in us, and the rate."""
+def measured(contender: tuple[str, str, Sequence[Contender]], of: object) -> tuple[float, float, float]:
+    """The processor time of a request or chunk in us, the rate, and the time of the last process alone."""
     _, url, processes = contender
-    before = total(processes)
+    before, last = total(processes), total(processes[-1:])
     began = time.perf_counter()
     seen: Seen = asyncio.run(of(url))  # type: ignore[operator]
     count = seen.chunks or len(seen.waits)
-    return (total(processes) - before) / count * 1e6, count / (time.perf_counter() - began)
+    rate = count / (time.perf_counter() - began)
+    return (total(processes) - before) / count * 1e6, rate, (total(processes[-1:]) - last) / count * 1e6
 
 
 def total(processes: Sequence[Contender]) -> float:
