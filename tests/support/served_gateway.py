@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.api.callers import CallerLimits
 from enginehouse.api.doors.admission import INFERENCE_PATHS
-from enginehouse.api.doors.fast import FastDoor, Resumed, WebSocketProtocol, fast_door
+from enginehouse.api.doors.fast import FastDoor, Resumed, fast_door, web_socket_protocol
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
 from enginehouse.app.workers.worker import Worker
@@ -294,7 +294,7 @@ def _maker(gateway: Gateway | Worker, door: DoorName, state: ServerState) -> Cal
         log_config=None,
         access_log=False,
         lifespan="off",
-        ws=WebSocketProtocol if door != "asgi" else "websockets-sansio",
+        ws=cast("type[asyncio.Protocol]", web_socket_protocol) if door != "asgi" else "websockets-sansio",
         ws_max_size=config.server.max_body,
     )
     return lambda: protocol(config=settings, server_state=state, app_state={}, _loop=loop)
