@@ -36,11 +36,13 @@ async def _first_byte(port: int, tokens: int) -> float:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: b\r\nconnection: close\r\n")
     writer.write(b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
-    await reader.readuntil(b"data: ")
-    took = (time.perf_counter() - began) * 1000
-    await reader.read()
-    writer.close()
-    return took
+    try:
+        await reader.readuntil(b"data: ")
+        took = (time.perf_counter() - began) * 1000
+        await reader.read()
+        return took
+    finally:
+        writer.close()
 
 
 async def _traffic(port: int, seconds: float, rate: float, seed: int) -> list[float]:
@@ -84,20 +86,21 @@ def deaths(kills: int, engines: Sequence[SimEngine]) -> None:
     cleared, replaced = [], []
     with RunningGateway(_config(4, engines)) as gateway:
         for _ in range(kills):
-            threads = asyncio.new_event_loop()
-            streams = [threads.create_task(_first_byte(_port(gateway), 1000)) for _ in range(24)]
-            threads.run_until_complete(asyncio.sleep(1.0))
+            loop = asyncio.new_event_loop()
+            streams = [loop.create_task(_first_byte(_port(gateway), 1000)) for _ in range(24)]
+            loop.run_until_complete(asyncio.sleep(1.0))
             before = gateway.status()
             victim = max(before["workers"], key=lambda each: each["requests"])
             began = time.perf_counter()
             os.kill(victim["pid"], signal.SIGKILL)
             left = before["requests"] - victim["requests"]
             cleared.append(_until(gateway, began, partial(_holds_at_most, left)))
-            replaced.append(_until(gateway, began, lambda status: len(status["workers"]) == 4))
+            replaced.append(_until(gateway, began, partial(_has_replaced, victim["pid"])))
             for each in streams:
                 each.cancel()
-            threads.run_until_complete(asyncio.gather(*streams, return_exceptions=True))
-            threads.close()
+            loop.run_until_complete(asyncio.gather(*streams, return_exceptions=True))
+            loop.run_until_complete(asyncio.sleep(0.1))
+            loop.close()
             gateway.until(lambda status: status["requests"] == 0)
     for what, times in (("load cleared", cleared), ("replaced", replaced)):
         print(f"{what}: {statistics.median(times):.0f} ms, at most {max(times):.0f} ms, of {kills} kills")
@@ -105,6 +108,11 @@ def deaths(kills: int, engines: Sequence[SimEngine]) -> None:
 
 def _holds_at_most(most: int, status: Status) -> bool:
     return sum(int(each["pending"]) for each in status["backends"]) <= most
+
+
+def _has_replaced(pid: int, status: Status) -> bool:
+    workers = {each["pid"]: each["config_version"] for each in status["workers"]}
+    return pid not in workers and len(workers) == 4 and all(workers.values())
 
 
 def _until(gateway: RunningGateway, began: float, holds: Callable[[Status], bool]) -> float:
