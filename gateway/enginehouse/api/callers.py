@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -168,11 +170,16 @@ class KeyHolder:
         """Remember the tokens of an answer: later ones are expected to be similar."""
         self._usual_answer += (tokens - self._usual_answer) * _NEWEST
 
-    def recall(self, row: UsageRow, *, today: bool) -> None:
-        """Count what was used before the gateway started, in this month; ``today``: also in this day."""
-        tokens = row.tokens_in + row.tokens_out if today else 0
-        for each in self.sets(row.model or "", row.user or ""):
-            each.recall(tokens, row.cost if today else 0.0, row.cost)
+    def recall(self, rows: Iterable[UsageRow], now: float) -> None:
+        """Count what was used before the gateway started, as far as it was in this day or month (UTC)."""
+        today, month = now // 86400 * 86400, month_of(now)
+        for row in rows:
+            hour = row.hour or 0
+            if hour < month:
+                continue
+            is_new = hour >= today
+            for each in self.sets(row.model or "", row.user or ""):
+                each.recall(row.tokens_in + row.tokens_out if is_new else 0, row.cost if is_new else 0.0, row.cost)
 
     def check_uncounted(self) -> None:
         """Raise ``Forbidden`` for a key with a limit that needs tokens: this request's cannot be counted."""
@@ -223,6 +230,12 @@ class BehalfHolder(KeyHolder):
 
     def check_uncounted(self) -> None:
         self._front.check_uncounted()
+
+
+def month_of(epoch: float) -> float:
+    """The beginning of the month (UTC) in which ``epoch`` lies, in seconds."""
+    first = datetime.fromtimestamp(epoch, timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return first.timestamp()
 
 
 def _fits(model: str, patterns: tuple[str, ...]) -> bool:

@@ -15,6 +15,7 @@ from enginehouse.api.errors import json_response
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.capabilities import Capabilities
+from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate, ReplicaState
 from enginehouse.routing.refusals import unknown_model
 
@@ -70,8 +71,12 @@ class ModelList:
         wanted = request.path_params["id"]
         card = self._cards(holder).get(wanted)
         if card is None:
-            raise unknown_model(wanted, self._admission.relay.context.fleet.snapshot.unlisted)
+            raise self.unknown(wanted)
         return json_response(card)
+
+    def unknown(self, model: str) -> RequestError:
+        """The error for a ``model`` that no backend has, or has listed yet."""
+        return unknown_model(model, self._admission.relay.context.fleet.snapshot.unlisted)
 
     def _cards(self, holder: KeyHolder | None) -> dict[str, dict[str, Any]]:
         models = self._admission.relay.context.fleet.snapshot.models

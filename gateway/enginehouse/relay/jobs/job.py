@@ -186,9 +186,12 @@ class Job(ABC):
             )
 
     def _usable_models(self) -> list[str]:
-        """The models that the caller may name, and may know of."""
+        """The models and aliases that the caller may name, and may know of."""
         caller, hidden = self.caller, self.context.unlisted_models
-        listed = (name for name in self.context.fleet.snapshot.models if name not in hidden)
+        listed = {name: None for name in self.context.fleet.snapshot.models if name not in hidden}
+        for name, alias in self.context.filters.aliases.named.items():
+            if name not in hidden and any(target in listed for target in alias.targets):
+                listed[name] = None
         return [name for name in listed if caller is None or caller.may_use(name)]
 
     @property
