@@ -74,22 +74,6 @@ class Reservation:
         self._holder.answered(max(0, used - prompt))
 
 
-class Unlimited:
-    """What a request reserves whose caller has no limits: nothing."""
-
-    __slots__ = ()
-
-    @property
-    def lines(self) -> bytes:
-        return b""
-
-    def settle(self, prompt: int, answer: AnswerSize, model: str) -> None:
-        """Nothing was counted."""
-
-
-_UNLIMITED: Final = Unlimited()
-
-
 class KeyHolder:
     """The ``Caller`` that a key identifies. ``gateway``: another gateway has the key.
 
@@ -146,16 +130,17 @@ class KeyHolder:
         """Whether the key's ``models`` include ``model``."""
         return not self.scoped or _fits(model, self.models)
 
-    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | Unlimited:
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | None:
         """Count a request in, or raise ``Forbidden``, ``RateLimited`` or ``BudgetExhausted``.
 
-        ``answer_limit``: the most tokens of its answer; without one, the key's usual answer is reserved.
+        Returns ``None`` without limits. ``answer_limit``: the most tokens of its answer; without one, the key's usual
+        answer is reserved.
         """
         model = requirements.model
         if not self.may_use(model):
             raise Forbidden(f"Key '{self.name}' may not use model '{model}'", param="model")
         if self._is_free:
-            return _UNLIMITED
+            return None
         prompt = requirements.estimated_tokens
         answer = answer_limit if answer_limit is not None else int(self._usual_answer)
         cost = self.limits.cost(model, prompt, 0, answer)
