@@ -49,8 +49,9 @@ bench: $(STAMP)  ## measure routing, the relay and the simulated engine
 	$(BIN)/python benchmarks/relay.py
 	$(BIN)/python benchmarks/replay.py
 
-soak: $(STAMP)  ## watch the memory of a gateway under load: 200,000 requests, 10,000 streams, 2,000 reloads
+soak: $(STAMP)  ## watch the memory of a gateway under load, then 15 minutes of it while its engines fail and heal
 	$(BIN)/python benchmarks/soak.py
+	$(BIN)/python -m tests.soak
 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py

@@ -87,6 +87,12 @@ class SimEngine:
         assert port is not None
         return port
 
+    @property
+    def pid(self) -> int:
+        """The process id. ``start`` after ``kill`` makes a new one."""
+        assert self._process is not None
+        return self._process.pid
+
     def requests(self) -> list[SeenRequest]:
         """The POST requests so far, oldest first."""
         return msgspec.json.decode(self._ask("GET", "/sim/requests"), type=list[SeenRequest])
