@@ -62,7 +62,8 @@ class Engines:
             f'[backends.{name}]\ndriver = "sim"\nurl = "{engine.url}"\nmodels = ["{engine.models[0]}"]\n'
             for name, engine in self.all.items()
         )
-        checks = '[checks]\ninterval = "100ms"\n[routing]\nretry_budget = 1.0\n'
+        checks = '[checks]\ninterval = "100ms"\ntimeout = "20s"\n[routing]\nretry_budget = 1.0\n'
+        checks += '[timeouts]\nfirst_byte = "5m"\nstall = "5m"\n'
         return f'{checks}{keys}[[auth.keys]]\nname = "ops"\nkey = "ops-secret"\nadmin = true\n{backends}'
 
 
@@ -216,7 +217,9 @@ async def test_the_store_has_what_engines_computed(tmp_path: Path, count: int) -
                         await asyncio.to_thread(engines.kill_one)
                     await load.send(number)
 
-            lone, *_ = await asyncio.gather(load.break_lone(), *(send() for _ in range(AT_ONCE)))
+            sending = [asyncio.ensure_future(send()) for _ in range(AT_ONCE)]
+            lone = await load.break_lone()
+            await asyncio.gather(*sending)
             await until_all_are_kept(client, count + LONE_STREAMS)
             await check_keys(client, ledger)
             await check_models(client, engines, ledger, before, lone)
@@ -225,7 +228,8 @@ async def test_the_store_has_what_engines_computed(tmp_path: Path, count: int) -
 
 async def until_all_are_kept(client: httpx.AsyncClient, count: int) -> None:
     async def all_are_kept() -> bool:
-        return sum(row["requests"] for row in await usage(client, "model")) == count
+        kept: int = sum(row["requests"] for row in await usage(client, "model"))
+        return kept == count
 
     while not await all_are_kept():  # noqa: ASYNC110 - it is written every second
         await asyncio.sleep(0.05)

@@ -84,11 +84,16 @@ def _done(gateway: GatewayClient, act: RequestAct) -> str:
         return str(error)
 
 
+def _no_keys(timeout: float) -> str:
+    time.sleep(timeout)
+    return ""
+
+
 @contextmanager
 def _pressed_keys() -> Iterator[Callable[[float], str]]:
     """Yields what waits that long, in s, and returns the keys pressed meanwhile; without a terminal, none are."""
     if not sys.stdin.isatty():
-        yield lambda timeout: time.sleep(timeout) or ""
+        yield _no_keys
         return
     import termios  # not everywhere
     import tty

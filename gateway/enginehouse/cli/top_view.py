@@ -144,13 +144,12 @@ class TopView:
             self._typed = self._typed[:-1]
         elif key in _ENTER:
             self._asked = ""
-            return self._move() if asked == "move" else self._narrow()
+            if asked == "move":
+                return self._move()
+            self._filter = self._typed
         elif key.isprintable():
             self._typed += key
         return None
-
-    def _narrow(self) -> None:
-        self._filter = self._typed
 
     def _move(self) -> RequestAct | None:
         """A move to the backend of that name, or to the only one whose name begins with it."""

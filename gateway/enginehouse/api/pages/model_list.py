@@ -16,7 +16,7 @@ from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.replica import Candidate, ReplicaState
+from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.routing.refusals import unknown_model
 
 _WORDS = {
@@ -109,6 +109,6 @@ def _known(had: Sequence[Capabilities]) -> dict[str, bool]:
 
 
 def _status(candidates: Sequence[Candidate]) -> str:
-    """The state of a model, in the words of llama-server's router."""
-    states = {candidate.state for candidate in candidates}
+    """The state of a model, in the words of llama-server's router. One that no engine can serve now is not loaded."""
+    states = {each.state for each in candidates if each.health is not Health.UNHEALTHY}
     return next((word for state, word in _WORDS.items() if state in states), "unloaded")
