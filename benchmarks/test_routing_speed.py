@@ -14,7 +14,7 @@ from time import perf_counter_ns, thread_time_ns
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from enginehouse import Capabilities, Health, Requirements, WeightedScorer
+from enginehouse import Candidate, Capabilities, Health, Placement, Requirements, Route, Strategy, WeightedScorer
 from enginehouse.app.plugin_instances import identity
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import CheckSettings, PluginSettings
@@ -33,12 +33,14 @@ CHAT = json.dumps(
         "temperature": 0.2,
     }
 ).encode()
+LONG_BEGINNING = "You are a helpful assistant. " * 100
+LONG_END = " Why is the sky blue?" * 52
 DEMANDING = Requirements(model="model-7", estimated_tokens=900, needs_tools=True, needs_json_mode=True)
 
 
-def build_router(strategy: str) -> Router:
+def build_router(strategy: str, made: Strategy | None = None) -> Router:
     registry = load_plugins(PluginSettings()).registry
-    made = registry.create("strategy", strategy)
+    made = made or registry.create("strategy", strategy)
     weights = {"priority": 50, "load": 30, "latency": 20}
     made.use([WeightedScorer(name, weight, registry.create("scorer", name)) for name, weight in weights.items()])
     return Router(
@@ -46,7 +48,11 @@ def build_router(strategy: str) -> Router:
             (identity(registry, "extractor", name), registry.create("extractor", name))
             for name in registry.types("extractor")
         ],
-        [(identity(registry, "filter", name), registry.create("filter", name)) for name in registry.types("filter")],
+        [
+            (identity(registry, "filter", name), registry.create("filter", name))
+            for name in registry.types("filter")
+            if name != "error_share"  # it is off by default
+        ],
         (identity(registry, "strategy", strategy), made),
         Aliases({}),
         {},
@@ -65,21 +71,68 @@ def build_fleet(backends: int, models: int, backends_per_model: int) -> Fleet:
     return fleet
 
 
+class Traffic:
+    """Requests that begin alike: the answer to each changes what ``cache_aware`` knows before the next one comes.
+
+    The first token comes from each engine after its average latency.
+    """
+
+    def __init__(self, router: Router, strategy: Strategy, fleet: Fleet) -> None:
+        self.now = 0.0
+        self._route = router.route
+        self._snapshot = fleet.snapshot
+        self._number = 0
+        self._last: Route | None = None
+        [self._extractor] = strategy.extractors()
+        strategy.start(lambda: self.now)
+        for each in self._snapshot.candidates("model-7"):  # all of them have answered
+            self._answer(strategy.placed(self.asks(), each), each)
+
+    def asks(self) -> Requirements:
+        """The requirements of the next request, after the answer to the one before."""
+        if self._last is not None:
+            self._answer(self._last.placement, self._last.chosen)
+        self._number += 1
+        body = {"model": "model-7", "prompt": f"{LONG_BEGINNING}{self._number}{LONG_END}"}
+        needs = Requirements(model="model-7", estimated_tokens=1000)
+        self._extractor.extract(read_request("/v1/completions", [], json.dumps(body).encode()), needs)
+        return needs
+
+    def decide(self, needs: Requirements, traced_at: float | None) -> None:
+        self._last = self._route(needs, self._snapshot, traced_at=traced_at)
+
+    def _answer(self, placement: Placement | None, engine: Candidate) -> None:
+        assert placement is not None
+        engine.load.begin()
+        placement.queued()
+        placement.granted()
+        self.now += engine.load.avg_latency_ms / 1000
+        placement.first_byte()
+        engine.load.end()
+        placement.ended()
+
+
 def measure(benchmark: BenchmarkFixture, decide: Callable[[], object], note: str, rounds: int = 20_000) -> None:
     """Time ``decide`` with the benchmark, and call by call for the percentiles."""
-    times = []
     for _ in range(200):
-        decide()
-    for _ in range(rounds):
-        start = thread_time_ns()
-        decide()
-        times.append(thread_time_ns() - start)
-    times.sort()
+        timed(decide)
+    report(benchmark, sorted(timed(decide) for _ in range(rounds)), note)
+    benchmark(decide)
+
+
+def timed(call: Callable[..., object], *args: object) -> int:
+    """The processor time of a call, in nanoseconds."""
+    start = thread_time_ns()
+    call(*args)
+    return thread_time_ns() - start
+
+
+def report(benchmark: BenchmarkFixture, times: Sequence[int], note: str) -> None:
+    """Show percentiles of sorted ``times``."""
     for name, share in (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)):
         benchmark.extra_info[f"{name} µs"] = times[int(len(times) * share)] / 1000
     figures = ", ".join(f"{name} {value:.1f}" for name, value in benchmark.extra_info.items())
     print(f"\n{note}: {figures}")
-    benchmark(decide)
 
 
 STRATEGIES = [("smart", True), *((name, False) for name in ("smart", "round_robin", "priority_only", "random"))]
@@ -102,6 +155,21 @@ def test_decision_among_1000_candidates(benchmark: BenchmarkFixture, strategy: s
     assert len(snapshot.candidates("model-7")) == 1000
     note = f"{strategy}{', traced' * traced}, 1000 candidates"
     measure(benchmark, lambda: router.route(DEMANDING, snapshot, traced_at=0.0 if traced else None), note, 3000)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize(("candidates", "rounds"), [(10, 10_000), (100, 10_000), (1000, 2000)])
+def test_cache_aware_decision(benchmark: BenchmarkFixture, candidates: int, rounds: int, traced: bool) -> None:
+    """A prompt of 4,000 characters is cut into chunks, looked up, placed and noted."""
+    registry = load_plugins(PluginSettings()).registry
+    strategy = registry.create("strategy", "cache_aware")
+    traffic = Traffic(build_router("cache_aware", strategy), strategy, build_fleet(candidates, 10, candidates))
+    traced_at = 0.0 if traced else None
+    times = [timed(traffic.decide, traffic.asks(), traced_at) for _ in range(rounds)]
+    report(benchmark, sorted(times), f"cache_aware{', traced' * traced}, {candidates} candidates")
+    benchmark.pedantic(  # type: ignore[no-untyped-call]
+        traffic.decide, setup=lambda: ((traffic.asks(), traced_at), {}), rounds=100
+    )
 
 
 def test_from_bytes_to_route_with_3_candidates(benchmark: BenchmarkFixture) -> None:

@@ -78,10 +78,10 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 @pytest.fixture(scope="session")
 def pip_install(tmp_path_factory: pytest.TempPathFactory) -> PipInstall:
-    def put(source: Path) -> Path:
+    def put(*sources: Path) -> Path:
         target = tmp_path_factory.mktemp("site")
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-        subprocess.run([*pip, "--target", str(target), str(source)], check=True)
+        subprocess.run([*pip, "--target", str(target), *map(str, sources)], check=True)
         return target
 
     return put

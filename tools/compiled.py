@@ -38,12 +38,12 @@ MODULES = {
     "gateway/enginehouse/domain": ("backend_load",),
     "gateway/enginehouse/fleet": ("fleet", "health", "snapshot", "stale_averages"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "opener", "queue_slot"),
-    "gateway/enginehouse/relay/answers": ("captured_door", "fast_path", "held_answer", "joined_reply", "reply"),
+    "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
     "gateway/enginehouse/relay/continuation": ("stream_history",),
     "gateway/enginehouse/relay/continuation/typed": ("typed_history",),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
-    "gateway/enginehouse/relay/exchanges": ("exchange", "movable_exchange", "pick"),
+    "gateway/enginehouse/relay/exchanges": ("answered_exchange", "exchange", "movable_exchange", "pick"),
     "gateway/enginehouse/relay/heads": ("answer_head", "headers", "known_head", "request_id"),
     "gateway/enginehouse/relay/jobs": (
         "continuation_job",
@@ -97,7 +97,14 @@ MODULES = {
         "waiting_queue",
         "waiting_requests",
     ),
-    "plugins/enginehouse_routing": ("engine_costs", "extractors", "filters", "smart_choice"),
+    "plugins/enginehouse_routing": (
+        "cost_row",
+        "engine_costs",
+        "extractors",
+        "filters",
+        "learned_rate",
+        "smart_choice",
+    ),
 }
 
 

@@ -26,7 +26,7 @@ from enginehouse import (
     drop_prompt,
     prompt_of,
 )
-from enginehouse_routing.engine_costs import EngineCosts
+from enginehouse_routing.engine_costs import CostParts, EngineCosts
 
 _WITHOUT_CACHE = (
     ReplicaState.STOPPED,
@@ -81,6 +81,8 @@ class CacheAware(Strategy):
         self._blocks = CachedBlocks(self._prefixes)
         self._costs = EngineCosts(config.priority_s)
         self._only: Candidate | None = None
+        self._looked_up: tuple[Prompt | None, Mapping[str, int]] = None, _NOTHING
+        """The prompt of the last pick, and what replicas had of it."""
         self._now: Callable[[], float] = lambda: 0.0
 
     def __deepcopy__(self, memo: object) -> CacheAware:
@@ -103,7 +105,9 @@ class CacheAware(Strategy):
             self._only = candidates[0]
             return candidates[0]
         self._only = None
-        return self._costs.pick(candidates, self._cached(requirements), requirements.estimated_tokens)
+        cached = self._cached(requirements)
+        self._looked_up = prompt_of(requirements), cached
+        return self._costs.pick(candidates, cached, requirements.estimated_tokens)
 
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
         if chosen is self._only and chosen.state is ReplicaState.READY:
@@ -113,7 +117,8 @@ class CacheAware(Strategy):
         if chosen.state in _WITHOUT_CACHE:
             self._prefixes.forget(chosen.replica)
         if prompt is not None:
-            cached = self._prefixes.leading(prompt).get(chosen.replica, 0)
+            picked, found = self._looked_up
+            cached = (found if picked is prompt else self._prefixes.leading(prompt)).get(chosen.replica, 0)
             room = self._cache_tokens or chosen.load.cache_tokens or _CACHE_TOKENS
             if self._blocks.is_exact(chosen.backend):
                 room *= _TRUSTED
@@ -127,8 +132,13 @@ class CacheAware(Strategy):
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return what each candidate costs, in milliseconds; the score is less their sum and that of its priority."""
         cached, tokens = self._cached(requirements), requirements.estimated_tokens
-        costs, fastest = self._costs.costs(candidates, cached, tokens), self._costs.fastest(candidates)
-        return [self._verdict(*each, cached, tokens, fastest) for each in zip(candidates, costs, strict=True)]
+        explained = self._costs.explained(candidates, cached, tokens)
+        return [self._verdict(*each, cached, tokens) for each in zip(candidates, explained, strict=True)]
+
+    def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
+        """Return what the last pick found, if ``chosen`` was among the candidates."""
+        cost = self._costs.last_cost(chosen) if self._only is None else None
+        return _score(cost) if cost is not None else super().score(requirements, candidates, chosen)
 
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """Return each engine's rate, its requests' time in a slot, and the tokens of prompts without an answer yet."""
@@ -166,10 +176,10 @@ class CacheAware(Strategy):
         return self._prefixes.leading(prompt) if prompt is not None else _NOTHING
 
     def _verdict(
-        self, candidate: Candidate, cost: float, cached: Mapping[str, int], tokens: int, fastest: float
+        self, candidate: Candidate, explained: tuple[float, CostParts], cached: Mapping[str, int], tokens: int
     ) -> Verdict:
         there = min(tokens, cached.get(candidate.replica, 0)) if candidate.state not in _WITHOUT_CACHE else 0
-        parts = self._costs.parts(candidate, there, tokens, fastest)
+        cost, parts = explained
         figures = {
             "cached_tokens": there,
             "backlog_s": round(parts.wait, 6),
@@ -201,7 +211,7 @@ class _Learning(Placement):
             costs.loading.setdefault(chosen.host, {})[chosen.replica] = chosen.wake_s
 
     def queued(self) -> None:
-        self._engine.backlog += self._tokens
+        self._costs.expect(self._engine, self._tokens)
         self._waits = True
         if self._adapter:
             self._engine.begin_adapter(self._adapter)
@@ -230,7 +240,7 @@ class _Learning(Placement):
     def _answered(self) -> None:
         if self._waits:
             self._waits = False
-            self._engine.backlog -= self._tokens
+            self._costs.expect(self._engine, -self._tokens)
 
     def _loaded(self) -> None:
         loading = self._costs.loading.get(self._host)

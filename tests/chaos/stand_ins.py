@@ -11,11 +11,11 @@ from typing import Any
 
 def replace(access_log: Callable[[bytes], None]) -> None:
     """Replace them in this process. ``access_log`` gets what would go to standard error."""
-    serve = _module("enginehouse.cli.serve")
-    serve.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
-    serve.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
-    serve.click = types.SimpleNamespace(echo=lambda _: None)
-    serve.Replacement = lambda *_: types.SimpleNamespace(
+    server = _module("enginehouse.cli.gateway_server")
+    server.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
+    server.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
+    server.click = types.SimpleNamespace(echo=lambda _: None)
+    server.Replacement = lambda *_: types.SimpleNamespace(
         open=_nothing, close=_nothing, start=_nothing, replace=_nothing
     )
     gateway = _module("enginehouse.app.gateway")

@@ -38,7 +38,7 @@ from tests.chaos.sockets import SocketClient, SocketServing
 from tests.chaos.taps import Taps
 from tests.chaos.virtual_time import GATEWAY_CLOCK, OrderedSet, clock
 
-_serve = cast(Any, importlib.import_module("enginehouse.cli.serve"))
+_serving = cast(Any, importlib.import_module("enginehouse.cli.gateway_server"))
 GATEWAY = ("127.0.0.1", 8080)
 _SETTLE_S = 5.0
 _RECOVERY_S = 200.0
@@ -315,7 +315,7 @@ class _VirtualListeners(Listeners):
         return [*self.sockets]
 
 
-class _ChaosServer(_serve._GatewayServer):  # type: ignore[misc,name-defined]
+class _ChaosServer(_serving.GatewayServer):  # type: ignore[misc,name-defined]
     async def main_loop(self) -> None:
         """As uvicorn's, but with fewer ticks."""
         counter = 0

@@ -21,8 +21,8 @@ class Install(Protocol):
 
 
 class PipInstall(Protocol):
-    def __call__(self, source: Path) -> Path:
-        """Install the distribution in the folder ``source`` with pip into a new folder, and return that."""
+    def __call__(self, *sources: Path) -> Path:
+        """Install the distributions in the folders ``sources`` with pip into a new folder, and return that."""
 
 
 class RunPython(Protocol):

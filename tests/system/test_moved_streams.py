@@ -16,7 +16,7 @@ from tests.support.seen_stream import SeenStream
 from tests.support.stream_reader import Reader, percentile
 
 MOVES = 5
-TOKENS = 900
+TOKENS = 1400
 CONFIGURATION = """
 [routing]
 strategy = "priority_only"
@@ -31,6 +31,7 @@ enabled = true
 interval = "50ms"
 policies = ["neutral_failover"]
 migrators = ["{migrator}"]
+cool_down = "0s"
 
 [plugins.replay]
 at_once = 32
@@ -43,31 +44,39 @@ url = "{a}"
 driver = "sim"
 url = "{b}"
 priority = 1
+
+[backends.last]
+driver = "sim"
+url = "{last}"
+priority = 2
 """
 
 
 def engine(count: int) -> SimEngine:
-    """Steps of a length that two processes and their clients can follow on one core that does other work too."""
+    """Its steps are so long that no stream ends before all have moved, on a busy machine too."""
     return SimEngine("m", tpot="20ms" if count < 100 else "400ms", llumlet_port=0, max_num_seqs=512)
 
 
 @pytest.mark.parametrize("migrator", ["llumlet", "replay"])
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(400)])])
 async def test_streams_moved_five_times_are_whole_and_need_no_engine_that_they_left(migrator: str, count: int) -> None:
-    a, b, unmoved = engine(count), engine(count), SimEngine("m", max_num_seqs=512)
-    with all_of(a, b, unmoved):
-        configuration = CONFIGURATION.format(migrator=migrator, a=a.url, b=b.url)
+    a, b, last = engine(count), engine(count), SimEngine("m", llumlet_port=0, max_num_seqs=512)
+    with all_of(a, b, last):
+        last.fault("unhealthy")
+        configuration = CONFIGURATION.format(migrator=migrator, a=a.url, b=b.url, last=last.url)
         limits = httpx.Limits(max_connections=2 * count)
         with RunningGateway(configuration) as gateway:
             gateway.until_health(a="healthy", b="healthy")
             async with plain_httpx.AsyncClient(timeout=120, limits=limits) as client:
                 readers = [Reader(number, TOKENS, return_token_ids=True) for number in range(count)]
                 reading = [asyncio.ensure_future(each.read(client, gateway.url)) for each in readers]
-                source = await moved_to_and_fro(client, gateway, {"a": a, "b": b}, count)
-                source.kill()
+                await moved_to_and_fro(client, gateway, {"a": a, "b": b}, count)
+                await moved_to_the_last(client, gateway, last, b)
+                a.kill()
+                b.kill()
                 seen = await asyncio.gather(*reading)
                 others = (Reader(number, TOKENS, return_token_ids=True) for number in range(count))
-                whole = await asyncio.gather(*(each.read(client, unmoved.url) for each in others))
+                whole = await asyncio.gather(*(each.read(client, last.url) for each in others))
                 records = (await client.get(f"{gateway.url}/api/migrations")).json()["migrations"]
     assert [answer(each) for each in seen] == [answer(each) for each in whole]
     assert {each["migrator"] for each in records if each["moved"]} == {migrator}
@@ -81,11 +90,8 @@ def answer(stream: SeenStream) -> tuple[object, ...]:
 
 async def moved_to_and_fro(
     client: httpx.AsyncClient, gateway: RunningGateway, engines: dict[str, SimEngine], count: int
-) -> SimEngine:
-    """Let one engine after the other report that it is not healthy, until all streams have left it.
-
-    Returns the engine that they left last.
-    """
+) -> None:
+    """Let one engine after the other report that it is not healthy, until all streams have left it."""
     source, destination = "a", "b"
     await until(client, gateway, lambda rows: len(rows) == count and all(row["output_tokens"] for row in rows))
     for move in range(1, MOVES + 1):
@@ -98,7 +104,16 @@ async def moved_to_and_fro(
         rows = (await client.get(f"{gateway.url}/api/requests")).json()["requests"]
         assert [row["replica"] for row in rows] == [f"m@{destination}"] * count
         source, destination = destination, source
-    return engines[destination]
+
+
+async def moved_to_the_last(
+    client: httpx.AsyncClient, gateway: RunningGateway, last: SimEngine, left: SimEngine
+) -> None:
+    """Move all streams from the engine ``left`` to one that makes the rest of them at once."""
+    last.clear()
+    gateway.until_health(last="healthy")
+    left.fault("unhealthy")
+    await until(client, gateway, lambda rows: all(row["replica"] == "m@last" for row in rows))
 
 
 async def until(client: httpx.AsyncClient, gateway: RunningGateway, holds: Any) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
-from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
@@ -17,24 +16,18 @@ from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.managed import driver_of, hosts_of_model, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import (
-    BackendModelSettings,
     BackendSettings,
-    CapabilitySettings,
     Config,
     HostSettings,
-    ModelSettings,
     TimeoutSettings,
 )
-from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.errors import ConfigError, EnginehouseError
+from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.foreign import describe
-from enginehouse.domain.replica import Health, ReplicaState, replica_name
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import launch_line, launch_rules, why_not
 from enginehouse.engines.placements import check_placement
-from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
@@ -49,42 +42,9 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.preloads import check_preloads
-from enginehouse.telemetry.observers import Callbacks, Observers, notify
+from enginehouse.telemetry.observers import Observers
 
 _log = logging.getLogger(__name__)
-
-
-def build_fleet(
-    config: Config,
-    observers: Observers | None = None,
-    clock: Callable[[], float] = SYSTEM_CLOCK.epoch,
-    drivers: Mapping[str, DriverSupport] | None = None,
-) -> Fleet:
-    """The fleet of all configured backends. Remote ones have not been probed; managed ones are stopped.
-
-    ``drivers`` say which backends load models themselves; by default, none does.
-    """
-    loaders = {type for type, driver in (drivers or {}).items() if driver.loading is not None}
-    observers = observers or Observers()
-    fleet = Fleet(
-        config.checks,
-        clock,
-        on_health=partial(_report_health, observers.callbacks("backend_health")),
-        on_draining=partial(notify, observers.callbacks("backend_draining")),
-        on_replicas=partial(notify, observers.callbacks("replicas_changed")),
-    )
-    for name, model in config.models.items():
-        if not model.launches:
-            fleet.declare(name, _capabilities(model))
-    for name, backend in config.backends.items():
-        fleet.add(_remote(name, backend, backend.driver in loaders))
-        fleet.load(name).slots = 0 if backend.driver in loaders else backend.concurrency
-    for name, model in config.models.items():
-        for managed, host in managed_backends(name, model).items():
-            fleet.add(_managed(managed, name, model, host))
-            fleet.load(managed).slots = model.concurrency
-            fleet.set_state(replica_name(name, managed), ReplicaState.STOPPED)
-    return fleet
 
 
 def build_swapper(config: Config, registry: Registry, host: HostFacts) -> GuardedSwapper:
@@ -277,64 +237,6 @@ def _driver(config: Config, registry: Registry, type: str, key: str) -> DriverSu
 def _launcher(config: Config, registry: Registry, type: str, host: str) -> Launcher:
     launcher: Launcher = create(config, registry, "launcher", type, f"hosts.{host}.launcher")
     return guarded_launcher(identity(registry, "launcher", type), launcher)
-
-
-def _report_health(callbacks: Callbacks, name: str, health: Health) -> None:
-    _log.log(logging.WARNING if health is Health.UNHEALTHY else logging.INFO, "Backend '%s' is %s", name, health.value)
-    notify(callbacks, name, health)
-
-
-def _remote(name: str, backend: BackendSettings, loads_models: bool) -> BackendInfo:
-    declared = backend.models
-    if isinstance(declared, list):
-        declared = {model: BackendModelSettings() for model in declared}
-    return BackendInfo(
-        name=name,
-        url=backend.url,
-        driver=backend.driver,
-        priority=backend.priority,
-        weight=backend.weight,
-        role=backend.role,
-        host=backend.host,
-        zone=backend.zone,
-        tier=backend.tier,
-        models=None if declared is None else {model: _capabilities(card) for model, card in declared.items()},
-        names=_names_there(name, backend, loads_models),
-        loads_models=loads_models,
-    )
-
-
-def _names_there(name: str, backend: BackendSettings, loads_models: bool) -> Mapping[str, str]:
-    cards = backend.models if isinstance(backend.models, dict) else {}
-    names = {model: card.upstream for model, card in cards.items() if card.upstream not in ("", model)}
-    if names and loads_models:
-        model, upstream = next(iter(names.items()))
-        raise ConfigError(
-            "this server loads models by its own names for them",
-            key=f"backends.{name}.models.{model}.upstream",
-            remedy=f'name the model \'{upstream}\', and put "{model}" = "{upstream}" under [routing.aliases]',
-        )
-    return names
-
-
-def _managed(name: str, model_name: str, model: ModelSettings, host: str) -> BackendInfo:
-    return BackendInfo(
-        name=name,
-        url="",
-        driver=driver_of(model),
-        priority=model.priority,
-        weight=model.weight,
-        role=model.role,
-        host=host,
-        zone=model.zone,
-        tier=model.tier,
-        models={model_name: _capabilities(model)},
-        health=Health.HEALTHY,
-    )
-
-
-def _capabilities(card: CapabilitySettings) -> Capabilities:
-    return Capabilities(**{name: getattr(card, name) for name in Capabilities.__struct_fields__})
 
 
 def _driver_types(config: Config) -> Mapping[str, str]:

@@ -20,7 +20,6 @@ from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.relay import Relay
-from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.body_filters import FiltersByName
@@ -54,33 +53,22 @@ class RelayParts(NamedTuple):
 def build_relay_context(config: Config, registry: Registry, parts: RelayParts) -> RelayContext:
     """Everything that live requests share."""
     clock = parts.outside.clock
-    return RelayContext(
+    context = RelayContext(
         build_router(config, registry, clock, parts.caches),
         parts.fleet,
         parts.upstreams,
-        max_retries=config.routing.max_retries,
-        budget=RetryBudget(config.routing.retry_budget),
-        hedging=hedge_delay(config),
-        gather=config.routing.gather,
-        hold_answers=config.server.hold_answers,
-        renames=config.routing.answer_model == "asked",
-        hash_users=config.auth.hash_users,
-        key_names=config.auth.key_names,
-        continuation=continuation_rules(config, parts.drivers),
-        engine_facts=engine_facts(config, parts.drivers, clock),
-        filters=FiltersByName(config.models, Aliases(config.routing.aliases)),
         queues=parts.queues,
         observers=parts.observers,
         clock=clock,
         tracer=parts.tracer,
         max_series=config.telemetry.max_series,
-        endpoints=endpoints(config, parts.drivers),
-        unlisted_models=unlisted_models(config),
         protocols={path: each for each in parts.protocols for path in each.paths},
         engine_memory=parts.outside.engine_memory,
         waiting_room=parts.waiting_room,
         shares=CallerShares() if parts.shares else None,
     )
+    _configure(context, config, parts.drivers)
+    return context
 
 
 def change_relay(
@@ -102,10 +90,17 @@ def change_relay(
         router.filter_drops.update(context.router.filter_drops)
         router.recall(context.router.memories())
     context.router = router
-    context.filters = FiltersByName(config.models, Aliases(config.routing.aliases))
     configure_waiting_room(context.waiting_room, config)
     relay.progress_reports.configure(config.models, config.scheduling)
     relay.mirror(config.routing.mirrors)
+    _configure(context, config, drivers)
+    before, context.upstreams = context.upstreams, upstreams
+    for name, limits in time_limits(config).items():
+        upstreams[name].timeouts = limits
+    return before
+
+
+def _configure(context: RelayContext, config: Config, drivers: Mapping[str, DriverSupport]) -> None:
     context.max_retries = config.routing.max_retries
     context.budget.share = config.routing.retry_budget
     context.gather = config.routing.gather
@@ -118,7 +113,4 @@ def change_relay(
     context.engine_facts = engine_facts(config, drivers, context.clock)
     context.endpoints = endpoints(config, drivers)
     context.unlisted_models = unlisted_models(config)
-    before, context.upstreams = context.upstreams, upstreams
-    for name, limits in time_limits(config).items():
-        upstreams[name].timeouts = limits
-    return before
+    context.filters = FiltersByName(config.models, Aliases(config.routing.aliases))

@@ -11,12 +11,12 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.tokens import token_library
 from enginehouse.app.build import (
     build_drivers,
-    build_fleet,
     build_host_context,
     check_launch_lines,
     check_scheduling,
     renew_upstreams,
 )
+from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_relay import change_relay
 from enginehouse.app.build_router import build_router, needs_new_router, settle
 from enginehouse.app.callers import Callers

@@ -5,38 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cache, partial
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute, Route
 
-from enginehouse.api.application import build_application
-from enginehouse.api.pages.cluster import ClusterPages
-from enginehouse.api.pages.drains import DrainPages
 from enginehouse.api.pages.endless import EndlessStreams
-from enginehouse.api.pages.engine_pages import EnginePages
-from enginehouse.api.pages.events import Events
 from enginehouse.api.pages.health import HealthPages
-from enginehouse.api.pages.history import History
-from enginehouse.api.pages.lifecycle import Lifecycle
-from enginehouse.api.pages.live_view import LiveView
-from enginehouse.api.pages.logs import Logs
-from enginehouse.api.pages.metrics.engines import EngineMetrics
 from enginehouse.api.pages.metrics.page import Metrics
-from enginehouse.api.pages.model_list import ModelList
-from enginehouse.api.pages.operations import Operations
-from enginehouse.api.pages.operators import OperatorPages
-from enginehouse.api.pages.protocols import ProtocolPages, protocol_doors
-from enginehouse.api.pages.reload import Reload
-from enginehouse.api.pages.scale import ScalePages
-from enginehouse.api.pages.series import SeriesPage
-from enginehouse.api.pages.upstream import UpstreamRoute
-from enginehouse.app.build import build_admission, build_drivers, build_fleet, first_host_context
+from enginehouse.app.build import build_admission, build_drivers, first_host_context
+from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_relay import RelayParts, build_relay_context
 from enginehouse.app.build_rescheduling import build_rescheduler
@@ -46,16 +27,15 @@ from enginehouse.app.callers import Callers
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
-from enginehouse.app.plugin_instances import check_parameters, create_installed, routes_of_plugins, skip_or_raise
+from enginehouse.app.pages import Pages
+from enginehouse.app.plugin_instances import check_parameters, create_installed
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.app.scaling.scaling import Scaling
 from enginehouse.app.strategy_memory import StrategyMemory
-from enginehouse.config.aliases import Aliases
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
-from enginehouse.domain.foreign import shown
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.engines.managed_engines import ManagedEngines
@@ -63,15 +43,12 @@ from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
-from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.access_log import AccessLog
-from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_load import LoopLoad, worker_row
@@ -79,14 +56,12 @@ from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.record_delivery import RecordDelivery
-from enginehouse.telemetry.series.reading import SeriesReader
 from enginehouse.telemetry.series.series_store import SeriesStore
 from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
 _SILENCE_S = 0.3
 """The longest pause between the first probes of two backends for which the start waits."""
-_version = cache(version)
 
 
 class Gateway:
@@ -125,21 +100,10 @@ class Gateway:
         )
         self.engines = ManagedEngines(context)
         self.exporter = build_exporter(config.telemetry)
-        waiting_room = build_waiting_room(config, self.fleet, self.observers)
         self._caches = FollowedCaches(
             lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
         )
-        kv_events_of(config)
-        view = CacheView(self._caches)
-        self._caches.use(view)
-        self.relay = Relay(
-            build_relay_context(config, registry, self._relay_parts(context, waiting_room, view)),
-            RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
-            ProgressReports(config.models, config.scheduling, self.engines.queues, outside.clock, waiting_room),
-        )
-        self.relay.context.guards = build_guards(config, registry)
-        self.relay.mirror(config.routing.mirrors)
-        self.observers.add(waiting_room)
+        self.relay = self._build_relay(config, context)
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.callers = Callers(config, registry, outside.clock, self.observers, limits)
@@ -186,7 +150,7 @@ class Gateway:
         self.health = HealthPages(self.relay)
         self.metrics = self._metrics()
         self._metric_push = build_metric_push(config.telemetry, self.exporter, self.metrics, self.observers)
-        self.application = self._application()
+        self.application = self._pages(parts).application(self._lifespan)
 
     @property
     def config(self) -> Config:
@@ -344,20 +308,35 @@ class Gateway:
         """The worker that this process itself is."""
         return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
 
-    def _relay_parts(self, context: HostContext, waiting_room: WaitingRoom, caches: CacheView) -> RelayParts:
-        return RelayParts(
+    def _build_relay(self, config: Config, context: HostContext) -> Relay:
+        """The relay of live requests, with the queues of engines, the caches that the router sees, and the guards."""
+        clock, queues = context.outside.clock, self.engines.queues
+        waiting_room = build_waiting_room(config, self.fleet, self.observers)
+        kv_events_of(config)
+        caches = CacheView(self._caches)
+        self._caches.use(caches)
+        parts = RelayParts(
             self.fleet,
             context.upstreams,
             context.drivers,
-            self.engines.queues,
+            queues,
             self.observers,
             waiting_room,
             self.protocols,
-            build_tracer(context.config.telemetry, self.exporter),
+            build_tracer(config.telemetry, self.exporter),
             context.outside,
             shares=context.make_scheduler().shares,
             caches=caches,
         )
+        relay = Relay(
+            build_relay_context(config, self.registry, parts),
+            RecordDelivery(self.observers.callbacks("finished"), clock.now),
+            ProgressReports(config.models, config.scheduling, queues, clock, waiting_room),
+        )
+        relay.context.guards = build_guards(config, self.registry)
+        relay.mirror(config.routing.mirrors)
+        self.observers.add(waiting_room)
+        return relay
 
     def _metrics(self) -> Metrics:
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()
@@ -374,90 +353,29 @@ class Gateway:
             self.callers.store,
         )
 
-    def _application(self) -> Starlette:
-        config, admission, clock = self.config, self.admission, self.relay.context.clock
-        live = LiveView(self.relay, self.engines)
-        series = SeriesReader(self.series)
-        models = ModelList(
-            admission, lambda: self.config.models, self._aliases, self.engines.quantizations, int(clock.epoch())
+    def _pages(self, parts: GatewayParts) -> Pages:
+        return Pages(
+            parts,
+            self.current,
+            self.reloader,
+            protocols=self.protocols,
+            observers=self.observers,
+            rescheduler=self.rescheduler,
+            series=self.series,
+            streams=self.streams,
+            health=self.health,
+            metrics=self.metrics,
+            workers=lambda: self.workers(),
+            replace=lambda: self.replace,
         )
-        routes: list[BaseRoute] = [
-            *self._plugin_routes(of_compat=True),
-            *models.routes,
-            *ProtocolPages(self.protocols, models).routes,
-            *protocol_doors(admission, self.protocols),
-            *EnginePages(admission).routes,
-            *self.health.routes,
-            UpstreamRoute(admission, self._aliases, lambda: self.config.scheduling.never_load_for),
-            self.callers.own_page(lambda: self.admission),
-            OperatorPages(
-                admission,
-                [
-                    *Operations(self.relay, live, self._about).routes,
-                    *History(self.relay.context.activity, self._session_headers).routes,
-                    *SeriesPage(series, clock.epoch).routes,
-                    *DrainPages(self.relay, self.engines).routes,
-                    *Lifecycle(self.engines).routes,
-                    *ScalePages(self.scaling.status).routes,
-                    *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
-                    *Events(
-                        EventStream(self.observers, snapshot=live.snapshot, progress=live.progress, clock=clock.epoch),
-                        self.streams,
-                    ).routes,
-                    *Logs(self.engines, self.log.ring, self.streams).routes,
-                    *Reload(self.reloader.reload, lambda: self.replace).routes,
-                    *self.callers.pages(lambda: self.admission),
-                ],
-                self.callers.note,
-            ),
-        ]
-        if config.telemetry.metrics:
-            routes.append(Route("/metrics", self.metrics.page))
-            routes.append(Route("/metrics/engines", EngineMetrics(self.relay.context).page))
-        routes += self._plugin_routes(of_compat=False)
 
-        @asynccontextmanager
-        async def lifespan(_: Starlette) -> AsyncIterator[None]:
-            await self.start()
-            yield
-            await self.stop()
-
-        application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
-        application.state.series = series
-        return application
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        await self.start()
+        yield
+        await self.stop()
 
     def _sample_plugins(self) -> None:
         """Measure the next call of every plugin, on the path of requests and of loads."""
         for calls in (self.relay.context.router.sampled, self.engines.sampled, self.observers.sampled):
             self.plugin_times.sample(calls)
-
-    def _plugin_routes(self, *, of_compat: bool) -> Iterator[BaseRoute]:
-        wanted = routes_of_plugins(self.config, self.registry, of_compat=of_compat)
-        for plugin, routes in create_installed(self.config, self.registry, "routes", wanted):
-            if not isinstance(routes, (list, tuple)) or not all(isinstance(each, BaseRoute) for each in routes):
-                problem = f"the routes '{plugin.type}' must be a list of Starlette routes, got {shown(routes)}"
-                skip_or_raise(self.config, self.registry.get("routes", plugin.type).error(problem))
-            else:
-                for route in routes:
-                    guarded = isinstance(route, GuardedRoutes)
-                    yield OperatorPages(self.admission, route.routes, self.callers.note) if guarded else route
-
-    def _session_headers(self) -> Sequence[str]:
-        """The headers that name the session of a request, as ``routing.session`` has them."""
-        sources = self.config.routing.session
-        return [source.removeprefix("header:") for source in sources if source.startswith("header:")]
-
-    def _aliases(self) -> Aliases:
-        return self.current.aliases
-
-    def _about(self) -> Mapping[str, Any]:
-        return {
-            "version": _version("enginehouse"),
-            "strategy": self.config.routing.strategy,
-            "trace_url": self.config.telemetry.trace_url,
-            "discovery": self.discovery.status(),
-            "kv_events": self._caches.figures(),
-            "workers": self.workers(),
-            "scaling": self.scaling.status(),
-            "limits": {"store": self.config.limits.store, "problem": self.callers.store.problem()},
-        }

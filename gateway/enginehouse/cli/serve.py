@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import math
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
-import uvicorn
 
-from enginehouse.aio.timeouts import run_unless, wait_within
-from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
 from enginehouse.app import Gateway
 from enginehouse.app.rehearsal import rehearse_start
 from enginehouse.app.reload import ConfigSource
-from enginehouse.app.take_over.connections import SuccessorGateway
-from enginehouse.app.take_over.messages import PassedConnection
-from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed, my_hello
+from enginehouse.app.take_over.new_side import Predecessor
 from enginehouse.app.watch import FolderWatch
-from enginehouse.cli.accepting import AcceptingServer
-from enginehouse.cli.allocator import return_freed_memory
+from enginehouse.cli.gateway_server import GatewayServer
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.options import config_option, take_over_option
-from enginehouse.cli.replacement import Replacement
 from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.config.worker_count import worker_count
-from enginehouse.domain.errors import ConfigError, EnginehouseError
-from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.domain.errors import ConfigError
+from enginehouse.engines.state_file import state_folder
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.logs import configure_logs
-from enginehouse.telemetry.loop_watch import LoopWatchdog
 
 if TYPE_CHECKING:
     from enginehouse.cli.worker_server import Forks
@@ -54,9 +42,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _VERSION = version("enginehouse")
-_LOOK_EVERY_S = 0.1
-_PONG_TIMEOUT_S = 120.0
-"""Not shorter than an engine may stall: a client's pong waits behind messages that the engine has not yet taken."""
 
 
 @click.command()
@@ -110,7 +95,7 @@ def serve_loaded(
                 rehearse_start(settings, registry)  # while the other one serves
             gateway = Gateway(settings, registry, log, source, limits=forks.limits if forks is not None else None)
             greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
-            _run(_GatewayServer(gateway, ServiceManager(), listeners, predecessor, forks, greeting))
+            _run(GatewayServer(gateway, ServiceManager(), listeners, predecessor, forks, greeting))
     except ConfigError as error:
         raise error.located(str(loaded.file) if loaded.file else "") from None
 
@@ -137,7 +122,7 @@ def _listeners(settings: Config, predecessor: Predecessor | None) -> Listeners:
     return Listeners.open(server.host, server.port)
 
 
-def _run(server: _GatewayServer) -> None:
+def _run(server: GatewayServer) -> None:
     """Serve until a signal. Raises ``ConfigError``, ``PluginError`` or ``TakeOverFailed`` if it cannot start."""
     with suppress(KeyboardInterrupt):  # Ctrl-C stops the gateway
         server.run([])
@@ -155,214 +140,6 @@ def adjusted(config: Config, host: str | None, port: int | None, watch: bool) ->
     if port is not None:
         server = msgspec.structs.replace(server, port=port)
     return msgspec.structs.replace(config, server=server)
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """uvicorn reports each answer that the relay breaks off as an error of the application. The access log has it."""
-    return not record.getMessage().startswith("ASGI callable returned without completing response")
-
-
-class _GatewayServer(AcceptingServer):
-    """uvicorn with the fast door. Prints its address, and keeps ``service`` informed.
-
-    uvicorn itself gets no sockets: those of ``listeners`` may stop to accept, and pass to another process. With a
-    ``predecessor``, they are its sockets. With ``forks``, workers accept, and this process only owns what they share.
-    """
-
-    def __init__(
-        self,
-        gateway: Gateway,
-        service: ServiceManager,
-        listeners: Listeners,
-        predecessor: Predecessor | None,
-        forks: Forks | None,
-        greeting: Callable[[str], str],
-    ) -> None:
-        settings = gateway.config.server
-        self.listeners = listeners
-        self._workers = forks.pool(gateway) if forks is not None else None
-        door = fast_door(gateway.admission, cors=bool(settings.cors))
-        super().__init__(
-            uvicorn.Config(
-                gateway.application,
-                http=cast("type[asyncio.Protocol]", door),  # uvicorn only calls it
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=75,
-                ws=WebSocketProtocol,
-                ws_max_size=settings.max_body,
-                ws_ping_timeout=_PONG_TIMEOUT_S,
-            )
-        )
-        logging.getLogger("uvicorn.error").addFilter(_is_news)
-        self._gateway = gateway
-        self._service = service
-        self._predecessor = predecessor
-        self._replacement = Replacement(gateway, self, _VERSION, service.variables)
-        self._successor: SuccessorGateway | None = None
-        self._greeting = greeting
-        self.problem: EnginehouseError | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._signalled = asyncio.Event()
-        self._watchdog = LoopWatchdog(
-            gateway.loop_monitor,
-            {
-                entry.module.partition(".")[0]: f"'{entry.entry_point}' ({entry.distribution} {entry.version})"
-                for entry in gateway.registry.all()
-            },
-            stopping=lambda: self.should_exit,
-            drain_timeout=lambda: gateway.config.server.drain_timeout,
-        )
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self._loop = asyncio.get_running_loop()
-        try:
-            if self._predecessor is None:
-                self._gateway.build_hosts()
-                await super().startup([])
-            else:
-                await self._take_over(self._predecessor)
-        except EnginehouseError as error:
-            self.problem = error
-            self.started, self.should_exit = False, True
-            return
-        if self._workers is None:
-            await super().accept()
-        else:
-            await run_unless(asyncio.ensure_future(self._signalled.wait()), self._workers.start())
-        if self.started:
-            _tune_garbage_collector()
-            return_freed_memory()
-            self._gateway.loop_monitor.start()
-            self._watchdog.start()
-            self._loop.add_signal_handler(signal.SIGHUP, self._reload)
-            self._loop.add_signal_handler(signal.SIGUSR2, self._replacement.start, "SIGUSR2")
-            self._gateway.replace = self._replacement.replace
-            if self._predecessor is None:
-                self._replacement.open()
-                await self._gateway.settled()  # operators' pages answer meanwhile
-            else:
-                _log.info("This gateway serves in place of process %d", self._predecessor.pid)
-            click.echo(self._greeting(self.listeners.url))
-            self._service.ready(self.listeners.url)
-
-    async def _take_over(self, predecessor: Predecessor) -> None:
-        """Start in place of ``predecessor``, which goes on if this raises ``EnginehouseError``."""
-        await self._gateway.probed()
-        lock = await predecessor.leave_engines()
-        state_file = StateFile(state_folder(self._gateway.config.server.name), lock)
-        self._gateway.build_hosts(state_file, asyncio.ensure_future(predecessor.gone()))
-        await super().startup([])
-        await self._gateway.settled()
-        self._replacement.open()
-        try:
-            await predecessor.retire()
-        except TakeOverFailed:
-            self._gateway.give_up()
-            raise
-
-    # --- another gateway takes over
-
-    async def accept(self) -> None:
-        if self._workers is None:
-            await super().accept()
-        else:
-            self._workers.accept(True)
-
-    def stop_accepting(self) -> None:
-        if self._workers is None:
-            super().stop_accepting()
-        else:
-            self._workers.accept(False)
-
-    async def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
-        """Serve a client of an earlier gateway; where workers serve, until its next answer."""
-        await self.serve_connection(connection, passed, last=self._workers is not None)
-
-    def leave(self, pid: int) -> None:
-        folder = self._gateway.state_folder
-        assert folder is not None
-        self._service.replaced_by(pid)
-        self._successor = SuccessorGateway(folder, my_hello(_VERSION, "connections"))
-        self.should_exit = True
-        self._signalled.set()
-
-    def _reload(self) -> None:
-        self._service.reloading()
-        reload = self._gateway.reloader.start_reload("SIGHUP")
-        reload.add_done_callback(lambda _: self._service.ready(self.listeners.url))
-
-    async def main_loop(self) -> None:
-        """Wait for a signal, where uvicorn would look for one ten times a second, and renew the ``Date`` header."""
-        while not await self.on_tick(0):  # each tick of this number renews it
-            await wait_within(1.0, self._signalled)
-            self._signalled.clear()
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._signalled.set)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take requests for ``server.drain_delay``, then wait for live ones until ``server.drain_timeout`` ends them.
-
-        uvicorn would cancel what the application answers, and that without an answer, so it waits a little longer.
-        """
-        relay, limit = self._gateway.relay, self._gateway.config.server.drain_timeout
-        loop = asyncio.get_running_loop()
-        if self._successor is not None:
-            ending = loop.call_later(limit, self._end_live, self._successor)
-            self._gateway.give_up()
-            self.pass_on(self._successor.take)
-            if self._workers is not None:
-                self._workers.pass_on(self._successor.folder)
-            await asyncio.wait([asyncio.ensure_future(relay.web_sockets_ended())], timeout=limit)
-        else:
-            self._replacement.close()
-            self._service.stopping()
-            self._gateway.health.leaving = True
-            await self._wait_out(self._gateway.config.server.drain_delay)
-            self._gateway.refuse_new()
-            await relay.web_sockets_ended()  # else uvicorn closes them with 1012 (service restart)
-            ending = loop.call_later(limit, self._gateway.end_live)
-        self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
-        self.listeners.close()
-        if self._workers is not None:
-            await self._workers.leave(limit)
-            self._workers.close()
-        try:
-            await super().shutdown([])
-            if self._successor is not None:
-                await self._successor.close()
-        finally:
-            self._service.close()
-            self._watchdog.end()
-            self._gateway.loop_monitor.stop()
-            ending.cancel()
-
-    def _end_live(self, successor: SuccessorGateway) -> None:
-        """Have the successor continue streams, and end the other requests."""
-        self.pass_streams_on(successor.take)
-        if self._workers is not None:
-            self._workers.end_live()  # before the owner cancels what they have
-        self._gateway.end_live()
-
-    async def _wait_out(self, seconds: float) -> None:
-        """Wait; a second signal ends it."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        while not self.force_exit and (left := end - loop.time()) > 0:  # noqa: ASYNC110 - uvicorn sets a flag
-            await asyncio.sleep(min(left, _LOOK_EVERY_S))
-
-
-def _tune_garbage_collector() -> None:
-    """Exempt the objects of the start from collection, and collect less often: requests leave no reference cycles.
-
-    The few cycles that the start has left are exempted too: to collect them would take a tenth of the start.
-    """
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def _greeting(url: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.inspect import type_info
 
-from enginehouse.config import rules
+from enginehouse.config import rules, warnings
 from enginehouse.config.decode import Decoder, Problem, gather_parameters
 from enginehouse.config.environment import Overrides, override
 from enginehouse.config.locate import find_config
@@ -74,7 +74,7 @@ def read_document(data: dict[str, Any], file: Path | None, environ: Mapping[str,
     _refuse([*overrides.problems, *decoder.problems], file, overrides)
     config = msgspec.convert(plain, Config)
     _refuse(rules.problems(config), file, overrides)
-    return LoadedConfig(config, file, (*overrides.warnings, *rules.warnings(config)))
+    return LoadedConfig(config, file, (*overrides.warnings, *warnings.warnings(config)))
 
 
 def _parse(file: Path) -> dict[str, Any]:

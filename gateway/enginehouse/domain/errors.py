@@ -8,39 +8,7 @@
     │   └── ConfigErrors           several of them, one line each
     ├── PluginError            an unusable plugin: names it, its distribution and version
     ├── GatewayError           raised by the command line: the gateway is unreachable, or it refused
-    └── RequestError           sent to a client as an OpenAI error object
-        ├── InvalidRequest         400  invalid_request
-        │   ├── BodyTooLarge       413  invalid_request
-        │   └── EncodedBody        415  invalid_request
-        ├── CapabilityMismatch     400  capability_mismatch
-        │   └── ContextLengthExceeded  400  context_length_exceeded
-        ├── Unauthorized           401  unauthorized
-        ├── Forbidden              403  forbidden
-        ├── GuardRefused           403  guard_refused
-        ├── ModelNotFound          404  model_not_found
-        ├── NotFound               404  not_found
-        ├── CannotContinue         409  cannot_continue
-        ├── NotLoaded              409  not_loaded
-        ├── RateLimited            429  rate_limited
-        │   └── BudgetExhausted        429  budget_exhausted
-        ├── QueueFull              429  queue_full
-        ├── DeadlineMissed         429  deadline
-        ├── Shed                   429  overloaded
-        ├── Cancelled              499  cancelled
-        ├── PluginFailed           500  plugin_failed
-        │   └── GuardFailed            503  plugin_failed
-        ├── UpstreamError          502  upstream_error
-        │   └── UpstreamInvalid        502  upstream_invalid
-        ├── Overloaded             503  overloaded
-        ├── NoHealthyBackend       503  no_healthy_backend
-        ├── ZoneUnavailable        503  zone_unavailable
-        ├── FallbackExhausted      503  fallback_exhausted
-        ├── LoadFailed             503  load_failed
-        │   ├── NotEnoughMemory        503  load_failed
-        │   └── ReplicaLost            503  load_failed
-        ├── ShuttingDown           503  shutting_down
-        ├── QueueTimeout           504  queue_timeout
-        └── UpstreamTimeout        504  upstream_timeout
+    └── RequestError           sent to a client as an OpenAI error object: each class below names its status and code
 
 Messages name the cause and the remedy. They hold no secrets, so clients may see them.
 """
@@ -55,6 +23,7 @@ from enginehouse.domain.close_names import did_you_mean
 _LONGEST_NAME = 256
 _MOST_LISTED = 5
 """The most models that an error lists."""
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
 def shortened(name: str) -> str:
@@ -125,9 +94,14 @@ class GatewayError(EnginehouseError):
     """A running gateway is unreachable, or it refused a command."""
 
 
+def _type_of(status: int) -> str:
+    return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+
+
 class RequestError(EnginehouseError):
     """An error that the client receives as an OpenAI error object.
 
+    Subclasses set ``status`` and ``code`` as arguments of the class, and ``type`` if it is not that of the status.
     ``param`` names the field of the request at fault, ``details`` holds JSON-compatible facts.
     """
 
@@ -136,9 +110,15 @@ class RequestError(EnginehouseError):
     code: ClassVar[str] = "internal_error"
     """The code in the error object."""
     type: ClassVar[str] = "server_error"
-    """The type in the error object, one of OpenAI's."""
+    """The type in the error object, one of OpenAI's; by default that of the status."""
     retry_after: int | None = None
     """Seconds for the ``Retry-After`` header; ``None`` for no header."""
+
+    def __init_subclass__(cls, *, status: int = 0, code: str = "", type: str = "") -> None:
+        if status:
+            cls.status, cls.type = status, type or _type_of(status)
+        if code:
+            cls.code = code
 
     def __init__(
         self,
@@ -161,32 +141,20 @@ class RequestError(EnginehouseError):
         return {"error": {**error, "details": dict(self.details)}}
 
 
-class InvalidRequest(RequestError):
+class InvalidRequest(RequestError, status=400, code="invalid_request"):
     """The request is malformed: invalid JSON, no model, a field of the wrong type."""
 
-    status = 400
-    code = "invalid_request"
-    type = "invalid_request_error"
 
-
-class BodyTooLarge(InvalidRequest):
+class BodyTooLarge(InvalidRequest, status=413):
     """The request body is larger than ``server.max_body``."""
 
-    status = 413
 
-
-class EncodedBody(InvalidRequest):
+class EncodedBody(InvalidRequest, status=415):
     """The request body has a Content-Encoding, such as gzip. Decisions read the body, so it must be plain JSON."""
 
-    status = 415
 
-
-class CapabilityMismatch(RequestError):
+class CapabilityMismatch(RequestError, status=400, code="capability_mismatch"):
     """The model has healthy replicas, but each lacks a capability that the request needs, one of ``missing``."""
-
-    status = 400
-    code = "capability_mismatch"
-    type = "invalid_request_error"
 
     def __init__(self, model: str, missing: Sequence[str]) -> None:
         model = shortened(model)
@@ -204,13 +172,11 @@ class CapabilityMismatch(RequestError):
             self.details = {**self.details, "models": list(models[:_MOST_LISTED])}
 
 
-class ContextLengthExceeded(CapabilityMismatch):
+class ContextLengthExceeded(CapabilityMismatch, code="context_length_exceeded"):
     """The prompt and the answer need more ``tokens`` than ``limit``, the model's longest context.
 
     ``counted``: the engine has counted them; otherwise they are estimated.
     """
-
-    code = "context_length_exceeded"
 
     def __init__(self, model: str, tokens: int, limit: int, *, counted: bool = False) -> None:
         details = {"model": shortened(model), "missing": ["context_length"], "tokens": tokens, "limit": limit}
@@ -224,40 +190,24 @@ class ContextLengthExceeded(CapabilityMismatch):
         self.missing = ("context_length",)
 
 
-class Unauthorized(RequestError):
+class Unauthorized(RequestError, status=401, code="unauthorized"):
     """The request has no API key, or an unknown one."""
 
-    status = 401
-    code = "unauthorized"
-    type = "authentication_error"
 
-
-class Forbidden(RequestError):
+class Forbidden(RequestError, status=403, code="forbidden"):
     """The API key does not permit this request."""
 
-    status = 403
-    code = "forbidden"
-    type = "permission_error"
 
-
-class GuardRefused(RequestError):
+class GuardRefused(RequestError, status=403, code="guard_refused", type="invalid_request_error"):
     """A guard refused the request or its answer, with a status and a code of its own."""
-
-    status = 403
-    code = "guard_refused"
-    type = "invalid_request_error"
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
         vars(self).update(status=status, code=code)
 
 
-class ModelNotFound(RequestError):
+class ModelNotFound(RequestError, status=404, code="model_not_found"):
     """No backend serves the model. ``alias_of`` is the requested name, if that is an alias of ``model``."""
-
-    status = 404
-    code = "model_not_found"
-    type = "invalid_request_error"
 
     def __init__(self, model: str, alias_of: str | None = None) -> None:
         model = shortened(model)
@@ -276,125 +226,80 @@ class ModelNotFound(RequestError):
             self.details = {**self.details, "models": list(models[:_MOST_LISTED])}
 
 
-class NotFound(RequestError):
+class NotFound(RequestError, status=404, code="not_found"):
     """The path, or an object named in it, does not exist."""
 
-    status = 404
-    code = "not_found"
-    type = "invalid_request_error"
 
-
-class CannotContinue(RequestError):
+class CannotContinue(RequestError, status=409, code="cannot_continue"):
     """No other engine can continue a live stream; the message has the reason."""
 
-    status = 409
-    code = "cannot_continue"
-    type = "invalid_request_error"
 
-
-class NotLoaded(RequestError):
+class NotLoaded(RequestError, status=409, code="not_loaded"):
     """The request is one for which no model is loaded."""
 
-    status = 409
-    code = "not_loaded"
-    type = "invalid_request_error"
 
-
-class RateLimited(RequestError):
+class RateLimited(RequestError, status=429, code="rate_limited"):
     """The API key exceeded one of its limits. ``lines``: header lines that tell the limits, each ending in CRLF."""
 
-    status = 429
-    code = "rate_limited"
-    type = "rate_limit_error"
     retry_after = 1
     lines: bytes = b""
 
 
-class BudgetExhausted(RateLimited):
+class BudgetExhausted(RateLimited, code="budget_exhausted"):
     """The API key has spent its budget of a day or a month."""
 
-    code = "budget_exhausted"
 
-
-class QueueFull(RequestError):
+class QueueFull(RequestError, status=429, code="queue_full"):
     """The host's queue has reached ``scheduling.max_queue``."""
 
-    status = 429
-    code = "queue_full"
-    type = "rate_limit_error"
     retry_after = 1
 
 
-class DeadlineMissed(RequestError):
+class DeadlineMissed(RequestError, status=429, code="deadline"):
     """The request cannot be served before its deadline: it has waited for ``wait_s`` seconds, or would have to."""
-
-    status = 429
-    code = "deadline"
-    type = "rate_limit_error"
 
     def __init__(self, wait_s: float) -> None:
         text = f"The request cannot be served before its deadline: it would have to wait for {wait_s:.1f} s"
         super().__init__(text, details={"wait_ms": round(1e3 * wait_s)}, retry_after=max(1, round(wait_s)))
 
 
-class Shed(RequestError):
+class Shed(RequestError, status=429, code="overloaded"):
     """Requests would wait for longer than ``routing.shed_after``, and this one has the lowest priority."""
-
-    status = 429
-    code = "overloaded"
-    type = "rate_limit_error"
 
     def __init__(self, wait_s: float, *, retry_after: int) -> None:
         text = f"Requests would have to wait for {wait_s:.1f} s (routing.shed_after): try again later"
         super().__init__(text, details={"wait_ms": round(1e3 * wait_s)}, retry_after=retry_after)
 
 
-class Cancelled(RequestError):
+class Cancelled(RequestError, status=499, code="cancelled"):
     """The request was cancelled before the engine finished it."""
 
-    status = 499
-    code = "cancelled"
-    type = "invalid_request_error"
 
-
-class PluginFailed(RequestError):
+class PluginFailed(RequestError, code="plugin_failed"):
     """A plugin raised an exception, or returned an invalid result, while handling the request."""
 
-    code = "plugin_failed"
 
-
-class GuardFailed(PluginFailed):
+class GuardFailed(PluginFailed, status=503):
     """A guard did not answer in time."""
 
-    status = 503
 
-
-class UpstreamError(RequestError):
+class UpstreamError(RequestError, status=502, code="upstream_error"):
     """The engine was unreachable or broke off, and no retry is left."""
 
-    status = 502
-    code = "upstream_error"
 
-
-class UpstreamInvalid(UpstreamError):
+class UpstreamInvalid(UpstreamError, code="upstream_invalid"):
     """The engine's answer is not what its content type says, and no retry is left."""
 
-    code = "upstream_invalid"
 
-
-class Overloaded(RequestError):
+class Overloaded(RequestError, status=503, code="overloaded"):
     """The gateway lacks memory for bodies, or file descriptors. No engine is at fault."""
 
-    status = 503
-    code = "overloaded"
     retry_after = 1
 
 
-class NoHealthyBackend(RequestError):
+class NoHealthyBackend(RequestError, status=503, code="no_healthy_backend"):
     """No backend can serve the model now. ``unlisted``: backends that may have it, if no other one does."""
 
-    status = 503
-    code = "no_healthy_backend"
     retry_after = 5
 
     def __init__(self, model: str, details: Mapping[str, Any] | None = None, *, unlisted: Sequence[str] = ()) -> None:
@@ -404,11 +309,9 @@ class NoHealthyBackend(RequestError):
         super().__init__(message, details=details)
 
 
-class ZoneUnavailable(RequestError):
+class ZoneUnavailable(RequestError, status=503, code="zone_unavailable"):
     """No backend of the zones that a request must not leave can serve it."""
 
-    status = 503
-    code = "zone_unavailable"
     retry_after = 5
 
     def __init__(self, model: str, zones: Sequence[str]) -> None:
@@ -420,11 +323,9 @@ class ZoneUnavailable(RequestError):
         )
 
 
-class FallbackExhausted(RequestError):
+class FallbackExhausted(RequestError, status=503, code="fallback_exhausted"):
     """Neither the model nor any of its fallbacks is available. ``reasons`` has one text per attempted model."""
 
-    status = 503
-    code = "fallback_exhausted"
     retry_after = 5
 
     def __init__(self, attempted: Sequence[str], reasons: Mapping[str, str]) -> None:
@@ -435,11 +336,9 @@ class FallbackExhausted(RequestError):
         self.attempted = tuple(attempted)
 
 
-class LoadFailed(RequestError):
+class LoadFailed(RequestError, status=503, code="load_failed"):
     """The model's engine did not start, or its swap failed."""
 
-    status = 503
-    code = "load_failed"
     retry_after = 5
 
 
@@ -465,26 +364,18 @@ class ReplicaLost(LoadFailed):
         super().__init__(f"The replica '{replica}' was lost while the request waited for it")
 
 
-class ShuttingDown(RequestError):
+class ShuttingDown(RequestError, status=503, code="shutting_down"):
     """The gateway is shutting down and accepts no requests."""
 
-    status = 503
-    code = "shutting_down"
     retry_after = 1
 
 
-class QueueTimeout(RequestError):
+class QueueTimeout(RequestError, status=504, code="queue_timeout"):
     """The request waited longer than ``scheduling.queue_timeout``."""
 
-    status = 504
-    code = "queue_timeout"
 
-
-class UpstreamTimeout(RequestError):
+class UpstreamTimeout(RequestError, status=504, code="upstream_timeout"):
     """The engine exceeded one of the limits in ``timeouts``."""
-
-    status = 504
-    code = "upstream_timeout"
 
 
 def all_codes() -> tuple[str, ...]:

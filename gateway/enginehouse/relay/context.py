@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
-from enginehouse.config.aliases import Aliases
+from enginehouse.aio.clock import Clock
 from enginehouse.domain.errors import RequestError, Unauthorized
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
@@ -24,7 +23,6 @@ from enginehouse.relay.retrying.retry_after import retry_after
 from enginehouse.relay.retrying.retry_budget import RetryBudget
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.body_filters import FiltersByName
-from enginehouse.routing.models_to_try import ModelsToTry
 from enginehouse.routing.router import Router
 from enginehouse.scheduling.caller_shares import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue
@@ -40,9 +38,8 @@ from enginehouse.telemetry.usage_meter import UsageMeter
 class RelayContext:
     """The parts of the gateway that live requests use and report to: counters, decisions, activity and observers.
 
-    A reload of the configuration replaces ``router``, ``filters``, ``upstreams``, ``max_retries``, ``hedging``,
-    ``gather``, ``hold_answers``, ``renames``, ``hash_users``, ``key_names``, ``continuation``, ``engine_facts``,
-    ``endpoints``, ``unlisted_models`` and the share of ``budget``.
+    ``app.build_relay`` sets the fields of the class when the gateway is built. A reload of the configuration replaces
+    them, ``router``, ``upstreams`` and the share of ``budget``.
 
     - ``endpoints``: the paths that engines serve themselves. ``protocols`` translate others, by path.
     - ``hedging``: ``None`` where slow streams are not asked of a second replica.
@@ -63,58 +60,47 @@ class RelayContext:
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
     """
 
+    max_retries: int
+    hedging: HedgeDelay | None
+    gather: bool
+    hold_answers: int
+    renames: bool
+    hash_users: bool
+    key_names: Sequence[str]
+    continuation: ContinuationRules
+    engine_facts: EngineFacts
+    endpoints: Endpoints
+    filters: FiltersByName
+    unlisted_models: Collection[str]
+
     def __init__(
         self,
         router: Router,
         fleet: Fleet,
         upstreams: dict[str, Upstream],
         *,
-        max_retries: int,
-        budget: RetryBudget,
-        hedging: HedgeDelay | None = None,
-        gather: bool = False,
-        hold_answers: int = 0,
-        renames: bool = True,
-        hash_users: bool = False,
-        key_names: Sequence[str] = ("",),
-        continuation: ContinuationRules,
-        engine_facts: EngineFacts,
-        filters: FiltersByName,
         queues: Mapping[str, RequestQueue],
         observers: Observers,
-        clock: Clock = SYSTEM_CLOCK,
-        tracer: Tracer | None = None,
-        max_series: int = 1000,
-        endpoints: Endpoints | None = None,
-        protocols: Mapping[str, Protocol] | None = None,
-        unlisted_models: Collection[str] = (),
+        clock: Clock,
+        tracer: Tracer | None,
+        max_series: int,
+        protocols: Mapping[str, Protocol],
         engine_memory: EngineMemory,
         waiting_room: WaitingRoom,
-        shares: CallerShares | None = None,
+        shares: CallerShares | None,
     ) -> None:
-        self.shares = shares
-        self.waiting_room = waiting_room
-        self.engine_memory = engine_memory
-        self.clock = clock
         self.router = router
-        self.filters = filters
         self.fleet = fleet
         self.upstreams = upstreams
         self.queues = queues
-        self.max_retries = max_retries
-        self.budget = budget
-        self.hedging = hedging
-        self.gather = gather
-        self.hold_answers = hold_answers
-        self.renames = renames
-        self.hash_users = hash_users
-        self.key_names = key_names
+        self.clock = clock
         self.tracer = tracer
-        self.continuation = continuation
-        self.engine_facts = engine_facts
-        self.endpoints = endpoints or Endpoints({}, {}, ModelsToTry(Aliases({}), {}))
-        self.protocols = protocols or {}
-        self.unlisted_models = unlisted_models
+        self.protocols = protocols
+        self.engine_memory = engine_memory
+        self.waiting_room = waiting_room
+        self.shares = shares
+        self.hedging = None
+        self.budget = RetryBudget(0.0)
         self.reading_ahead: dict[str, ReadingAhead] = {}
         self.counters = Counters(max_series)
         self.decisions = Decisions(clock.epoch)

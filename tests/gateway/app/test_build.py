@@ -16,7 +16,7 @@ from enginehouse import (
     Scorer,
 )
 from enginehouse.app import build_router
-from enginehouse.app.build import build_fleet
+from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_router import settle
 from enginehouse.config.routing import RoutingSettings, ScorerSettings
 from enginehouse.config.schema import BackendModelSettings, BackendSettings, Config, PluginSettings

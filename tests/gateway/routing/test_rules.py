@@ -8,8 +8,9 @@ import pytest
 
 from enginehouse.app import build_fleet, build_router
 from enginehouse.app.build_router import settle
-from enginehouse.config.rules import problems, warnings
+from enginehouse.config.rules import problems
 from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.config.warnings import warnings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements

@@ -25,9 +25,9 @@ from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import (
     build_admission,
     build_drivers,
-    build_fleet,
     renew_upstreams,
 )
+from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_relay import RelayParts, build_relay_context, change_relay
 from enginehouse.app.build_router import build_router, needs_new_router

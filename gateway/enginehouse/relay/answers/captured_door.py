@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.door import Door
 from enginehouse.telemetry.trace_context import MOST_CAPTURED
 
 
-class CapturedDoor(Door):
-    """Another ``door``, whose answers are also added to ``kept``, up to 256 KiB."""
+class CapturedDoor(PassingDoor):
+    """Also adds answers to ``kept``, up to 256 KiB."""
 
-    __slots__ = ("_door", "_kept")
+    __slots__ = ("_kept",)
 
     def __init__(self, door: Door, kept: bytearray) -> None:
-        self._door = door
+        super().__init__(door)
         self._kept = kept
-
-    @property
-    def address(self) -> str:
-        return self._door.address
-
-    def start(self, status: int, lines: bytes, length: int | None) -> None:
-        self._door.start(status, lines, length)
 
     def write(self, chunk: bytes) -> None:
         self._keep(chunk)
@@ -29,12 +23,6 @@ class CapturedDoor(Door):
     def finish(self, chunk: bytes) -> None:
         self._keep(chunk)
         self._door.finish(chunk)
-
-    def unread(self) -> int:
-        return self._door.unread()
-
-    def abort(self) -> None:
-        self._door.abort()
 
     def _keep(self, chunk: bytes) -> None:
         self._kept += chunk[: MOST_CAPTURED - len(self._kept)]

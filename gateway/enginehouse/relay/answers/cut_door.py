@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from enginehouse.aio.write_batch import BatchedTransport
+from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.continuation.added_fields import Cut
 from enginehouse.relay.door import Door
 
 
-class CutDoor(Door):
-    """Passes to another ``door`` what ``cut`` leaves of the whole events of a stream."""
+class CutDoor(PassingDoor):
+    """Passes on what ``cut`` leaves of the whole events of a stream."""
 
-    __slots__ = ("_cut", "_door")
+    __slots__ = ("_cut",)
 
     def __init__(self, door: Door, cut: Cut) -> None:
-        self._door = door
+        super().__init__(door)
         self._cut = cut
-
-    @property
-    def address(self) -> str:
-        return self._door.address
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         self._door.start(status, lines, None)
@@ -32,9 +29,3 @@ class CutDoor(Door):
 
     def finish(self, chunk: bytes) -> None:
         self._door.finish(self._cut(chunk))
-
-    def unread(self) -> int:
-        return self._door.unread()
-
-    def abort(self) -> None:
-        self._door.abort()

@@ -9,6 +9,7 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError, status_of
 from enginehouse.relay.answers.gathered_answer import GatheredAnswer
+from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 
@@ -16,26 +17,22 @@ _OF_STREAMS = (b"content-type:", b"cache-control:", b"x-accel-buffering:")
 _JSON = b"content-type: application/json\r\n"
 
 
-class GatheringDoor(Door):
-    """Sends a stream to another ``door`` as one JSON object when it has ended. Other answers pass as they come.
+class GatheringDoor(PassingDoor):
+    """Passes a stream on as one JSON object when it has ended. Other answers pass as they come.
 
     ``gathers``: the client asked for no stream; otherwise everything passes as it comes. An error event becomes an
     error with its own status, because the client has nothing yet. ``cancel``: ends a request whose answer is too large.
     """
 
-    __slots__ = ("_answer", "_door", "_lines", "_memory", "cancel", "gathers")
+    __slots__ = ("_answer", "_lines", "_memory", "cancel", "gathers")
 
     def __init__(self, door: Door, memory: EngineMemory) -> None:
-        self._door = door
+        super().__init__(door)
         self._memory = memory
         self.cancel: Callable[[RequestError], None] | None = None
         self.gathers = False
         self._lines = b""
         self._answer: GatheredAnswer | None = None
-
-    @property
-    def address(self) -> str:
-        return self._door.address
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         if self.gathers and status == 200 and b"content-type: text/event-stream" in lines.lower():
@@ -80,12 +77,6 @@ class GatheringDoor(Door):
             return False
         cancel(UpstreamError(f"The engine's answer was dropped while the gateway gathered it: {self._answer.why}"))
         return True
-
-    def unread(self) -> int:
-        return self._door.unread()
-
-    def abort(self) -> None:
-        self._door.abort()
 
 
 def _status(envelope: dict[str, object]) -> int:

@@ -10,6 +10,7 @@ import msgspec
 
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
+from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.continuation.added_fields import Cut
 from enginehouse.relay.door import Door
 from enginehouse.routing.body.replace_model import replace_model
@@ -32,21 +33,17 @@ def renaming(name: str) -> Cut:
     return rename
 
 
-class RenamedDoor(Door):
-    """Passes answers on to another ``door``, with the ``name`` that the client asked for as their ``model``."""
+class RenamedDoor(PassingDoor):
+    """Passes answers on with the ``name`` that the client asked for as their ``model``."""
 
-    __slots__ = ("_door", "_held", "_name", "_rename", "_stream")
+    __slots__ = ("_held", "_name", "_rename", "_stream")
 
     def __init__(self, door: Door, name: str, rename: Cut, *, stream: bool) -> None:
-        self._door = door
+        super().__init__(door)
         self._name = name
         self._rename = rename
         self._stream = stream
         self._held = b""
-
-    @property
-    def address(self) -> str:
-        return self._door.address
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         with suppress(RequestError, ValueError):  # a list, or JSON that only some readers take
@@ -69,9 +66,3 @@ class RenamedDoor(Door):
 
     def finish(self, chunk: bytes) -> None:
         self._door.finish(self._rename(self._held + chunk))
-
-    def unread(self) -> int:
-        return self._door.unread()
-
-    def abort(self) -> None:
-        self._door.abort()

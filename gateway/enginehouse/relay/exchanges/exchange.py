@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -13,13 +12,10 @@ from enginehouse.domain.errors import (
     RequestError,
     UpstreamError,
 )
-from enginehouse.domain.replica import Candidate
-from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.captured_door import CapturedDoor
-from enginehouse.relay.answers.engine_error import context_error, readable_error
+from enginehouse.relay.answers.engine_error import context_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
-from enginehouse.relay.answers.json_answer import JsonInPieces, why_misfit, why_unfit
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
@@ -27,37 +23,22 @@ from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.continuation.saved_stream import SavedStream
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller, Door
-from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.exchanges.movable_exchange import MovableExchange
+from enginehouse.relay.exchanges.answered_exchange import AnsweredExchange
 from enginehouse.relay.heads.answer_head import AnswerHead
-from enginehouse.relay.heads.behalf import ATTEMPTS
-from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
-from enginehouse.relay.jobs.job import REFUSALS, Job, Suspects
+from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.moves.move import Move
-from enginehouse.relay.retrying.retries import Outcome
-from enginehouse.relay.retrying.retry_after import SAID_WITH
 from enginehouse.telemetry.log_context import log_context
 
-_log = logging.getLogger("enginehouse.relay")
 _WITHDRAWN: Final = "withdrawn"
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
 
-class _FirstRefusal(NamedTuple):
-    """The first refusal of an engine: the client gets it if no other engine says otherwise."""
-
-    head: AnswerHead
-    body: bytes
-    route: Route
-    share: EngineShare
-
-
-class Exchange(MovableExchange):
+class Exchange(AnsweredExchange):
     """Connects a door, which brings the client's request, with the engine's answer.
 
     A state machine of callbacks: a plain request creates no coroutine. It commits to an answer with the first byte of
@@ -65,7 +46,7 @@ class Exchange(MovableExchange):
     answered with its true status, or as the end of a stream that a progress report or an engine has begun.
     """
 
-    __slots__ = ("_endings", "_hedge", "_joined", "_overhead", "_refusal", "_suspects", "_unread")
+    __slots__ = ("_endings", "_unread")
 
     def __init__(self, job: Job, door: Door, endings: Endings) -> None:
         if job.trace is not None and job.trace.captured is not None:
@@ -80,9 +61,9 @@ class Exchange(MovableExchange):
         self._held = False
         self.moving = None
         self._rest = None
-        self._joined: JoinedReply | None = None
-        self._suspects: Suspects = ()
-        self._refusal: _FirstRefusal | None = None
+        self._joined = None
+        self._suspects = ()
+        self._refusal = None
         self._overhead = 0.0
         self._unread = 0
 
@@ -97,21 +78,14 @@ class Exchange(MovableExchange):
         if self._status:
             return
         job = self._job
-        log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else b"")
-        try:
-            job.admit(body, caller)
-            if job.context.addresses is not None:
-                job.admit_address(job.context.addresses, self.address)
-            self._dispatch.start()
-        except RequestError as error:
-            job.advise(error)
-            self.fail(error)
-        except Exception:
-            _log.exception("a request met a defect of the gateway")
-            self.cancel(RequestError("Internal error; see the gateway's log"))
-        finally:
-            log_context.leave()
+        self._start(body, caller)
         self._overhead = job.context.clock.now() - job.began
+
+    def _admit(self, body: bytes, caller: Caller | None) -> None:
+        self._job.admit(body, caller)
+        addresses = self._job.context.addresses
+        if addresses is not None:
+            self._job.admit_address(addresses, self.address)
 
     def client_disconnected(self) -> None:
         """End the request, whose answer has no reader any more."""
@@ -147,8 +121,7 @@ class Exchange(MovableExchange):
         except RequestError as error:
             self.fail(error)
         except Exception:
-            _log.exception("a stream of another gateway met a defect of this one")
-            self.cancel(RequestError("Internal error; see the gateway's log"))
+            self._defect("a stream of another gateway met a defect of this one")
         return True
 
     def _continue(self, saved: SavedStream) -> None:
@@ -269,7 +242,7 @@ class Exchange(MovableExchange):
 
     def broken(self, why: str, *, stale: bool) -> None:
         job = self._job
-        log_context.enter(job.request_id, job.trace.trace_id if job.trace is not None else b"")
+        log_context.enter(job.request_id, job.trace_id)
         try:
             if stale:
                 self._dispatch.send_anew()
@@ -317,138 +290,6 @@ class Exchange(MovableExchange):
         self._dispatch.current().gap = self._rest.joined()
         return True
 
-    def _turns_away(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
-        """Judge an answer whose body begins; whether the request is sent again instead, because of its status."""
-        head, job = attempt.head, self._job
-        if attempt.answered_at or self._rest is not None:
-            return False
-        assert head is not None
-        if complete and self._dispatch.goes_elsewhere(body):
-            return True
-        now = job.context.clock.now()
-        attempt.begins_answer(now)
-        self._suspects = job.judge(attempt.route, head.status, now - attempt.sent_at, self._suspects)
-        if head.status < 400:
-            return False
-        if head.status in SAID_WITH:
-            job.context.asked_for_pause(attempt.route.chosen.backend, head.lines)
-        if head.status not in job.retry_statuses or ATTEMPTS in head.lines:  # a gateway there has tried its engines
-            return False
-        return self._retries(attempt, head, body if complete else None)
-
-    def _commit(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
-        """Begin the reply with the engine's answer; whether the caller has to pass ``body`` on.
-
-        It need not if it is too early, if the request is sent again instead, or if the answer was passed on as a whole.
-        """
-        head, route, job = attempt.head, attempt.route, self._job
-        chosen = route.chosen
-        assert head is not None
-        if not (body or complete or job.raw):
-            return False
-        if self._rest is not None and self._joined is not None:
-            return self._accept(attempt, head, self._rest, self._joined)
-        if complete and self._dispatch.goes_elsewhere(body):
-            return False
-        if self._misfits(attempt, head):
-            return False
-        must_be_json = self._must_be_json(head)
-        if must_be_json and complete:
-            problem = why_unfit(body, chosen.backend, may_be_error=self._reply.form.is_checked)
-            if problem is not None:
-                self._unfit(problem, chosen)
-                return False
-        if self._hedge is not None:
-            self._hedge.begins(attempt, head.status)
-        if self._refusal is not None and complete and head.status in REFUSALS:
-            head, body, route, _ = self._refusal
-            chosen = route.chosen
-        if complete and head.status >= 400 and not (job.raw or head.opaque or head.stream):
-            head, body = readable_error(head, body, self._reply.form, chosen, job.requirements)
-        if job.context.renames and (chosen.name_there or chosen.model) != route.requested and not job.raw:
-            self._name_model(head, route.requested)
-        if job.hides_usage and head.stream and head.status == 200:
-            self._reply.hide_usage()
-        origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
-        if self._reply.status:
-            self._reply = self._reply.join(head, origin, chosen.backend)
-            if self._reply.paused:
-                attempt.pause()
-        else:
-            theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
-            overhead = int(self._overhead * 1e6)
-            own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
-            lines = theirs + origin + own + job.protocol_line + job.limit_lines
-            if head.status in job.retry_statuses and ATTEMPTS not in theirs:
-                lines += b"%s%d\r\n" % (ATTEMPTS, self._dispatch.sent)
-            stream = head.stream and not job.raw
-            if complete and not stream and job.method != "HEAD":
-                self._reply.answer(head.status, lines, body)
-                self._served(attempt, head.status)
-                return False
-            in_pieces = JsonInPieces() if must_be_json else None
-            self._reply.begin(head.status, lines, None if stream else head.length, stream, in_pieces)
-        if head.stream and head.status == 200 and not job.raw:
-            self._reply.keep(job.history)
-        return True
-
-    def _misfits(self, attempt: Attempt, head: AnswerHead) -> bool:
-        """Whether the answer is none that the client understands. The request is then sent again instead, or fails."""
-        job, reply = self._job, self._reply
-        streams = job.requirements is not None and job.requirements.stream
-        if (head.status < 300 and not streams) or job.raw or reply.status or not reply.form.is_checked:
-            return False
-        misfit = why_misfit(head, attempt.upstream.name, streams=streams)
-        if misfit is None:
-            return False
-        attempt.cancel()
-        self._lost(misfit)
-        return True
-
-    def _unfit(self, problem: RequestError, chosen: Candidate) -> None:
-        too_long = context_error(problem.details.get("error"), chosen, self._job.requirements)
-        if too_long is not None:
-            self._dispatch.cancel()
-            self.fail(too_long)
-        else:
-            self._lost(problem)
-
-    def _name_model(self, head: AnswerHead, name: str) -> None:
-        """Let the client find ``name`` in the answer: it knows the model by no other one."""
-        if head.status < 300 and (head.stream or head.json):
-            self._reply.name_model(name, stream=head.stream)
-
-    def _must_be_json(self, head: AnswerHead) -> bool:
-        """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is no stream."""
-        if head.status >= 300 or self._job.raw:
-            return False
-        return head.json or (not head.stream and not head.opaque and self._reply.form.is_checked)
-
-    def _retries(self, attempt: Attempt, head: AnswerHead, body: bytes | None) -> bool:
-        """Leave the request to another replica, because this one's answer is worth a retry; whether there is one.
-
-        ``body``: of the answer, if it is whole.
-        """
-        if self._refusal is None and body is not None and head.status in REFUSALS:
-            share = EngineShare(self._job.context.engine_memory, "answer", len(body))
-            if not share.take(len(body)):
-                self._refusal = _FirstRefusal(head, body, attempt.route, share)
-        if self._hedge is not None and self._hedge.takes_over("answered"):
-            return True
-        return self._dispatch.retry(Outcome.ANSWERED)
-
-    def _accept(self, attempt: Attempt, head: AnswerHead, rest: ContinuationJob, reply: JoinedReply) -> bool:
-        """Begin with the answer to a continuation, unless it is no stream."""
-        attempt.begins_answer(rest.context.clock.now())
-        rest.judge(attempt.route, head.status, 0.0, ())
-        if head.status != 200 or not head.stream:
-            self._dispatch.try_otherwise()
-            return False
-        reply.accept(rest.translator)
-        if reply.paused:
-            attempt.pause()
-        return True
-
     def _finish(self, attempt: Attempt, body: bytes) -> None:
         problem = self._reply.finish(body)
         if self._status:  # its door has refused the last piece
@@ -457,11 +298,6 @@ class Exchange(MovableExchange):
             self._spoil(attempt, problem)
         else:
             self._served(attempt, self._reply.status)
-
-    def _served(self, attempt: Attempt, status: int) -> None:
-        """Tell that the whole answer was good, and end the request."""
-        self._dispatch.job.served(attempt.route, status, self._suspects)
-        self._end(status, "served")
 
     def _spoil(self, attempt: Attempt, problem: BrokenStream) -> None:
         """Have another engine continue a stream that is not whole, or end it with an error."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -17,9 +16,7 @@ from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.telemetry.answer_meter import AnswerMeter
-from enginehouse.telemetry.log_context import log_context
 
-_log = logging.getLogger("enginehouse.relay")
 _CLIENT_CLOSED_REQUEST: Final = 499
 _LONGEST_S: Final = 3600.0
 """After so long, a request whose end nobody has reported counts as ended."""
@@ -95,21 +92,8 @@ class Pick(LiveRequest):
 
     def begin(self, body: bytes) -> None:
         """Decide about the request, which is whole now; or soon, if it has to wait."""
-        if self._status:
-            return
-        job = self._job
-        log_context.enter(job.request_id, job.trace_id)
-        try:
-            job.admit(body, self._caller)
-            self._dispatch.start()
-        except RequestError as error:
-            job.advise(error)
-            self.fail(error)
-        except Exception:
-            _log.exception("a request met a defect of the gateway")
-            self.fail(RequestError("Internal error; see the gateway's log"))
-        finally:
-            log_context.leave()
+        if not self._status:
+            self._start(body, self._caller)
 
     def client_left(self) -> None:
         """End the request, whose answer has no reader any more."""

@@ -11,8 +11,9 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.interfaces.guards import GuardAnswer, GuardRequest
+from enginehouse.relay.answers.changing_door import ChangingDoor
 from enginehouse.relay.door import Door
-from enginehouse.relay.engine_memory import EngineMemory, EngineShare
+from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import read_events
 from enginehouse.relay.guarding.guards import GuardedText, Guards, texts_of
 
@@ -20,102 +21,46 @@ _log = logging.getLogger(__name__)
 
 _JSON: Final = b"content-type: application/json\r\n"
 _REPLACED: Final = (b"content-type:", b"content-length:")
-_LARGEST: Final = 64 << 20
-"""Bytes of a whole answer, which guards see at once."""
 _DONE: Final = b"[DONE]"
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class GuardingDoor(Door):
-    """Passes to another ``door`` what guards leave of an answer.
+class GuardingDoor(ChangingDoor):
+    """Passes on what guards leave of an answer.
 
-    ``request`` and ``caller``: as the guards let them go on. ``cancel`` ends a live stream with an error. ``memory``
-    has room for an answer that is no stream, or the client gets an error in its place.
+    ``request`` and ``caller``: as the guards let them go on. ``cancel`` ends a live stream with an error.
     """
 
-    __slots__ = (
-        "_door",
-        "_dropped",
-        "_guards",
-        "_lines",
-        "_pieces",
-        "_share",
-        "_status",
-        "_streams",
-        "_task",
-        "_texts",
-        "caller",
-        "cancel",
-        "request",
-    )
+    __slots__ = ("_guards", "_lines", "_status", "_task", "_texts", "caller", "cancel", "request")
 
     def __init__(self, door: Door, guards: Guards, memory: EngineMemory) -> None:
-        self._door = door
+        super().__init__(door, memory)
         self._guards = guards
         self.request = GuardRequest("", "", {}, b"")
         self.caller: str | None = None
         self.cancel: Callable[[RequestError | None], None] | None = None
         self._status = 0
         self._lines = b""
-        self._streams = False
-        self._pieces = bytearray()
-        self._share = EngineShare(memory, "answer", _LARGEST)
-        self._dropped = ""
         self._texts: dict[int, list[GuardedText]] = {}
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def address(self) -> str:
-        return self._door.address
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         self._status = status
         self._lines = lines
-        self._streams = status < 300 and b"content-type: text/event-stream" in lines.lower()
+        super().start(status, lines, length)
         if self._streams:
             self._door.start(status, lines, None)
 
-    def write(self, chunk: bytes) -> None:
-        if self._streams:
-            if passed := self._passed(chunk):
-                self._door.write(passed)
-        else:
-            self._hold(chunk)
-
-    def finish(self, chunk: bytes) -> None:
-        if self._streams:
-            self._door.finish(self._passed(chunk))
-            return
-        self._hold(chunk)
-        body = bytes(self._pieces)
+    def _whole(self, body: bytes) -> None:
         if self._status >= 300 and not self._dropped:
             self._deliver(self._status, self._lines, body)
         else:
             self._task = asyncio.ensure_future(self._decide(body))
 
-    def unread(self) -> int:
-        return self._door.unread()
-
-    def abort(self) -> None:
-        self.release()
-        self._door.abort()
-
     def release(self) -> None:
-        """The client is gone: decide nothing, and hold nothing of the answer any more."""
         if self._task is not None:
             self._task.cancel()
-        self._give_back()
-
-    def _give_back(self) -> None:
-        self._pieces = bytearray()
-        self._share.give_back()
-
-    def _hold(self, chunk: bytes) -> None:
-        if not self._dropped:
-            self._dropped = self._share.take(len(chunk))
-            self._pieces += chunk
-        if self._dropped:
-            self._pieces.clear()
+        super().release()
 
     async def _decide(self, body: bytes) -> None:
         try:
@@ -128,15 +73,9 @@ class GuardingDoor(Door):
             return
         self._deliver(self._status, self._lines, body)
 
-    def _deliver(self, status: int, lines: bytes, body: bytes) -> None:
-        self._give_back()
-        self._door.start(status, lines, len(body))
-        self._door.finish(body)
-
     # --- streams
 
-    def _passed(self, chunk: bytes) -> bytes:
-        """What the client gets of whole events."""
+    def _changed(self, chunk: bytes) -> bytes:
         if not self._guards.on_text:
             return chunk
         pieces, begin = [], 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
@@ -14,8 +15,12 @@ from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
+from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.telemetry.log_context import log_context
+
+_log = logging.getLogger("enginehouse.relay")
 
 
 class LiveRequest(ABC):
@@ -166,6 +171,34 @@ class LiveRequest(ABC):
     @abstractmethod
     def check_time(self, now: float) -> None:
         """Act on a time limit that has passed at ``now``, in seconds of the gateway's clock."""
+
+    def fail(self, error: RequestError) -> None:
+        """End the request with ``error``."""
+        self.cancel(error)
+
+    def _admit(self, body: bytes, caller: Caller | None) -> None:
+        """Count the request in. Raises ``RequestError`` if it may not be made now."""
+        self._job.admit(body, caller)
+
+    def _start(self, body: bytes, caller: Caller | None) -> None:
+        """Admit the request, which is whole now, and send it on its way; or end it with an error."""
+        job = self._job
+        log_context.enter(job.request_id, job.trace_id)
+        try:
+            self._admit(body, caller)
+            self._dispatch.start()
+        except RequestError as error:
+            job.advise(error)
+            self.fail(error)
+        except Exception:
+            self._defect("a request met a defect of the gateway")
+        finally:
+            log_context.leave()
+
+    def _defect(self, what: str) -> None:
+        """End the request with the exception that is handled now: it is not the client's fault."""
+        _log.exception(what)
+        self.cancel(RequestError("Internal error; see the gateway's log"))
 
     @property
     def _live_phase(self) -> Phase:

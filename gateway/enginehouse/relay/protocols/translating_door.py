@@ -9,104 +9,51 @@ import msgspec
 
 from enginehouse.domain.errors import PluginFailed, RequestError, UpstreamError
 from enginehouse.interfaces.protocols import Envelope, Protocol, Translation
+from enginehouse.relay.answers.changing_door import ChangingDoor
 from enginehouse.relay.door import Door
-from enginehouse.relay.engine_memory import EngineMemory, EngineShare
+from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import read_events
 
 _log = logging.getLogger(__name__)
 
 _JSON: Final = b"application/json"
 _REPLACED: Final = (b"content-type:", b"content-length:", b"content-encoding:", b"x-enginehouse-protocol:")
-_LARGEST: Final = 64 << 20
-"""Bytes of a whole answer, which is translated at once."""
 _MOST_QUOTED: Final = 500
 """Characters of an engine's error that is no JSON."""
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class TranslatingDoor(Door):
-    """Passes an engine's answer to another ``door``, as ``translation`` makes it.
+class TranslatingDoor(ChangingDoor):
+    """Passes an engine's answer on as ``translation`` makes it.
 
-    Without ``translation``, the request was refused: all that comes is an error. ``memory`` has room for an answer that
-    is no stream, or the client gets an error in its place.
+    Without ``translation``, the request was refused: all that comes is an error.
     """
 
-    __slots__ = (
-        "_door",
-        "_dropped",
-        "_lines",
-        "_pieces",
-        "_protocol",
-        "_share",
-        "_status",
-        "_streams",
-        "translation",
-    )
+    __slots__ = ("_lines", "_protocol", "_status", "translation")
 
     def __init__(self, door: Door, protocol: Protocol, memory: EngineMemory) -> None:
-        self._door = door
+        super().__init__(door, memory)
         self._protocol = protocol
         self.translation: Translation | None = None
         self._status = 0
         self._lines = b""
-        self._streams = False
-        self._pieces = bytearray()
-        self._share = EngineShare(memory, "answer", _LARGEST)
-        self._dropped = ""
-
-    @property
-    def address(self) -> str:
-        return self._door.address
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
-        lowered = lines.lower()
+        super().start(status, lines, length)
         self._status = status
         kept = (line for line in lines.splitlines(keepends=True) if not line.lower().startswith(_REPLACED))
         self._lines = b"%sx-enginehouse-protocol: %s\r\n" % (b"".join(kept), self._protocol.name.encode())
-        self._streams = status < 300 and b"content-type: text/event-stream" in lowered
         if self._streams and self.translation is not None:
             self._door.start(status, self._typed(self.translation.stream_type), None)
 
-    def write(self, chunk: bytes) -> None:
-        if not self._streams:
-            self._hold(chunk)
-        elif translated := self._translated(chunk):
-            self._door.write(translated)
-
-    def finish(self, chunk: bytes) -> None:
-        if self._streams:
-            self._door.finish(self._translated(chunk))
-            return
-        self._hold(chunk)
-        status, body = self._whole()
-        self.release()
-        self._door.start(status, self._typed(_JSON), len(body))
-        self._door.finish(body)
-
-    def release(self) -> None:
-        """Hold nothing of the answer any more."""
-        self._pieces = bytearray()
-        self._share.give_back()
-
-    def _hold(self, chunk: bytes) -> None:
-        if not self._dropped:
-            self._dropped = self._share.take(len(chunk))
-            self._pieces += chunk
-        if self._dropped:
-            self._pieces.clear()
-
-    def unread(self) -> int:
-        return self._door.unread()
-
-    def abort(self) -> None:
-        self.release()
-        self._door.abort()
+    def _whole(self, body: bytes) -> None:
+        status, translated = self._translated(body)
+        self._deliver(status, self._typed(_JSON), translated)
 
     def _typed(self, content_type: bytes) -> bytes:
         return b"%scontent-type: %s\r\n" % (self._lines, content_type)
 
-    def _translated(self, chunk: bytes) -> bytes:
-        """The client's bytes for whole events of the engine."""
+    def _changed(self, chunk: bytes) -> bytes:
         translation = self.translation
         assert translation is not None
         pieces, begin = [], 0
@@ -127,9 +74,8 @@ class TranslatingDoor(Door):
         event = _object(data)
         return translation.event(event) if event.get("error") is None else translation.error_event(self._status, event)
 
-    def _whole(self) -> tuple[int, bytes]:
+    def _translated(self, body: bytes) -> tuple[int, bytes]:
         """The status and the body of an answer that is no stream."""
-        body = bytes(self._pieces)
         try:
             if self._dropped:
                 raise UpstreamError(f"The engine's answer was dropped before it was translated: {self._dropped}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping
+from itertools import compress
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from enginehouse.routing.prefixes.prompt import COARSE_TOKENS, FINE_TOKENS, Prom
 _MOST_KEPT: Final = (8 << 20) // 10
 """Chunks: each takes ten bytes."""
 _MOST_NEWS: Final = 1000
+_VALUES: Final = bytes.maketrans(b"01", b"\0\1")
 
 
 class PrefixNews(msgspec.Struct, frozen=True, array_like=True):
@@ -64,7 +66,8 @@ class SharedPrefixIndex:
     def __init__(self) -> None:
         self._engines: dict[int, int] = {}
         self._sent: dict[str, _EngineChunks] = {}
-        self._names: dict[int, str] = {}
+        self._names: list[str] = []
+        """The engine of each bit; empty for one that was forgotten."""
         self._news: deque[PrefixNews] | None = None
 
     def leading(self, prompt: Prompt) -> Mapping[str, int]:
@@ -137,7 +140,7 @@ class SharedPrefixIndex:
         if sent is not None:
             for chunk, tokens in sent.chunks.items():
                 self._drop(sent, chunk, tokens)
-            del self._names[sent.bit]
+            self._names[sent.bit.bit_length() - 1] = ""
 
     def remembered(self) -> dict[str, tuple[bytes, bytes]]:
         """Return the chunks of each engine and their tokens, for ``recall``: the least recently used are left out.
@@ -156,11 +159,13 @@ class SharedPrefixIndex:
                 self._add(sent, [chunk], tokens)
 
     def _new(self, engine: str) -> _EngineChunks:
-        bit = 1
-        while bit in self._names:
-            bit <<= 1
-        self._names[bit] = engine
-        return _EngineChunks(bit)
+        if "" in self._names:
+            place = self._names.index("")
+            self._names[place] = engine
+        else:
+            place = len(self._names)
+            self._names.append(engine)
+        return _EngineChunks(1 << place)
 
     def _parting(self, prompt: Prompt) -> int:
         """The place of the first coarse chunk that no engine has."""
@@ -184,13 +189,9 @@ class SharedPrefixIndex:
         self._put(found, leaving, tokens)
 
     def _put(self, found: dict[str, int], engines: int, tokens: int) -> None:
-        if not tokens:
-            return
-        names = self._names
-        while engines:
-            bit = engines & -engines
-            found[names[bit]] = tokens
-            engines ^= bit
+        if tokens and engines:
+            bits = bin(engines)[:1:-1].encode().translate(_VALUES)  # "0b1101" becomes 1, 0, 1, 1
+            found.update(dict.fromkeys(compress(self._names, bits), tokens))
 
     def _add(self, sent: _EngineChunks, chunks: list[int], tokens: int) -> None:
         engines, bit, known = self._engines, sent.bit, sent.chunks

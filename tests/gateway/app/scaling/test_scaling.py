@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,27 @@ concurrency = 1
 {}
 """
 PLUGIN = PluginId("scaler", "acme", "acme-scaler")
+Scenario = Callable[[Engines, Any], Awaitable[None]]
+Play = Callable[[str, Scenario], None]
+
+
+@pytest.fixture
+def play(in_virtual_time: Run, tmp_path: Path) -> Play:
+    """Plays a scenario with a gateway of this configuration, which is ``tmp_path / "enginehouse.toml"``."""
+
+    def play(text: str, scenario: Scenario) -> None:
+        file = tmp_path / "enginehouse.toml"
+        file.write_text(text)
+
+        async def whole() -> None:
+            engines = Engines(limit=1)
+            gateway = await opened(engines, VirtualSettings(file=file))
+            await scenario(engines, gateway)
+            await gateway.close()
+
+        in_virtual_time(whole())
+
+    return play
 
 
 def running(gateway: Any) -> list[str]:
@@ -60,14 +81,9 @@ def answer(engines: Engines) -> None:
 
 
 def test_replicas_come_with_requests_that_wait_and_go_when_they_are_not_needed(
-    in_virtual_time: Run, tmp_path: Path
+    play: Play,
 ) -> None:
-    file = tmp_path / "enginehouse.toml"
-    file.write_text(SCALED.format("min = 0, max = 2", ""))
-
-    async def scenario() -> None:
-        engines = Engines()
-        gateway = await opened(engines, VirtualSettings(file=file))
+    async def scenario(engines: Engines, gateway: Any) -> None:
         await asyncio.sleep(3)
         assert (engines.loads, told(gateway)) == ([], (0, 0))
 
@@ -88,18 +104,12 @@ def test_replicas_come_with_requests_that_wait_and_go_when_they_are_not_needed(
         assert submit(gateway, "a").seen == [], "a request for a model without replicas waits for one"
         await asyncio.sleep(7)
         assert engines.places == ["a"]
-        await gateway.close()
 
-    in_virtual_time(scenario())
+    play(SCALED.format("min = 0, max = 2", ""), scenario)
 
 
-def test_the_fewest_replicas_run_from_the_start_and_a_busy_one_stays(in_virtual_time: Run, tmp_path: Path) -> None:
-    file = tmp_path / "enginehouse.toml"
-    file.write_text(SCALED.format("min = 2, max = 3", ""))
-
-    async def scenario() -> None:
-        engines = Engines()
-        gateway = await opened(engines, VirtualSettings(file=file))
+def test_the_fewest_replicas_run_from_the_start_and_a_busy_one_stays(play: Play) -> None:
+    async def scenario(engines: Engines, gateway: Any) -> None:
         await asyncio.sleep(7)
         assert [name for _, name in engines.loads] == ["a", "a-2"]
         for _ in range(3):
@@ -110,60 +120,43 @@ def test_the_fewest_replicas_run_from_the_start_and_a_busy_one_stays(in_virtual_
         answer(engines)
         await asyncio.sleep(60)
         assert told(gateway) == (2, 2)
-        await gateway.close()
 
-    in_virtual_time(scenario())
+    play(SCALED.format("min = 2, max = 3", ""), scenario)
 
 
-def test_a_pinned_model_keeps_one_replica(in_virtual_time: Run, tmp_path: Path) -> None:
-    file = tmp_path / "enginehouse.toml"
-    file.write_text(SCALED.format("min = 0, max = 2", "pin = true\npreload = true"))
-
-    async def scenario() -> None:
-        engines = Engines()
-        gateway = await opened(engines, VirtualSettings(file=file))
+def test_a_pinned_model_keeps_one_replica(play: Play) -> None:
+    async def scenario(engines: Engines, gateway: Any) -> None:
         await asyncio.sleep(60)
         assert (running(gateway), told(gateway)) == (["a"], (1, 1))
-        await gateway.close()
 
-    in_virtual_time(scenario())
+    play(SCALED.format("min = 0, max = 2", "pin = true\npreload = true"), scenario)
 
 
-def test_a_model_that_others_serve_is_only_told_of(in_virtual_time: Run, tmp_path: Path) -> None:
-    file = tmp_path / "enginehouse.toml"
+def test_a_model_that_others_serve_is_only_told_of(play: Play) -> None:
     backend = '[backends.one]\nurl = "http://one"\ndriver = "sim"\nmodels = ["m"]\nconcurrency = 1\n'
-    file.write_text(f"{backend}[models.m]\nreplicas = {{ min = 1, max = 3 }}\nscale_up_wait = '1s'\n")
 
-    async def scenario() -> None:
-        engines = Engines(limit=1)
-        gateway = await opened(engines, VirtualSettings(file=file))
+    async def scenario(engines: Engines, gateway: Any) -> None:
         for _ in range(2):
             submit(gateway, "m")
         await asyncio.sleep(5)
         assert told(gateway) == (1, 2)
-        await gateway.close()
 
-    in_virtual_time(scenario())
+    play(f"{backend}[models.m]\nreplicas = {{ min = 1, max = 3 }}\nscale_up_wait = '1s'\n", scenario)
 
 
-def test_a_reload_keeps_the_replicas_and_takes_new_limits(in_virtual_time: Run, tmp_path: Path) -> None:
-    file = tmp_path / "enginehouse.toml"
-    file.write_text(SCALED.format("min = 2, max = 3", ""))
-
-    async def scenario() -> None:
-        engines = Engines()
-        gateway = await opened(engines, VirtualSettings(file=file))
+def test_a_reload_keeps_the_replicas_and_takes_new_limits(play: Play, tmp_path: Path) -> None:
+    async def scenario(engines: Engines, gateway: Any) -> None:
         await asyncio.sleep(7)
         current = gateway._gateway.current
         text = SCALED.format("min = 1, max = 1", "").replace("[hosts.local]", '[hosts.local]\nlauncher = "virtual"')
+        file = tmp_path / "enginehouse.toml"
         file.write_text(text)
         current.carry_out(current.prepare(VirtualSettings(file=file).load().config))
         await asyncio.sleep(20)
         assert (running(gateway), told(gateway)) == (["a"], (1, 1))
         assert [name for _, name in engines.loads] == ["a", "a-2"], "the first one ran on"
-        await gateway.close()
 
-    in_virtual_time(scenario())
+    play(SCALED.format("min = 2, max = 3", ""), scenario)
 
 
 def test_replicas_keep_their_names_and_hosts_when_their_number_changes() -> None:

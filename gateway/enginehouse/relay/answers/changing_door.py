@@ -1,0 +1,78 @@
+"""The client's side of a request whose answer is changed on its way."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Final
+
+from enginehouse.relay.answers.passing_door import PassingDoor
+from enginehouse.relay.door import Door
+from enginehouse.relay.engine_memory import EngineMemory, EngineShare
+
+_LARGEST: Final = 64 << 20
+"""Bytes of a whole answer, which is changed at once."""
+
+
+class ChangingDoor(PassingDoor):
+    """Changes the events of a stream as they come, and any other answer when it is whole.
+
+    ``memory`` has room for an answer that is no stream; otherwise ``_dropped`` says why it is not held.
+    """
+
+    __slots__ = ("_dropped", "_pieces", "_share", "_streams")
+
+    def __init__(self, door: Door, memory: EngineMemory) -> None:
+        super().__init__(door)
+        self._streams = False
+        self._pieces = bytearray()
+        self._share = EngineShare(memory, "answer", _LARGEST)
+        self._dropped = ""
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        self._streams = status < 300 and b"content-type: text/event-stream" in lines.lower()
+
+    def write(self, chunk: bytes) -> None:
+        if not self._streams:
+            self._hold(chunk)
+        elif changed := self._changed(chunk):
+            self._door.write(changed)
+
+    def finish(self, chunk: bytes) -> None:
+        if self._streams:
+            self._door.finish(self._changed(chunk))
+        else:
+            self._hold(chunk)
+            self._whole(bytes(self._pieces))
+
+    def abort(self) -> None:
+        self.release()
+        self._door.abort()
+
+    def release(self) -> None:
+        """The client is gone: hold nothing of the answer any more."""
+        self._drop()
+
+    def _drop(self) -> None:
+        self._pieces = bytearray()
+        self._share.give_back()
+
+    def _hold(self, chunk: bytes) -> None:
+        if not self._dropped:
+            self._dropped = self._share.take(len(chunk))
+            self._pieces += chunk
+        if self._dropped:
+            self._pieces.clear()
+
+    def _deliver(self, status: int, lines: bytes, body: bytes) -> None:
+        """Send a whole answer."""
+        self._drop()
+        self._door.start(status, lines, len(body))
+        self._door.finish(body)
+
+    @abstractmethod
+    def _changed(self, chunk: bytes) -> bytes:
+        """The client's bytes for whole events of the engine."""
+
+    @abstractmethod
+    def _whole(self, body: bytes) -> None:
+        """Deliver an answer that is no stream, now or later. It is empty if it was dropped."""

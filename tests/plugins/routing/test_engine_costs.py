@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from enginehouse import Candidate
+from enginehouse.domain.backend_load import Load
+from enginehouse.testing import candidate
+from enginehouse_routing.engine_costs import EngineCosts
+
+
+def random_event(chance: Random, costs: EngineCosts, candidates: list[Candidate]) -> None:
+    """Something that changes what a candidate costs."""
+    each = chance.choice(candidates)
+    engine, number = costs.engine(each.backend), chance.random()
+    happened = chance.randrange(6)
+    if happened == 0:
+        costs.used(each.backend)
+    elif happened == 1:
+        costs.expect(engine, round(1000 * number))
+    elif happened == 2:
+        costs.answered(engine, number, 300)
+    elif happened == 3:
+        costs.ended(engine, number)
+    elif happened == 4:
+        each.load.begin()
+    elif each.load.pending:
+        each.load.end()
+
+
+def replicas(number: int) -> list[Candidate]:
+    return [
+        candidate(
+            f"gpu-{place}", load=Load(slots=3 * (place % 2)), priority=place % 3, wake_s=2.0 if place == 1 else 0.0
+        )
+        for place in range(number)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_costs_that_are_kept_are_those_that_are_made_anew(seed: int) -> None:
+    chance, costs, engines = Random(seed), EngineCosts(1.0), tuple(replicas(4))
+    for _ in range(100):
+        random_event(chance, costs, list(engines))
+        cached = {each.replica: chance.randrange(1500) for each in engines if chance.random() < 0.5}
+        costs.pick(engines, cached, 1000)
+        again = [cost for cost, _ in costs.explained(engines, cached, 1000)]
+        assert [costs.last_cost(each) for each in engines] == pytest.approx(again)
+
+
+def test_among_many_each_is_made_anew_within_some_decisions() -> None:
+    chance, costs, engines = Random(7), EngineCosts(1.0), replicas(30)
+    for _ in range(300):
+        random_event(chance, costs, engines)
+        costs.pick(engines, {}, 1000)
+    for _ in range(30):
+        costs.used(engines[0].backend)  # what was learned of the others counts less with each turn
+    for _ in range(8):
+        costs.pick(engines.copy(), {}, 1000)
+    again = [cost for cost, _ in costs.explained(engines, {}, 1000)]
+    assert [costs.last_cost(each) for each in engines] == pytest.approx(again)
+
+
+def test_changes_that_came_between_two_decisions_are_all_known_however_many() -> None:
+    costs, engines = EngineCosts(1.0), replicas(20)
+    costs.pick(engines, {}, 1000)
+    costs.answered(costs.engine("gpu-19"), 5.0, 300)
+    for _ in range(5000):
+        costs.ended(costs.engine("gpu-2"), 0.1)
+    costs.pick(engines, {}, 1000)
+    again = [cost for cost, _ in costs.explained(engines, {}, 1000)]
+    assert [costs.last_cost(each) for each in engines] == pytest.approx(again)
+
+
+def test_the_parts_are_the_cost() -> None:
+    costs, engines = EngineCosts(1.0), replicas(4)
+    costs.answered(costs.engine("gpu-0"), 0.2, 300)
+    costs.expect(costs.engine("gpu-2"), 700)
+    for each, (cost, parts) in zip(engines, costs.explained(engines, {"m@gpu-2": 2000}, 1000), strict=True):
+        assert cost == pytest.approx(sum(parts) + each.priority)
+
+
+def test_the_cost_of_one_that_was_not_asked_about_is_not_known() -> None:
+    costs, engines = EngineCosts(1.0), replicas(3)
+    assert costs.last_cost(engines[0]) is None
+    costs.pick(engines[:2], {}, 1000)
+    assert costs.last_cost(engines[0]) is not None
+    assert costs.last_cost(engines[2]) is None
