@@ -3,7 +3,7 @@
 import { h, put, show, table } from "../dom.js";
 import { read } from "../gateway.js";
 import { live } from "../live.js";
-import { count, duration } from "../words.js";
+import { count, duration, plural } from "../words.js";
 import { keyList } from "./keys.js";
 
 const SPANS = { "24 hours": "1d", "7 days": "7d", "30 days": "30d", "a year": "365d" };
@@ -28,7 +28,8 @@ export function usageView() {
       const found = answer.rows.sort((a, b) => (b.day ?? "").localeCompare(a.day ?? "") || b.tokens_in + b.tokens_out - a.tokens_in - a.tokens_out);
       rows.rows(found.slice(0, MOST_ROWS), (each) => `${each.day} ${each.key} ${each.model}`, usageRow);
       const { requests, tokens_in: sent, tokens_out: answered, cost } = answer.total;
-      put(told, requests ? `In all ${count(requests)} requests, ${count(sent)} tokens in, ${count(answered)} out, cost ${money(cost)}` : "");
+      const parts = [plural(requests, "request"), `${count(sent)} tokens in`, `${count(answered)} out`, cost ? `cost ${money(cost)}` : ""];
+      put(told, requests ? `In all ${parts.filter(Boolean).join(", ")}` : "");
     } catch (error) {
       put(told, error.message);
     }
