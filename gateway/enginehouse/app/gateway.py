@@ -130,7 +130,8 @@ class Gateway:
             self.scaling,
         )
         self.current = CurrentConfig(parts, context)
-        self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
+        source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
+        self.reloader = Reloader(self.current, source, self.callers.note)
         self.rescheduler = build_rescheduler(
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
@@ -175,7 +176,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Start to probe backends, and take over engines that still run. ``settled`` waits for the first probes."""
-        self.log.open()
+        self.log.open(self._access_log)
         self.every_second.start()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add

@@ -17,7 +17,7 @@ import click
 import uvicorn
 
 from enginehouse.aio.timeouts import run_unless, wait_within
-from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
+from enginehouse.api.doors.fast import fast_door, web_socket_protocol
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.messages import PassedConnection
@@ -75,13 +75,14 @@ class GatewayServer(AcceptingServer):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
-                ws=WebSocketProtocol,
+                ws=cast("type[asyncio.Protocol]", web_socket_protocol),
                 ws_max_size=settings.max_body,
                 ws_ping_timeout=_PONG_TIMEOUT_S,
             )
         )
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
+        gateway.discovery.address = listeners.address
         self._service = service
         self._predecessor = predecessor
         self._replacement = Replacement(gateway, self, _VERSION, service.variables)
@@ -115,7 +116,9 @@ class GatewayServer(AcceptingServer):
         if self._workers is None:
             await super().accept()
         else:
-            await run_unless(asyncio.ensure_future(self._signalled.wait()), self._workers.start())
+            signalled = asyncio.ensure_future(self._signalled.wait())
+            await run_unless(signalled, self._workers.start())
+            signalled.cancel()
         if self.started:
             _tune_garbage_collector()
             return_freed_memory()

@@ -17,7 +17,7 @@ import uvicorn
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
-from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
+from enginehouse.api.doors.fast import fast_door, web_socket_protocol
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.new_side import my_hello
@@ -28,6 +28,7 @@ from enginehouse.app.workers.worker_channel import SentLog, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.app.workers.worker_pool import WorkerPool
 from enginehouse.cli.accepting import AcceptingServer
+from enginehouse.cli.allocator import return_freed_memory
 from enginehouse.cli.listen import Listeners
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
@@ -104,7 +105,7 @@ class _WorkerServer(AcceptingServer):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
-                ws=WebSocketProtocol,
+                ws=cast("type[asyncio.Protocol]", web_socket_protocol),
                 ws_max_size=settings.max_body,
                 ws_ping_timeout=_PONG_TIMEOUT_S,
                 lifespan="on",
@@ -145,6 +146,7 @@ class _WorkerServer(AcceptingServer):
         await self.accept()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
+        return_freed_memory()
         self._worker.loop_monitor.start()
         self._worker.ready()
 
