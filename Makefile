@@ -71,6 +71,8 @@ protocols:  ## compile the .proto files; code of an old compiler runs with every
 	for folder in plugins/enginehouse_sim/simulator/llumlet plugins/enginehouse_rescheduling/migrators/llumlet; do \
 	  .venv/protocols/bin/python -m grpc_tools.protoc -I$$folder --python_out=$$folder --pyi_out=$$folder llumlet.proto; \
 	done
+	cd contrib/enginehouse-envoy/src && $(CURDIR)/.venv/protocols/bin/python -m grpc_tools.protoc \
+	  -I. --python_out=. --pyi_out=. enginehouse_envoy/envoy.proto
 
 clean:
 	rm -rf .venv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -75,9 +75,11 @@ MODULES = {
         "usage_meter",
     ),
     "plugins/enginehouse_sim/simulator/core": ("engine_core",),
+    "plugins/enginehouse_sim/simulator/domain": ("request",),
     "plugins/enginehouse_sim/simulator/kv": ("block_hashes", "block_pool", "cache_manager"),
     "plugins/enginehouse_sim/simulator/model": ("timing",),
     "plugins/enginehouse_sim/simulator/replay": ("played_engine",),
+    "plugins/enginehouse_sim/simulator/replay/figures": ("answer",),
     "plugins/enginehouse_sim/simulator/scheduler": (
         "admission",
         "batch_update",
@@ -97,6 +99,7 @@ MODULES = {
         "waiting_queue",
         "waiting_requests",
     ),
+    "plugins/enginehouse_sim/simulator/steps": ("interpolation", "models"),
     "plugins/enginehouse_routing": (
         "cost_row",
         "engine_costs",

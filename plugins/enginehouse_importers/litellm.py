@@ -42,7 +42,11 @@ _STRATEGIES: Final = {
     "least-busy": "least_pending",
     "latency-based-routing": "cache_aware",
 }
-_NO_PRICES: Final = "left out: the gateway routes by load and cache, not by price"
+_PRICES: Final = {
+    "input_cost_per_token": "input",
+    "cache_read_input_token_cost": "cached",
+    "output_cost_per_token": "output",
+}
 _NO_DATABASE: Final = "left out: keys are in auth.keys; the gateway needs no database"
 _ELSEWHERE: Final = "left out: the gateway logs, traces and counts by itself (see telemetry); other programs read these"
 _GUARDS: Final = "left out: a plugin may refuse or change requests"
@@ -50,7 +54,7 @@ _CACHE: Final = "left out: the gateway stores no answers; engines cache prompts"
 _OF_DEPLOYMENTS: Final = {
     **dict.fromkeys(("rpm", "tpm"), "left out: limits are for keys (auth.keys) and for engines (concurrency)"),
     **dict.fromkeys(("max_retries", "num_retries"), "left out: routing.max_retries is for all"),
-    **dict.fromkeys(("input_cost_per_token", "output_cost_per_token", "cost_per_second"), _NO_PRICES),
+    **dict.fromkeys(("input_cost_per_second", "output_cost_per_second"), "left out: prices are for tokens"),
     **dict.fromkeys(
         ("api_version", "azure_ad_token", "aws_region_name", "vertex_project"), "left out: of that provider"
     ),
@@ -122,6 +126,7 @@ def convert(text: str, file: str = "") -> Converted:
         "routing": _routing(router, library, deployments),
         "backends": backends,
         "models": _models(deployments),
+        "prices": {each.model: each.prices for each in deployments if each.prices},
     }
     router.leave_out(_OF_ROUTER)
     library.leave_out(_OF_LIBRARY)
@@ -137,6 +142,7 @@ class _Deployment(NamedTuple):
     shared: tuple[str, ...]
     backend: dict[str, Any]
     card: dict[str, Any]
+    prices: dict[str, float]
     weight: float
 
 
@@ -157,7 +163,9 @@ def _deployment(table: Table) -> _Deployment | None:
     if provider not in _PROVIDERS and "api_base" in parameters and "/" in given:
         provider, model = "openai", given
     known = _PROVIDERS.get(provider)
-    card = _card(table.table("model_info"))
+    info = table.table("model_info")
+    prices = _prices(info) | _prices(parameters)
+    card = _card(info)
     wild = "*" in name or "*" in model
     if known is None or wild or not (name.strip() and model.strip()):
         why = f'provider "{provider}" does not speak OpenAI\'s protocol' if known is None else "it names no model"
@@ -173,7 +181,8 @@ def _deployment(table: Table) -> _Deployment | None:
     weight = _number(parameters, "weight")
     filters = _filters(parameters)
     parameters.leave_out(_OF_DEPLOYMENTS)
-    return _Deployment(name, model, shared, backend, card | ({"filters": {"set": filters}} if filters else {}), weight)
+    card |= {"filters": {"set": filters}} if filters else {}
+    return _Deployment(name, model, shared, backend, card, prices, weight)
 
 
 def _backend(parameters: Table, driver: str, url: str) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -191,6 +200,11 @@ def _backend(parameters: Table, driver: str, url: str) -> tuple[dict[str, Any], 
     return {name: value for name, value in backend.items() if value}, (url, key, str(backend["priority"]))
 
 
+def _prices(table: Table) -> dict[str, float]:
+    """The prices of a million tokens."""
+    return {ours: round(price * 1e6, 6) for theirs, ours in _PRICES.items() if (price := _number(table, theirs))}
+
+
 def _card(table: Table) -> dict[str, Any]:
     """What the deployment can do."""
     card: dict[str, Any] = {}
@@ -205,8 +219,7 @@ def _card(table: Table) -> dict[str, Any]:
         card["embeddings"] = True
     names = ("id", "base_model", "db_model", "version", "mode", "health_check_model", "access_groups", "metadata")
     shown = dict.fromkeys(names, "left out: only LiteLLM's own pages show it")
-    prices = dict.fromkeys(("input_cost_per_token", "output_cost_per_token"), _NO_PRICES)
-    table.leave_out({**shown, **prices, "max_output_tokens": "left out: the request says how many"})
+    table.leave_out({**shown, "max_output_tokens": "left out: the request says how many"})
     return card
 
 

@@ -100,10 +100,13 @@ def _scheduling(table: Table) -> dict[str, Any]:
 
 
 def _discovery(table: Table) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    services = [each.rstrip(".").removesuffix(".local") for each in table.texts("service_types")]
     if table.flag("enabled"):
-        table.note("left out: name the servers in [backends]", "enabled")
-    table.leave_out(dict.fromkeys(("service_types", "grace_period_seconds"), "left out: see discovery.enabled"))
-    return {}
+        table.note("needs pip install 'enginehouse[mdns]'", "enabled")
+        found = {"network": {"type": "mdns"} | ({"services": services} if services else {})}
+    table.leave_out({"grace_period_seconds": "left out: a server that says goodbye finishes its requests first"})
+    return found
 
 
 def _backends(top: Table) -> Backends:

@@ -16,7 +16,11 @@ _STRATEGIES: Final = {
 }
 _SESSIONS: Final = {"session_header": "header:x-olla-session-id", "auth_header": "header:authorization"}
 _TRACED: Final = "left out: telemetry.log_level and telemetry.access_log say what is logged"
-_LIMITS: Final = "left out: limits are for keys (auth.keys), not for addresses"
+_LIMITS: Final = {
+    **dict.fromkeys(("global_requests_per_minute", "burst_size"), "left out: limits are for keys and addresses"),
+    "health_requests_per_minute": "left out: /health has no limit",
+    "cleanup_interval": "left out: the gateway forgets addresses by itself",
+}
 _ALWAYS: Final = "left out: the gateway does so anyway, at its own pace"
 _HIGHEST: Final = 100
 """Olla asks the highest priority first, the gateway the lowest."""
@@ -72,12 +76,17 @@ def _server(table: Table) -> dict[str, Any]:
             "left out: the origins of server.cors may do everything",
         )
     )
+    limits = table.table("rate_limits")
+    if most := limits.whole("per_ip_requests_per_minute", 0):
+        found["per_address"] = {"requests_per_minute": most}
+    proxies = limits.texts("trusted_proxy_cidrs")
+    found["trusted_proxies"] = proxies if limits.flag("trust_proxy_headers") else []
+    limits.leave_out(_LIMITS)
     timers = ("read_timeout", "read_header_timeout", "write_timeout", "idle_timeout")
     table.leave_out(
         {
             **dict.fromkeys(timers, "left out: see timeouts.client; slow heads are cut off"),
             "request_logging": _TRACED,
-            "rate_limits": _LIMITS,
         }
     )
     return {key: value for key, value in found.items() if value}

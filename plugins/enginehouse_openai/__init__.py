@@ -1,4 +1,7 @@
-"""The ``openai`` driver: any OpenAI-compatible server."""
+"""The ``openai`` driver: any OpenAI-compatible server. Beside it, drivers of servers that differ from it.
+
+They differ in health, list, loads or figures: ``koboldcpp``, ``lemonade``, ``litellm`` and ``tabbyapi``.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,10 @@ from enginehouse import (
     continue_text,
     hookimpl,
 )
+from enginehouse_openai.koboldcpp import KoboldCppDriver
+from enginehouse_openai.lemonade import LemonadeDriver
+from enginehouse_openai.litellm import LiteLLMDriver
+from enginehouse_openai.tabbyapi import TabbyAPIDriver
 
 
 class OpenAIConfig(msgspec.Struct, frozen=True):
@@ -55,5 +62,9 @@ class OpenAIDriver(OpenAICompatibleDriver, SupportsContinuation):
 
 @hookimpl
 def register_drivers(register: Register[Driver]) -> None:
-    """Register the ``openai`` driver."""
+    """Register the drivers."""
     register("openai", OpenAIDriver)
+    register("koboldcpp", KoboldCppDriver)
+    register("lemonade", LemonadeDriver)
+    register("litellm", LiteLLMDriver)
+    register("tabbyapi", TabbyAPIDriver)

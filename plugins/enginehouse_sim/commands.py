@@ -11,12 +11,13 @@ import click
 import msgspec
 
 from enginehouse import ConfigError, EnginehouseError, VirtualSettings
-from enginehouse_sim.calibrate_commands import calibrate, validate
+from enginehouse_sim.calibrate_command import calibrate
 from enginehouse_sim.simulator.core.options import POSITIVE, core_options, duration_option
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
 from enginehouse_sim.simulator.steps.latency_files import first_token_file, output_token_file
 from enginehouse_sim.simulator.steps.profile import load_profile, profile_text
+from enginehouse_sim.validate_command import validate
 
 
 @click.group(name="sim")

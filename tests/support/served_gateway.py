@@ -18,7 +18,7 @@ from uvicorn.server import ServerState
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.api.callers import CallerLimits
 from enginehouse.api.doors.admission import INFERENCE_PATHS
-from enginehouse.api.doors.fast import FastDoor, Resumed, WebSocketProtocol, fast_door
+from enginehouse.api.doors.fast import FastDoor, Resumed, fast_door, web_socket_protocol
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
@@ -253,7 +253,7 @@ async def serve(gateway: Gateway, door: DoorName) -> tuple[ServedGateway, asynci
         log_config=None,
         access_log=False,
         lifespan="off",
-        ws=WebSocketProtocol if door == "fast" else "websockets-sansio",
+        ws=cast("type[asyncio.Protocol]", web_socket_protocol) if door == "fast" else "websockets-sansio",
         ws_max_size=config.server.max_body,
     )
     state = ServerState()

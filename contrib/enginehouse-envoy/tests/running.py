@@ -8,17 +8,15 @@ import re
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_PORT_VALUE = re.compile(r"port_value: (\d+)")
-_LISTENS = re.compile(r"ext_authz [\d.]+:(\d+), ext_proc [\d.]+:(\d+), health [\d.]+:(\d+)")
+_LISTENS = re.compile(r"ext_authz [\d.]+:(\d+), ext_proc [\d.]+:(\d+), health [\d.]+:(\d+), pages [\d.]+:(\d+)")
 ENVOY = shutil.which("envoy") or shutil.which("envoy", path=str(Path(sys.executable).parent))
 BODY = {"model": "sim", "max_tokens": 3, "messages": [{"role": "user", "content": "hello"}]}
 
@@ -54,15 +52,6 @@ def ask(
         connection.close()
 
 
-def free_ports(number: int) -> list[int]:
-    """Ports that were free just now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def until(holds: Callable[[], object], what: str, seconds: float = 60) -> None:
     """Ask until it ``holds``."""
     end = time.monotonic() + seconds
@@ -74,10 +63,10 @@ def until(holds: Callable[[], object], what: str, seconds: float = 60) -> None:
 class RunningPicker:
     """``enginehouse envoy serve``. ``authz``, ``ext_proc``, ``health``: its ports. ``pages``: of ``--port``."""
 
-    def __init__(self, process: subprocess.Popen[bytes], ports: tuple[int, int, int], pages: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], ports: Iterable[str], folder: Path) -> None:
         self.process = process
-        self.authz, self.ext_proc, self.health = ports
-        self.pages = pages
+        self.folder = folder
+        self.authz, self.ext_proc, self.health, self.pages = map(int, ports)
 
     def status(self) -> Any:
         """``GET /api/status``."""
@@ -95,22 +84,20 @@ class RunningPicker:
 
 @contextmanager
 def running_picker(
-    config: str, folder: Path, *options: str, ports: tuple[int, int, int] = (0, 0, 0)
+    config: str, folder: Path, *options: str, ports: tuple[int, int] = (0, 0)
 ) -> Iterator[RunningPicker]:
     """The picker as a process."""
     file = folder / "enginehouse.toml"
     file.write_text(config)
-    pages = free_ports(1)[0]
-    command = [sys.executable, "-m", "enginehouse", "envoy", "serve", "--config", str(file), "--port", str(pages)]
-    for name, port in zip(("http", "grpc", "health"), ports, strict=True):
-        command += [f"--{name}-port", str(port)]
+    command = [sys.executable, "-m", "enginehouse", "envoy", "serve", "--config", str(file)]
+    command += ["--port", "0", "--health-port", "0", "--http-port", str(ports[0]), "--grpc-port", str(ports[1])]
     log = (folder / "picker.log").open("wb")
     environment = {"ENGINEHOUSE_STATE_DIR": str(folder), "PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(sys.path)}
     process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=log, env=environment)
     try:
         found = _LISTENS.search(_first_line(process))
         assert found, (folder / "picker.log").read_text()
-        yield RunningPicker(process, (int(found[1]), int(found[2]), int(found[3])), pages)
+        yield RunningPicker(process, found.groups(), folder)
     finally:
         end(process)
         log.close()
@@ -126,28 +113,36 @@ class RunningEnvoy(NamedTuple):
 
 @contextmanager
 def running_envoy(
-    authz: int, ext_proc: int, folder: Path, change: Callable[[str], str] = lambda text: text
+    authz: int, ext_proc: int, folder: Path, change: Callable[[str], str] = lambda text: text, *more: str
 ) -> Iterator[RunningEnvoy]:
-    """Envoy with the configuration that ``enginehouse envoy config`` prints, after ``change``."""
-    assert ENVOY is not None
-    listen, listen_ext_proc = free_ports(2)
-    options = {"listen": listen, "listen-ext-proc": listen_ext_proc, "http-port": authz, "grpc-port": ext_proc}
+    """Envoy with the configuration that ``enginehouse envoy config`` prints, after ``change``.
+
+    ``more``: further options of that command.
+    """
+    options = {"listen": 0, "listen-ext-proc": 0, "http-port": authz, "grpc-port": ext_proc}
     command = [sys.executable, "-m", "enginehouse", "envoy", "config"]
     for name, port in options.items():
         command += [f"--{name}", str(port)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    file = folder / "envoy.yaml"
-    file.write_text(change(text))
-    log = (folder / "envoy.log").open("wb")
-    command = [ENVOY, "-c", str(file), "--concurrency", "1", "--base-id", str(listen), "-l", "warning"]
-    process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        until(lambda: _listens(listen) or process.poll() is not None, "Envoy listens")
-        assert process.poll() is None, (folder / "envoy.log").read_text()
-        yield RunningEnvoy(listen, listen_ext_proc, process)
-    finally:
-        end(process)
-        log.close()
+    text = change(subprocess.run([*command, *more], check=True, capture_output=True, text=True).stdout)
+    with envoy_process(text, folder) as (process, ports):
+        yield RunningEnvoy(ports["by_ext_authz"], ports["by_ext_proc"], process)
+
+
+@contextmanager
+def envoy_process(text: str, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, int]]]:
+    """Envoy with the configuration ``text``, and the port of each of its listeners, by name."""
+    assert ENVOY is not None
+    file, admin = folder / "envoy.yaml", folder / "admin"
+    file.write_text(f"admin: {{address: {{socket_address: {{address: 127.0.0.1, port_value: 0}}}}}}\n{text}")
+    command = [ENVOY, "-c", str(file), "--admin-address-path", str(admin), "--concurrency", "1"]
+    with (folder / "envoy.log").open("wb") as log:
+        process = subprocess.Popen([*command, "--disable-hot-restart", "-l", "warning"], stdout=log, stderr=log)
+        try:
+            until(lambda: _listeners(admin) or process.poll() is not None, "Envoy listens")
+            assert process.poll() is None, (folder / "envoy.log").read_text()
+            yield process, _listeners(admin)
+        finally:
+            end(process)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -163,12 +158,14 @@ def end(process: subprocess.Popen[bytes]) -> None:
         process.stdout.close()
 
 
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), 1).close()
-    except OSError:
-        return False
-    return True
+def _listeners(admin: Path) -> dict[str, int]:
+    """The port of each listener, once they listen. The address of Envoy's pages comes into the file ``admin``."""
+    _, _, port = (admin.read_text() if admin.exists() else "").partition(":")
+    if not port or ask(int(port), None, method="GET", path="/ready").status != 200:
+        return {}
+    found = json.loads(ask(int(port), None, method="GET", path="/listeners?format=json").body)
+    rows = found.get("listener_statuses", ())
+    return {each["name"]: each["local_address"]["socket_address"]["port_value"] for each in rows}
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> str:

@@ -8,12 +8,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import grpc
-from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from envoy.service.ext_proc.v3 import external_processor_pb2_grpc
+from enginehouse_envoy import envoy_pb2 as pb
+from enginehouse_envoy.ext_proc import SERVICE
 from running import BODY
 
-MODE = processing_mode_pb2.ProcessingMode
+MODE = pb.ProcessingMode
 DESTINATION = "x-gateway-destination-endpoint"
 POST = {":method": "POST", ":path": "/v1/chat/completions", "content-type": "application/json"}
 
@@ -29,9 +28,9 @@ class Stream:
     def __init__(
         self,
         port: int,
-        mode: int = MODE.FULL_DUPLEX_STREAMED,
+        mode: pb.ProcessingMode.BodySendMode = MODE.FULL_DUPLEX_STREAMED,
         *,
-        response_mode: int = MODE.NONE,
+        response_mode: pb.ProcessingMode.BodySendMode = MODE.NONE,
         credentials: grpc.ChannelCredentials | None = None,
     ) -> None:
         address = f"127.0.0.1:{port}"
@@ -44,7 +43,11 @@ class Stream:
         self._first = True
 
     async def __aenter__(self) -> Stream:
-        self.call = external_processor_pb2_grpc.ExternalProcessorStub(self._channel).Process()
+        self.call = self._channel.stream_stream(
+            f"/{SERVICE}/Process",
+            request_serializer=pb.ProcessingRequest.SerializeToString,
+            response_deserializer=pb.ProcessingResponse.FromString,
+        )()
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -71,7 +74,7 @@ class Stream:
 
     async def read(self) -> pb.ProcessingResponse:
         message = await self.call.read()
-        assert message is not grpc.aio.EOF, "the stream has ended"
+        assert isinstance(message, pb.ProcessingResponse), "the stream has ended"
         return message
 
     async def has_ended(self) -> bool:

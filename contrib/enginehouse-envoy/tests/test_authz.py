@@ -36,7 +36,8 @@ name = "ann"
 key = "secret-of-ann"
 admin = true
 """
-    with running_picker(config, tmp_path_factory.mktemp("authz")) as picker:
+    folder = tmp_path_factory.mktemp("authz")
+    with running_picker(config, folder, "--socket", str(folder / "socket")) as picker:
         yield picker
 
 
@@ -107,6 +108,22 @@ def test_one_connection_brings_many_requests(picker: RunningPicker) -> None:
         for _ in range(3):
             connection.sendall(head.encode() + b"\r\n\r\n" + body)
             assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_a_unix_socket_is_asked_in_the_same_way(picker: RunningPicker) -> None:
+    body = json.dumps(BODY).encode()
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nauthorization: Bearer secret-of-ann\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(20)
+        connection.connect(str(picker.folder / "socket"))
+        connection.sendall(head.encode() + body)
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_the_answer_about_its_health_lets_no_request_pass(picker: RunningPicker) -> None:
+    assert ask(picker.authz, None, method="GET", path="/enginehouse/ready").status == 202
 
 
 def test_what_is_no_http_is_cut_off(picker: RunningPicker) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from running import BODY, ENVOY, RunningEnvoy, RunningPicker, ask, free_ports, running_envoy, running_picker, until
+from running import BODY, ENVOY, RunningEnvoy, RunningPicker, ask, running_envoy, running_picker, until
 
 from enginehouse.testing.engines import SimEngine
 
@@ -143,7 +143,7 @@ def test_an_engine_that_is_gone_is_not_chosen_again(stage: Stage, tmp_path: Path
             running_picker(config(gone) + checks, tmp_path) as picker,
             running_envoy(picker.authz, picker.ext_proc, tmp_path) as envoy,
         ):
-            until(lambda: ask(envoy.by_authz).status == 200, "it serves")
+            until(lambda: reports_ends(picker, envoy), "Envoy's access log is connected")
             gone.kill()
             assert ask(envoy.by_authz).status == 503
             until(lambda: health(picker, "e0") == "unhealthy", "the access log tells of the lost connection")
@@ -189,10 +189,10 @@ def test_a_subset_that_envoy_gives_is_obeyed(
 def test_a_killed_picker_fails_what_it_holds_and_nothing_after_its_return(
     engines: tuple[SimEngine, SimEngine], tmp_path: Path, way: str
 ) -> None:
-    http, grpc_, health_ = free_ports(3)
-    with running_envoy(http, grpc_, tmp_path) as envoy:
-        port = int(getattr(envoy, way))
-        with running_picker(config(*engines), tmp_path, ports=(http, grpc_, health_)) as picker:
+    with running_picker(config(*engines), tmp_path) as picker:
+        ports = (picker.authz, picker.ext_proc)
+        with running_envoy(*ports, tmp_path) as envoy:
+            port = int(getattr(envoy, way))
             until(lambda: ask(port).status == 200, "the picker is found")
             statuses: list[int] = []
             held = threading.Thread(target=lambda: statuses.append(ask(port, {**BODY, "model": "launched"}).status))
@@ -204,9 +204,66 @@ def test_a_killed_picker_fails_what_it_holds_and_nothing_after_its_return(
             began = time.monotonic()
             assert ask(port).status in (500, 503)
             assert time.monotonic() - began < 2
-        with running_picker(config(*engines), tmp_path, ports=(http, grpc_, health_)):
-            until(lambda: ask(port).status == 200, "the new picker is found")
-            assert [ask(port).status for _ in range(20)] == [200] * 20
+            with running_picker(config(*engines), tmp_path, ports=ports):
+                until(lambda: ask(port).status == 200, "the new picker is found")
+                assert [ask(port).status for _ in range(20)] == [200] * 20
+
+
+@pytest.mark.slow
+@WAYS
+def test_one_of_two_pickers_is_killed_under_load(
+    engines: tuple[SimEngine, SimEngine], tmp_path: Path, way: str
+) -> None:
+    """Another picker decides about what the killed one held: nobody sees an error."""
+    statuses: list[int] = []
+    folders = [tmp_path / name for name in ("a", "b", "envoy")]
+    for folder in folders:
+        folder.mkdir()
+    with running_picker(config(*engines), folders[0]) as a, running_picker(config(*engines), folders[1]) as b:
+        also = f"127.0.0.1:{b.authz}:{b.ext_proc}"
+        with running_envoy(a.authz, a.ext_proc, folders[2], str, "--also", also) as envoy:
+            port = int(getattr(envoy, way))
+
+            def client() -> None:
+                for body in (*[BODY] * 40, {**BODY, "model": "launched"}):
+                    status = ask(port, body).status
+                    statuses.append(status)
+
+            until(lambda: ask(port).status == 200, "it serves")
+            threads = [threading.Thread(target=client) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            until(lambda: len(statuses) > 60, "the load runs")
+            until(a.live, "the first picker holds a request")
+            a.process.kill()
+            for thread in threads:
+                thread.join(60)
+            assert statuses == [200] * 8 * 41
+            assert len(b.history()) >= 200
+        with running_picker(config(*engines), folders[0]):
+            pass  # it adopts and stops the engine that the killed one had launched
+
+
+@pytest.mark.slow
+def test_a_request_is_held_for_a_minute(tmp_path: Path) -> None:
+    slow = config().replace(f"{LOAD_S:g}s", "60s")
+    with (
+        running_picker(slow, tmp_path) as picker,
+        running_envoy(picker.authz, picker.ext_proc, tmp_path) as envoy,
+    ):
+        statuses: list[int] = []
+
+        def held(port: int) -> None:
+            statuses.append(ask(port, {**BODY, "model": "launched"}, timeout=120).status)
+
+        began = time.monotonic()
+        threads = [threading.Thread(target=held, args=(port,)) for port in (envoy.by_authz, envoy.by_ext_proc)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(120)
+        assert statuses == [200, 200]
+        assert time.monotonic() - began > 60
 
 
 @pytest.mark.slow

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from enginehouse_envoy import envoy_pb2 as pb
+from enginehouse_envoy.health import SERVICE as HEALTH
 from running import BODY, RunningPicker, running_picker, until
 from streams import MODE, POST, Stream, destination, http_headers, run, set_by, subset
 
 from enginehouse.testing.engines import SimEngine
+
+FORMS = (pb.HealthCheckRequest.SerializeToString, pb.HealthCheckResponse.FromString)
 
 
 class Stage(NamedTuple):
@@ -120,7 +122,9 @@ def test_trailers_end_a_streamed_body_too(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("mode", [MODE.BUFFERED, MODE.FULL_DUPLEX_STREAMED, MODE.NONE])
-def test_a_request_without_a_body_goes_to_any_engine_at_once(stage: Stage, mode: int) -> None:
+def test_a_request_without_a_body_goes_to_any_engine_at_once(
+    stage: Stage, mode: pb.ProcessingMode.BodySendMode
+) -> None:
     async def test() -> None:
         async with Stream(stage.picker.ext_proc, mode) as stream:
             await stream.head({":method": "GET", ":path": "/v1/models"}, ends=mode != MODE.NONE)
@@ -152,6 +156,20 @@ def test_the_engine_gets_the_body_of_an_alias_with_its_own_name(stage: Stage) ->
             assert set_by(response)["content-length"] == str(len(changed))
 
     run(test)
+
+
+def test_the_headers_of_the_protocol_name_the_caller(stage: Stage) -> None:
+    told = {"x-gateway-inference-fairness-id": "tenant-a", "x-gateway-inference-objective": "chat"}
+
+    async def test() -> None:
+        async with Stream(stage.picker.ext_proc) as stream:
+            await stream.head({**POST, **told, "x-request-id": "fair"})
+            await stream.body()
+            destination(await stream.read())
+
+    run(test)
+    until(lambda: any(each["id"] == "fair" for each in stage.picker.history()), "it has ended")
+    assert next(each for each in stage.picker.history() if each["id"] == "fair")["caller"] == "tenant-a"
 
 
 # --- subsets
@@ -200,7 +218,9 @@ def test_an_empty_subset_is_refused(stage: Stage, hint: dict[str, Any], has_body
     ],
 )
 @pytest.mark.parametrize("mode", [MODE.BUFFERED, MODE.FULL_DUPLEX_STREAMED])
-def test_a_refusal_is_the_answer(stage: Stage, sent: bytes, status: int, code: str, mode: int) -> None:
+def test_a_refusal_is_the_answer(
+    stage: Stage, sent: bytes, status: int, code: str, mode: pb.ProcessingMode.BodySendMode
+) -> None:
     async def test() -> None:
         async with Stream(stage.picker.ext_proc, mode) as stream:
             await stream.head()
@@ -248,7 +268,9 @@ def credentials(port: int) -> Any:
 
 
 @pytest.mark.parametrize("response_mode", [MODE.FULL_DUPLEX_STREAMED, MODE.STREAMED])
-def test_a_watched_answer_passes_as_it_is_and_its_usage_is_known(watched: Stage, response_mode: int) -> None:
+def test_a_watched_answer_passes_as_it_is_and_its_usage_is_known(
+    watched: Stage, response_mode: pb.ProcessingMode.BodySendMode
+) -> None:
     picker = watched.picker
     answer = b'{"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 5, "total_tokens": 12}}'
 
@@ -338,10 +360,38 @@ def test_the_health_service_knows_the_names_of_pickers(stage: Stage) -> None:
         names = ["liveness", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor", "inference-extension", ""]
         for port in (stage.picker.health, stage.picker.ext_proc):
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                check = channel.unary_unary(f"/{HEALTH}/Check", *FORMS)
                 for name in names:
-                    answer = await health_pb2_grpc.HealthStub(channel).Check(
-                        health_pb2.HealthCheckRequest(service=name)
-                    )
-                    assert answer.status == health_pb2.HealthCheckResponse.SERVING
+                    answer = await check(pb.HealthCheckRequest(service=name))
+                    assert answer.status == pb.HealthCheckResponse.SERVING
+                with pytest.raises(grpc.aio.AioRpcError, match="NOT_FOUND"):
+                    await check(pb.HealthCheckRequest(service="another"))
 
     run(test)
+
+
+def test_a_picker_that_leaves_says_so_to_those_who_watch(engines: tuple[SimEngine, SimEngine], tmp_path: Path) -> None:
+    with running_picker(config(*engines, '[server]\ndrain_delay = "60s"'), tmp_path) as picker:
+
+        async def test() -> None:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{picker.health}") as channel:
+                watch: Any = channel.unary_stream(f"/{HEALTH}/Watch", *FORMS)(
+                    pb.HealthCheckRequest(service="readiness")
+                )
+                assert (await watch.read()).status == pb.HealthCheckResponse.SERVING
+                picker.process.terminate()
+                assert (await watch.read()).status == pb.HealthCheckResponse.NOT_SERVING
+                alive = channel.unary_unary(f"/{HEALTH}/Check", *FORMS)(pb.HealthCheckRequest(service="liveness"))
+                assert (await alive).status == pb.HealthCheckResponse.SERVING
+
+        run(test)
+        picker.process.kill()
+
+
+# --- messages
+
+
+def test_our_copies_of_messages_stand_beside_all_of_envoys() -> None:
+    """Python's pool of messages takes each name of a file and of a message once."""
+    assert pb.DESCRIPTOR.name.startswith("enginehouse_envoy/")
+    assert pb.DESCRIPTOR.package == "enginehouse_envoy"

@@ -175,7 +175,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Start to probe backends, and take over engines that still run. ``settled`` waits for the first probes."""
-        self.log.open()
+        self.log.open(self._access_log)
         self.every_second.start()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
@@ -189,11 +189,12 @@ class Gateway:
         await self.callers.start()
         assert self._state_file is not None
         await self._strategy_memory.open(self._state_file.folder)
+        self.scaling.recall(self._state_file.records, self.current.rejoin)
         await self.engines.open(self._drained)
         self._caches.follow(kv_events_of(self.config))
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
-        self.scaling.open(self.current.rejoin)
+        self.scaling.open()
         self._settling = asyncio.ensure_future(self._settle(first_round))
 
     async def probed(self) -> None:

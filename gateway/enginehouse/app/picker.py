@@ -9,8 +9,10 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
+from enginehouse.api.callers import KeyHolder
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
+from enginehouse.config.auth import KeySettings
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.secret_variables import secret_values
@@ -19,6 +21,7 @@ from enginehouse.domain.replica import Health
 from enginehouse.domain.request import Headers
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.exchanges.pick import Pick, PickClient
+from enginehouse.relay.heads.behalf import Behalf
 from enginehouse.telemetry.logs import configure_logs
 
 _log = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ class Picker:
             self._gateway = Gateway(loaded.config, registry, log, ConfigSource(read, loaded.file))
         except ConfigError as error:
             raise error.located(str(loaded.file) if loaded.file else "") from None
+        self._proxy = KeyHolder(KeySettings(name="proxy", key="", gateway=True), self._gateway.callers.keyring.limits)
         self.is_ready = False
 
     @property
@@ -102,16 +106,22 @@ class Picker:
         headers: Headers,
         fallbacks: int = 0,
         address: str = "",
+        on_behalf: tuple[str, int] | None = None,
     ) -> Pick:
         """A new request: call its ``begin`` with the body, and ``client`` learns where it goes, now or later.
 
         It may be refused at once, because of its ``headers``, which have lower-case names. ``fallbacks``: how many
-        further addresses are wanted. ``address``: the client's.
+        further addresses are wanted. ``address``: the client's. ``on_behalf``: the caller and its priority, as the
+        proxy tells them; they hold if no keys are set, and for a key with ``gateway``.
         """
         gateway = self._gateway
         pick = gateway.relay.open_pick(client, path, headers, fallbacks, address)
         try:
-            pick.admitted(gateway.admission.admit(headers))
+            caller = gateway.admission.admit(headers)
+            front = self._proxy if caller is None else caller
+            if on_behalf is not None and front.gateway:
+                caller = front.on_behalf(Behalf(*on_behalf))
+            pick.admitted(caller)
         except RequestError as error:
             pick.fail(error)
         return pick

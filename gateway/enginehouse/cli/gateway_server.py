@@ -17,7 +17,7 @@ import click
 import uvicorn
 
 from enginehouse.aio.timeouts import run_unless, wait_within
-from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
+from enginehouse.api.doors.fast import fast_door, web_socket_protocol
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.messages import PassedConnection
@@ -75,13 +75,14 @@ class GatewayServer(AcceptingServer):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
-                ws=WebSocketProtocol,
+                ws=cast("type[asyncio.Protocol]", web_socket_protocol),
                 ws_max_size=settings.max_body,
                 ws_ping_timeout=_PONG_TIMEOUT_S,
             )
         )
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
+        gateway.discovery.address = listeners.address
         self._service = service
         self._predecessor = predecessor
         self._replacement = Replacement(gateway, self, _VERSION, service.variables)

@@ -33,8 +33,13 @@ class Listeners:
     @property
     def url(self) -> str:
         """The first address, as a URL."""
+        return url_of(*self.address)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The first address."""
         host, port = self.sockets[0].getsockname()[:2]
-        return url_of(host, port)
+        return host, port
 
     def fits(self, host: str, port: int) -> bool:
         """Whether these are the sockets of ``host`` and ``port``; port 0 takes any."""

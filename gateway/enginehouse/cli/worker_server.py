@@ -17,7 +17,7 @@ import uvicorn
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
-from enginehouse.api.doors.fast import WebSocketProtocol, fast_door
+from enginehouse.api.doors.fast import fast_door, web_socket_protocol
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.new_side import my_hello
@@ -104,7 +104,7 @@ class _WorkerServer(AcceptingServer):
                 access_log=False,
                 server_header=False,
                 timeout_keep_alive=75,
-                ws=WebSocketProtocol,
+                ws=cast("type[asyncio.Protocol]", web_socket_protocol),
                 ws_max_size=settings.max_body,
                 ws_ping_timeout=_PONG_TIMEOUT_S,
                 lifespan="on",

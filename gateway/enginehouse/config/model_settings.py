@@ -165,7 +165,13 @@ class ModelSettings(CapabilitySettings, frozen=True):
     metadata: Annotated[
         dict[str, Any], Meta(description="`meta` in `GET /v1/models`; the gateway does not read it")
     ] = {}
-    preload: Annotated[bool, Meta(description="load all its `replicas` when the gateway starts")] = False
+    preload: Annotated[
+        bool | Literal["again"],
+        Meta(
+            description="load all its `replicas` when the gateway starts; "
+            '`"again"`: also when the `ttl` of another model has left the host empty'
+        ),
+    ] = False
     pin: Annotated[bool, Meta(description="never evict it for another model")] = False
     concurrency: Concurrency = 0
     progress: Annotated[ProgressForm | None, Meta(description="overrides `scheduling.progress` for this model")] = None

@@ -103,7 +103,7 @@ class BackendSettings(Section, frozen=True):
 class DiscoverySettings(Section, frozen=True):
     """A source of backends that come and go. All other keys of the table are parameters of the discoverer."""
 
-    type: Annotated[str, Meta(description="`static`, `dns` or a plugin's")]
+    type: Annotated[str, Meta(description="`static`, `dns`, `mdns` or a plugin's")]
     prefix: Annotated[
         str | None, Meta(description="begins the names of its backends; by default its own name and a hyphen")
     ] = None

@@ -298,12 +298,24 @@ class Overloaded(RequestError, status=503, code="overloaded"):
 
 
 class NoHealthyBackend(RequestError, status=503, code="no_healthy_backend"):
-    """No backend can serve the model now. ``unlisted``: backends that may have it, if no other one does."""
+    """No backend can serve the model now. ``unlisted``: backends that may have it, if no other one does.
+
+    ``least_tier``: the tier that the request needs, if only backends of lower ones are left.
+    """
 
     retry_after = 5
 
-    def __init__(self, model: str, details: Mapping[str, Any] | None = None, *, unlisted: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        model: str,
+        details: Mapping[str, Any] | None = None,
+        *,
+        unlisted: Sequence[str] = (),
+        least_tier: int = 0,
+    ) -> None:
         message = f"No healthy backend available for model '{shortened(model)}'"
+        if least_tier:
+            message += f" with tier {least_tier} or more (routing.least_tier)"
         if unlisted:
             message += f"; not known yet are the models of {', '.join(unlisted)}"
         super().__init__(message, details=details)

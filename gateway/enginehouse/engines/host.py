@@ -62,6 +62,7 @@ class Host(QueueListener):
         self._ports = ports.within(*parse_ports(context.host_settings(name).ports))
         self._servers = RemoteServers(name, context, self._note_found)
         self._idle = IdleKeeper(self.replicas.ttls())
+        self._has_released = False
         self.pool = EnginePool(
             name,
             self.replicas.all,
@@ -181,12 +182,25 @@ class Host(QueueListener):
         self.queue.reject(replicas, lambda _: LoadFailed(text))
         await asyncio.shield(asyncio.gather(*ends))
 
-    def release_idle(self) -> None:
-        """Put replicas to sleep, or stop them, that have been idle for their ``ttl``."""
+    def release_idle(self) -> Sequence[str]:
+        """Put replicas to sleep, or stop them, that have been idle for their ``ttl``.
+
+        Returns the replicas to load again because these have left the host empty.
+        """
         load = self._context.fleet.load
         in_flight = {replica: load(managed.backend).pending for replica, managed in self.replicas.kept().items()}
         for replica in self._idle.due(self.pool.states(), in_flight, self.queue.now()):
             self.pool.sleep_or_stop(replica)
+            self._has_released |= self.replicas[replica].model.preload != "again"
+        states = {*self.pool.states().values()} - {*AT_REST, ReplicaState.SLEEPING}
+        if not self._has_released or ReplicaState.STOPPING in states:
+            return ()
+        self._has_released = False
+        return (
+            []
+            if states
+            else [replica for replica, managed in self.replicas.kept().items() if managed.model.preload == "again"]
+        )
 
     def rest(self, replicas: Sequence[str]) -> None:
         """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""

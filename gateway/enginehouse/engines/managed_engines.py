@@ -288,7 +288,8 @@ class ManagedEngines:
             await asyncio.sleep(_SWEEP_S)
             if self.ownership.held:
                 for host in self._hosts.values():
-                    host.release_idle()
+                    for replica in host.release_idle():
+                        self._tasks.start(preload(host.queue, replica))
 
 
 def hosts_of(config: Config) -> Sequence[str]:

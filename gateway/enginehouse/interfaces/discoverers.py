@@ -41,6 +41,9 @@ class FoundBackend(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Discoverer(ABC):
     """Watches a source of backends, such as a registry or an orchestrator."""
 
+    def serves_at(self, host: str, port: int) -> None:
+        """Take the address at which this gateway listens, for a source that lists it. Called before ``watch``."""
+
     @abstractmethod
     def watch(self) -> AsyncIterator[Mapping[str, FoundBackend]]:
         """Yield all backends by name, once at first and again after every change. An equal list confirms the last one.

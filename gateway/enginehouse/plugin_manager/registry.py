@@ -105,7 +105,7 @@ class Registry:
             raise
         except (Exception, SystemExit) as error:
             raise entry.error(f"the {kind} '{type}' cannot be made: {describe(error)}") from error
-        if problems := "; ".join(faults(_INTERFACES[kind], instance.__class__)):
+        if not entry.bundled and (problems := "; ".join(faults(_INTERFACES[kind], instance.__class__))):
             raise entry.error(f"the {kind} '{type}' is not a {kind}: {problems}")
         return instance
 

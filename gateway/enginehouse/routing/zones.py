@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from enginehouse.config.zones import ZoneSettings
-from enginehouse.domain.errors import RequestError, ZoneUnavailable
+from enginehouse.domain.errors import NoHealthyBackend, RequestError, ZoneUnavailable
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
@@ -73,6 +73,9 @@ class TierFilter(Filter):
 
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
         return f"its tier is {candidate.tier}, and the model needs {self._of_model(requirements.model)}"
+
+    def refusal(self, requirements: Requirements, candidates: Sequence[Candidate]) -> RequestError | None:
+        return NoHealthyBackend(candidates[0].model, least_tier=self._of_model(requirements.model))
 
     def _least_of(self, model: str) -> int:
         """Of several patterns that match, the longest text wins."""

@@ -44,6 +44,14 @@ class AccessLog:
         elif len(waiting) == _BATCH:
             self._start_writing()
 
+    def add_behind(self, line: str) -> bool:
+        """Write a line of another log soon, behind the lines that wait for it; ``False`` if there are none."""
+        if not self._waiting and self._writing is None:
+            return False
+        self._waiting.append(line)
+        self._start_writing()
+        return True
+
     async def close(self) -> None:
         """Write all waiting lines."""
         while self._waiting or self._writing is not None:

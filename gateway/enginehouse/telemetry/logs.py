@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
+from typing import TextIO
 
 import msgspec
 
 from enginehouse.config.telemetry import TelemetrySettings
+from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.redaction import Redaction
@@ -55,6 +57,25 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
+class StandardErrorLines(logging.StreamHandler[TextIO]):
+    """Writes lines to standard error. Those of ``loop``'s thread stand behind older ones of ``access_log``."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.access_log: AccessLog | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        log = self.access_log if self.loop is _running_loop() else None
+        try:
+            is_written = log is not None and log.add_behind(f"{self.format(record)}\n")
+        except Exception:
+            self.handleError(record)
+            return
+        if not is_written:
+            super().emit(record)
+
+
 class GatewayLog(logging.Handler):
     """Keeps the last lines of the gateway's own log in ``ring``.
 
@@ -64,11 +85,13 @@ class GatewayLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self.ring = LogRing()
+        self.standard_error = StandardErrorLines()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def open(self) -> None:
-        """Let readers on the running event loop read ``ring``."""
-        self._loop = asyncio.get_running_loop()
+    def open(self, access_log: AccessLog) -> None:
+        """Let readers on the running event loop read ``ring``, and keep the order of lines with ``access_log``."""
+        self._loop = self.standard_error.loop = asyncio.get_running_loop()
+        self.standard_error.access_log = access_log
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -93,7 +116,8 @@ def configure_logs(
     redaction = Redaction(secrets)
     formatter = JsonLines(redaction) if settings.log_format == "json" else TextLines(redaction)
     own = log or GatewayLog()
-    handlers = [own, logging.StreamHandler(sys.stderr)]
+    own.standard_error.setStream(sys.stderr)
+    handlers = [own, own.standard_error]
     for handler in handlers:
         handler.setFormatter(formatter)
     logging.basicConfig(level=settings.log_level.upper(), handlers=handlers, force=True)

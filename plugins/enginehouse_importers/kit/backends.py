@@ -20,8 +20,10 @@ DRIVERS: Mapping[str, str] = {
     "openai": "openai",
     "openai-compatible": "openai",
     "generic": "openai",
-    "litellm": "openai",
-    "lemonade": "openai",
+    "litellm": "litellm",
+    "lemonade": "lemonade",
+    "koboldcpp": "koboldcpp",
+    "tabbyapi": "tabbyapi",
     "lmdeploy": "openai",
     "exo": "openai",
 }

@@ -83,6 +83,8 @@ class _Conversion:
         self._preload(models, set(launched.values()), scheduling)
         served = {*local, *(name for backend in peers.backends.values() for name in backend["models"])}
         selectors = _selectors(self._top, aliases | {name: name for name in served})
+        if progress or any(one.model.get("progress") == "reasoning" for one in imported.values()):
+            progress["progress_patience"] = "0s"
         models |= selectors.shown
         self._top.note(CORS, "CORS")
         sections: dict[str, dict[str, Any]] = {

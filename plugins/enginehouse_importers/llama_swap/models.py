@@ -123,7 +123,7 @@ def _note_names(table: Table, id: str, name: str) -> None:
 
 def note_progress(table: Table) -> None:
     """Note how ``sendLoadingState`` differs from the gateway's progress reports."""
-    text = "reported only after scheduling.progress_patience, so that an earlier error keeps its HTTP status"
+    text = "reported within half a second, in the gateway's words, with the position in the queue"
     table.note(text, "sendLoadingState")
 
 

@@ -10,7 +10,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from enginehouse.api.doors.asgi import Outbound
-from enginehouse.api.doors.fast import WebSocketProtocol
+from enginehouse.api.doors.fast.web_socket_upgrade import WebSocketProtocol
 from tests.support.fake_transport import FakeTransport
 from tests.support.waiting import until
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 
 import msgspec
@@ -182,6 +183,26 @@ def test_the_limits_of_keys_count(in_virtual_time: Run, tmp_path: Path) -> None:
     in_virtual_time(scenario())
 
 
+def test_the_everyday_model_comes_back_when_the_big_one_has_been_idle(in_virtual_time: Run, tmp_path: Path) -> None:
+    file = tmp_path / "enginehouse.toml"
+    small = TWO_MODELS.replace("[models.b]", 'ttl = "60s"\npreload = "again"\n[models.b]')
+    file.write_text(f'{small}ttl = "30s"\n')
+
+    async def scenario() -> None:
+        engines = Engines()
+        gateway = await opened(engines, VirtualSettings(file=file))
+        submit(gateway, "b")
+        await asyncio.sleep(7)
+        engines.serving[0][1].answer(200, ANSWER)
+        await asyncio.sleep(40)
+        assert [name for _, name in engines.loads] == ["a", "b", "a"]
+        await asyncio.sleep(100)
+        assert len(engines.loads) == 3, "its own time to live leaves the host empty for good"
+        await gateway.close()
+
+    in_virtual_time(scenario())
+
+
 def test_an_idle_engine_stops_after_its_ttl(in_virtual_time: Run, tmp_path: Path) -> None:
     file = tmp_path / "enginehouse.toml"
     file.write_text(TWO_MODELS.replace("[models.b]", 'ttl = "30s"\npreload = true\n[models.b]'))
@@ -221,3 +242,32 @@ def test_backends_are_repeated_in_their_order_for_each_set_of_models(tmp_path: P
 def test_a_wrong_key_is_an_error(key: str, value: str) -> None:
     with pytest.raises(ConfigError):
         VirtualSettings(values=((key, value),)).load()
+
+
+class TimedEngines(Engines):
+    """Answers each request after a second."""
+
+    def connect(self, backend: str, connection: asyncio.Protocol) -> None:
+        def serve(transport: PlayedConnection, request: HttpRequest) -> None:
+            if request.path == MODELS:
+                transport.answer(200, msgspec.json.encode(PlayedModels(["m"], 4096, self.limit)))
+            elif request.path == STATUS:
+                transport.answer(404, b"")
+            else:
+                asyncio.get_running_loop().call_later(1.0, transport.answer, 200, ANSWER)
+
+        connection.connection_made(PlayedConnection(connection, serve, lambda _: None))
+
+
+def test_an_engine_with_500_requests_at_once_in_front_of_it_stays_as_busy_as_without_a_gateway(
+    in_virtual_time: Run,
+) -> None:
+    async def scenario() -> None:
+        gateway = await opened(TimedEngines(limit=8), VirtualSettings())
+        clients = [submit(gateway, "m") for _ in range(500)]
+        alone = math.ceil(500 / 8) * 1.0
+        await asyncio.sleep(alone / 0.98)
+        assert [client.seen for client in clients] == [["answered", (200, "")]] * 500
+        await gateway.close()
+
+    in_virtual_time(scenario())

@@ -166,7 +166,10 @@ def test_a_class_that_does_not_fit_its_interface_is_refused(
         ("scorers", "class X:\n    @classmethod\n    def score(cls, *args): ..."),
         ("scorers", "class X:\n    def score(self, a, b, more=1): ..."),
         ("observers", "class X(Observer):\n    def routed(self, a, b, c): ..."),
-        ("discoverers", "class X:\n    async def watch(self):\n        yield {}"),
+        (
+            "discoverers",
+            "class X:\n    def serves_at(self, *address): pass\n    async def watch(self):\n        yield {}",
+        ),
         ("routes", "def X():\n    return []"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from enginehouse.relay.exchanges.pick import Pick, Picked
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
@@ -25,10 +26,12 @@ class Asker:
         self.refusal = (status, json.loads(body)["error"]["code"])
 
 
-def ask(gateway: ServedGateway, body: object = None, fallbacks: int = 0, **headers: str) -> tuple[Asker, Pick]:
+def ask(
+    gateway: ServedGateway, body: object = None, fallbacks: int = 0, address: str = "", **headers: str
+) -> tuple[Asker, Pick]:
     asker = Asker()
     lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    pick = gateway.relay.open_pick(asker, PATH, lines, fallbacks)
+    pick = gateway.relay.open_pick(asker, PATH, lines, fallbacks, address)
     pick.begin(json.dumps(body or {"model": MODEL, "messages": []}).encode())
     return asker, pick
 
@@ -82,6 +85,21 @@ async def test_it_goes_only_where_it_may(house: OpenGateway, engine: StartEngine
             assert asker.choice is not None
             assert port in (None, asker.choice.addresses[0][1])
             pick.ended()
+
+
+async def test_the_limits_of_addresses_hold(house: OpenGateway, engine: StartEngine, tmp_path: Path) -> None:
+    gateway = await house(await engine(), server={"per_address": {"max_concurrent": 1}})
+    gateway.gateway.callers.open(tmp_path, gateway.relay.context)
+    _, first = ask(gateway, address="192.0.2.1")
+    refused, _ = ask(gateway, address="192.0.2.1")
+    other, second = ask(gateway, address="192.0.2.2")
+    first.ended()
+    again, third = ask(gateway, address="192.0.2.1")
+    assert (refused.refusal or (0,))[0] == 429
+    assert other.choice
+    assert again.choice
+    second.ended()
+    third.ended()
 
 
 async def test_a_limited_engine_holds_it(house: OpenGateway, engine: StartEngine) -> None:

@@ -8,7 +8,7 @@ import pytest
 from enginehouse.app import build_fleet, build_router
 from enginehouse.app.build_router import settle
 from enginehouse.config.schema import Config, PluginSettings
-from enginehouse.domain.errors import FallbackExhausted, ModelNotFound, RequestError, ZoneUnavailable
+from enginehouse.domain.errors import FallbackExhausted, ModelNotFound, NoHealthyBackend, RequestError, ZoneUnavailable
 from enginehouse.domain.replica import Health
 from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.fleet import Fleet
@@ -115,6 +115,12 @@ def test_a_tier_is_the_least_that_serves_a_model_and_its_fallbacks() -> None:
     with pytest.raises(FallbackExhausted):
         router.route(needs, fleet.snapshot, cloud)
     assert router.explain(Requirements(model="own"), fleet.snapshot).chosen == "own@home"
+
+
+def test_a_request_that_only_lower_tiers_could_serve_is_refused_with_the_reason() -> None:
+    router, fleet = house(routing={"least_tier": {"m": 4}})
+    with pytest.raises(NoHealthyBackend, match=r"'m' with tier 4 or more \(routing.least_tier\)"):
+        router.route(Requirements(model="m"), fleet.snapshot)
 
 
 def test_an_unknown_model_is_unknown_in_a_zone_too() -> None:

@@ -86,6 +86,10 @@ def test_nexus(tmp_path: Path) -> None:
     assert config.routing.least_tier == {"med-*": 2}
     assert config.backends["cloud"].api_key == SECRETS["OPENAI_API_KEY"]
     assert config.backends["home"].url == "http://10.0.0.2:11434"
+    assert (config.discovery["network"].type, config.discovery["network"].parameters) == (
+        "mdns",
+        {"services": ["_ollama._tcp"]},
+    )
 
 
 def test_olla(tmp_path: Path) -> None:
@@ -95,6 +99,9 @@ def test_olla(tmp_path: Path) -> None:
     assert config.routing.session == ["header:x-olla-session-id", "header:authorization"]
     assert (config.checks.interval, config.timeouts.first_byte, config.server.max_body) == (3, 30, 1048576)
     assert config.server.cors == ["https://chat.example"]
+    assert config.server.per_address is not None
+    assert config.server.per_address.requests_per_minute == 100
+    assert config.server.trusted_proxies == ["10.0.0.0/8"]
 
 
 def test_litellm(tmp_path: Path) -> None:
@@ -111,6 +118,7 @@ def test_litellm(tmp_path: Path) -> None:
     assert (config.auth.keys[0].key, config.auth.keys[0].admin) == (SECRETS["MASTER"], True)
     assert config.models["gpt-4o-2024"].context_length == 9000
     assert config.backends["10.0.0.1-8000"].driver == "vllm"
+    assert (config.prices["gpt-4o-2024"].input, config.prices["gpt-4o-2024"].output) == (0.15, 0.6)
 
 
 def test_presets_of_llama_server(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_the_probes_cover_prompts_batches_and_contexts() -> None:
     probes = probes_of(EngineLimits(), WANTED)
     alone = [probe.context for probe in probes if not probe.streams]
     assert (len(alone), alone[0], alone[-1]) == (8, 16, 4096)
-    assert {probe.streams for probe in probes if probe.streams} == {1, 4, 16, 32}
+    assert {probe.streams for probe in probes if probe.streams} == {1, 2, 4, 16, 32}
     assert {probe.context for probe in probes if probe.streams} == {32, 1365, 2730}
     assert all(probe.beside for probe in probes if probe.streams)
 
@@ -26,7 +26,7 @@ def test_the_probes_cover_prompts_batches_and_contexts() -> None:
     ("limits", "streams", "prompt"),
     [
         (EngineLimits(), 32, 4096),
-        (EngineLimits(max_num_seqs=8), 7, 4096),
+        (EngineLimits(max_num_seqs=8), 8, 4096),
         (EngineLimits(max_model_len=1500), 32, 1000),
         (EngineLimits(max_num_batched_tokens=512), 32, 512),
         (EngineLimits(max_num_seqs=1), 1, 4096),
@@ -36,9 +36,12 @@ def test_the_limits_of_the_engine_bound_the_probes(limits: EngineLimits, streams
     assert bounds_of(limits, WANTED) == ProbeBounds(streams=streams, prompt=prompt)
 
 
-def test_an_engine_of_one_request_at_a_time_reads_no_prompt_beside_a_stream() -> None:
-    limits = EngineLimits(max_num_seqs=1)
-    assert not any(probe.beside for probe in probes_of(limits, bounds_of(limits, WANTED)))
+@pytest.mark.parametrize("most", [1, 4])
+def test_no_prompt_is_read_beside_as_many_streams_as_the_engine_serves(most: int) -> None:
+    limits = EngineLimits(max_num_seqs=most)
+    probes = [probe for probe in probes_of(limits, bounds_of(limits, WANTED)) if probe.streams]
+    assert {probe.streams for probe in probes if probe.beside} == set(range(1, most))
+    assert most in {probe.streams for probe in probes}
 
 
 def test_streams_that_do_not_fit_into_the_cache_are_left_out() -> None:

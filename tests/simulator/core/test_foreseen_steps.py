@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from random import Random
 
 import pytest
@@ -44,7 +45,7 @@ def everything(core: EngineCore) -> object:
     return (
         core.now,
         [
-            {field: getattr(request, field) for field in request.__struct_fields__ if field != "fast_path_until"}
+            {each.name: getattr(request, each.name) for each in fields(request) if each.name != "fast_path_until"}
             for request in state.requests.values()
         ],
         [request.request_id for request in state.running],

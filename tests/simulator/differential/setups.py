@@ -181,6 +181,29 @@ def _async_connector_tight(random: Random, workload: Workload) -> None:
         _priorities(random, workload)
 
 
+_SINGLE = (_uncached, _unchunked, _threshold, _tight, _priorities, _active, _images, _loras)
+_DRAFTS = (_ngram, _draft_model, _eagle)
+_CONNECTORS = (_sync_connector, _async_connector)
+
+
+def _combined(random: Random, workload: Workload) -> None:
+    """Several features at once, without what ends vLLM's scheduler and what differs: see the scheduler's README."""
+    connector, drafts = random.choice(_CONNECTORS), random.choice(_DRAFTS)
+    features = [connector, drafts, _async, *_SINGLE]
+    chosen = {feature for feature in features if random.random() < 0.3}
+    if drafts in chosen:
+        chosen -= (
+            {_threshold} | ({_async} if drafts is _ngram else set()) | ({_tight} if connector in chosen else set())
+        )
+    if _unchunked in chosen:
+        chosen -= {_async_connector, _loras}
+    for feature in features:
+        if feature in chosen:
+            feature(random, workload)
+    if _unchunked in chosen:
+        workload.limits["disable_chunked_mm_input"] = False
+
+
 SETUPS: dict[str, Callable[[Random, Workload], None]] = {
     "plain": _plain,
     "without prefix caching": _uncached,
@@ -204,6 +227,7 @@ SETUPS: dict[str, Callable[[Random, Workload], None]] = {
     "connector, loads in a step": _sync_connector,
     "connector, loads between steps": _async_connector,
     "connector, loads between steps, tight pool": _async_connector_tight,
+    "several features": _combined,
 }
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse_sim.simulator.domain.request import MultiModalInput, RequestState, RequestStatus
+from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.disaggregation import FETCH_TIMEOUT, Disaggregation, KvAddress
 from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry, RemoteBlocks

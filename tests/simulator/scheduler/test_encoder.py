@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.request import MultiModalInput
+from enginehouse_sim.simulator.domain.images import MultiModalInput
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 

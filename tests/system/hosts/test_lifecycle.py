@@ -210,3 +210,18 @@ def test_the_engines_of_a_killed_gateway_are_taken_over(serve_alone: ServeAlone,
     assert "a still runs and is taken over" in second.log
     second.operate("/unload")
     assert identity(engine) is None
+
+
+@linux
+def test_a_scaled_model_comes_back_with_the_replicas_that_its_killed_gateway_has_left(
+    serve_alone: ServeAlone, tmp_path: Path
+) -> None:
+    folder = {"ENGINEHOUSE_STATE_DIR": str(tmp_path)}
+    first = serve_alone(table("a", replicas="2", preload="true"), **folder)
+    first.until(lambda _: all(each["state"] == "ready" for each in first.process.status()["backends"]))
+    first.process.kill()
+    second = serve_alone(table("a", replicas="{ min = 0, max = 3 }", scale_down_idle='"1h"'), **folder)
+    [scaled] = second.process.status()["scaling"]
+    assert (scaled["replicas"], scaled["wanted"]) == (2, 2)
+    assert sorted(each["name"] for each in second.process.status()["backends"]) == ["a", "a-2"]
+    assert "a-2 still runs and is taken over" in second.log

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
-from envoy.data.accesslog.v3 import accesslog_pb2
-from envoy.service.accesslog.v3 import als_pb2
 
+from enginehouse_envoy import envoy_pb2 as pb
 from enginehouse_envoy.open_picks import HEADER, OpenPicks
 
 SERVICE = "envoy.service.accesslog.v3.AccessLogService"
@@ -24,7 +23,7 @@ class AccessLogService:
     def __init__(self, picks: OpenPicks) -> None:
         self._picks = picks
 
-    async def stream(self, messages: AsyncIterator[als_pb2.StreamAccessLogsMessage], context: Any) -> Any:
+    async def stream(self, messages: AsyncIterator[pb.StreamAccessLogsMessage], context: Any) -> Any:
         """Read the log of one of Envoy's threads until it is disconnected."""
         self._picks.logs += 1
         try:
@@ -33,22 +32,22 @@ class AccessLogService:
                     self._ended(entry)
         finally:
             self._picks.log_lost()
-        return als_pb2.StreamAccessLogsResponse()
+        return pb.StreamAccessLogsResponse()
 
     def handler(self) -> grpc.GenericRpcHandler:
         """For a gRPC server."""
         method = grpc.stream_unary_rpc_method_handler(
             self.stream,
-            request_deserializer=als_pb2.StreamAccessLogsMessage.FromString,
-            response_serializer=als_pb2.StreamAccessLogsResponse.SerializeToString,
+            request_deserializer=pb.StreamAccessLogsMessage.FromString,
+            response_serializer=pb.StreamAccessLogsResponse.SerializeToString,
         )
         return grpc.method_handlers_generic_handler(SERVICE, {"StreamAccessLogs": method})
 
-    def _ended(self, entry: accesslog_pb2.HTTPAccessLogEntry) -> None:
+    def _ended(self, entry: pb.HTTPAccessLogEntry) -> None:
         pick = self._picks.take(entry.request.request_headers.get(HEADER, ""))
         if pick is None:
             return
-        common, flags, status = entry.common_properties, entry.common_properties.response_flags, 0
+        common, flags = entry.common_properties, entry.common_properties.response_flags
         status = entry.response.response_code.value
         if flags.downstream_connection_termination or not status:
             pick.client_left()
@@ -56,6 +55,6 @@ class AccessLogService:
             pick.broke(entry.response.response_code_details or "Envoy lost its connection")
         else:
             sent, came = common.time_to_first_upstream_tx_byte, common.time_to_first_upstream_rx_byte
-            took = (came.ToNanoseconds() - sent.ToNanoseconds()) / 1e9
+            took = came.seconds - sent.seconds + (came.nanos - sent.nanos) / 1e9
             pick.answered(status, first_byte=max(0.0, took))
             pick.ended(status)

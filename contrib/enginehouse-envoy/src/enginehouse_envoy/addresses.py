@@ -19,10 +19,12 @@ class Addresses:
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
+        self._texts: dict[Address, str] = {}
 
     def text(self, addresses: Sequence[Address]) -> str | None:
         """The ``addresses`` as ``ip:port,ip:port``; ``None`` if the first one's name has not been looked up yet."""
-        found = [self._literal(host, port) for host, port in addresses]
+        texts = self._texts
+        found = [texts.get(each) or self._literal(each) for each in addresses]
         return ",".join(each for each in found if each) if found[0] else None
 
     async def looked_up(self, addresses: Sequence[Address]) -> str:
@@ -48,11 +50,13 @@ class Addresses:
         names = {urlsplit(url).hostname or "" for url in urls}
         await asyncio.gather(*(self._look_up(name) for name in names if name and not _is_literal(name)))
 
-    def _literal(self, host: str, port: int) -> str:
+    def _literal(self, address: Address) -> str:
+        host, port = address
         literal = host if _is_literal(host) else self._known.get(host, "")
         if not literal:
             return ""
-        return f"[{literal}]:{port}" if ":" in literal else f"{literal}:{port}"
+        self._texts[address] = text = f"[{literal}]:{port}" if ":" in literal else f"{literal}:{port}"
+        return text
 
     async def _look_up(self, name: str) -> None:
         try:
@@ -62,6 +66,7 @@ class Addresses:
         literals = [str(each[4][0]) for each in found]
         if self._known.get(name) not in literals:
             self._known[name] = next((each for each in literals if ":" not in each), literals[0])
+            self._texts.clear()
 
 
 def split(address: str) -> tuple[str, str]:

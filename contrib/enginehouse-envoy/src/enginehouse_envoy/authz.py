@@ -7,7 +7,7 @@ then connects; any other answer goes to the client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import httptools
@@ -17,11 +17,24 @@ from enginehouse import Headers, InvalidRequest, Pick, Picked, Picker, RequestEr
 from enginehouse_envoy.addresses import Address, Addresses
 from enginehouse_envoy.messages import DESTINATION, inference_path
 from enginehouse_envoy.open_picks import HEADER, OpenPicks
+from enginehouse_envoy.senders import sender_in
 
-_REASONS = {200: b"OK", 400: b"Bad Request", 403: b"Forbidden", 429: b"Too Many Requests", 503: b"Service Unavailable"}
+_LEADS_TO = b"%s: %%s\r\n" % DESTINATION.encode()
+_NAMES = b"%s: %%s\r\n" % HEADER.encode()
+
+_REASONS = {
+    200: b"OK",
+    202: b"Accepted",
+    400: b"Bad Request",
+    403: b"Forbidden",
+    429: b"Too Many Requests",
+    503: b"Service Unavailable",
+}
 _REMOVE = b"x-envoy-auth-headers-to-remove"
 """By this header of an answer Envoy removes headers of the request."""
 _BODILESS = (b"GET", b"HEAD", b"OPTIONS")
+_READY = b"/enginehouse/ready"
+"""Where Envoy asks for the picker's health. No answer is 200, with which a client's request of this path would pass."""
 _CANNOT_REWRITE = (
     "Envoy's external authorization cannot change the body, and model '{}' needs that: an alias, another name at the "
     "engine, or a filter. Use external processing, or ask for the model by the engine's name"
@@ -29,12 +42,13 @@ _CANNOT_REWRITE = (
 
 
 class AuthzDoor:
-    """What all connections share."""
+    """What all connections share. ``priorities``: of objectives (``sender_in``)."""
 
-    def __init__(self, picker: Picker, picks: OpenPicks, addresses: Addresses) -> None:
+    def __init__(self, picker: Picker, picks: OpenPicks, addresses: Addresses, priorities: Mapping[str, int]) -> None:
         self.picker = picker
         self.picks = picks
         self.addresses = addresses
+        self.priorities = priorities
         self.connections: set[AuthzConnection] = set()
 
     def connection(self) -> AuthzConnection:
@@ -102,6 +116,8 @@ class AuthzConnection(asyncio.Protocol):
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         if self._size > self._door.picker.max_body:
             answer.fail(self._door.picker.too_large())
+        elif self._url == _READY:
+            self._write(202 if self._door.picker.is_ready else 503, b"", b"")
         elif self._parser.get_method() in _BODILESS and not body:
             answer.choose_any()
         else:
@@ -133,7 +149,8 @@ class _Answer:
     def decide(self, path: str, body: bytes) -> None:
         """Have the gateway decide."""
         self._body = body
-        self._pick = self._door.picker.pick(self, path, self._headers)
+        address, on_behalf = sender_in(self._headers, self._door.priorities)
+        self._pick = self._door.picker.pick(self, path, self._headers, address=address, on_behalf=on_behalf)
         self._pick.begin(body)
 
     def choose_any(self) -> None:
@@ -162,12 +179,13 @@ class _Answer:
         if choice.body is not self._body:
             self._give_up(InvalidRequest(_CANNOT_REWRITE.format(choice.model), param="model"))
             return
-        lines, removed = choice.lines, sorted({name for name, _ in self._headers} & choice.withheld)
-        if removed:
-            lines += b"%s: %s\r\n" % (_REMOVE, b",".join(name for name in removed if name + b":" not in lines))
+        lines, withheld = choice.lines, choice.withheld
+        if removed := {name for name, _ in self._headers if name in withheld}:
+            lines += b"%s: %s\r\n" % (_REMOVE, b",".join(name for name in sorted(removed) if name + b":" not in lines))
         self._lead_to(choice.addresses[:1], lines)
 
     def refused(self, status: int, lines: bytes, body: bytes) -> None:
+        self._pick = None
         self._write(status, lines, body)
 
     # --- inside
@@ -195,5 +213,6 @@ class _Answer:
 
     def _allow(self, text: str, lines: bytes) -> None:
         if self._pick is not None:
-            lines += b"%s: %s\r\n" % (HEADER.encode(), self._door.picks.keep(self._pick).encode())
-        self._write(200, b"%s: %s\r\n%s" % (DESTINATION.encode(), text.encode(), lines), b"")
+            lines += _NAMES % self._door.picks.keep(self._pick).encode()
+            self._pick = None  # otherwise the cycle of the two waits for the garbage collector
+        self._write(200, _LEADS_TO % text.encode() + lines, b"")

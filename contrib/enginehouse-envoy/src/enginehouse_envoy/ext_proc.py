@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import grpc
-from envoy.extensions.filters.http.ext_proc.v3 import processing_mode_pb2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 
 from enginehouse import Headers, Pick, Picked, Picker, RequestError
+from enginehouse_envoy import envoy_pb2 as pb
 from enginehouse_envoy.addresses import Addresses, split
 from enginehouse_envoy.messages import (
     destined,
@@ -26,9 +25,10 @@ from enginehouse_envoy.messages import (
     subset_in,
 )
 from enginehouse_envoy.open_picks import HEADER, OpenPicks
+from enginehouse_envoy.senders import sender_in
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
-_MODE = processing_mode_pb2.ProcessingMode
+_MODE = pb.ProcessingMode
 _LINGER_S: Final = 1.0
 _CANNOT_READ = "Set request_body_mode of Envoy's ext_proc filter to BUFFERED or FULL_DUPLEX_STREAMED, not to {}"
 
@@ -41,16 +41,25 @@ class PickerService:
     """Serves one stream for each of Envoy's requests.
 
     ``watches``: it stays in the stream until the answer has ended. ``fallbacks``: how many further engines it names.
+    ``priorities``: of objectives (``sender_in``).
     """
 
     def __init__(
-        self, picker: Picker, picks: OpenPicks, addresses: Addresses, *, watches: bool = False, fallbacks: int = 0
+        self,
+        picker: Picker,
+        picks: OpenPicks,
+        addresses: Addresses,
+        *,
+        watches: bool,
+        fallbacks: int,
+        priorities: Mapping[str, int],
     ) -> None:
         self.picker = picker
         self.picks = picks
         self.addresses = addresses
         self.watches = watches
         self.fallbacks = fallbacks
+        self.priorities = priorities
 
     async def process(self, messages: Any, context: Any) -> None:
         """Serve one stream."""
@@ -188,8 +197,9 @@ class _Stream:
 
     def _open(self, headers: Headers, path: str) -> _Decision:
         """Begin the request, so that it may be refused before its body comes."""
-        decision = _Decision()
-        self._pick = self._service.picker.pick(decision, path, headers, fallbacks=self._service.fallbacks)
+        decision, service = _Decision(), self._service
+        address, on_behalf = sender_in(headers, service.priorities)
+        self._pick = service.picker.pick(decision, path, headers, service.fallbacks, address, on_behalf)
         return decision
 
     async def _decided(self, decision: _Decision, headers: Headers, path: str, body: bytes) -> tuple[Picked, str]:
@@ -269,12 +279,12 @@ class _Stream:
 
     async def _read(self) -> pb.ProcessingRequest:
         """The next message. Raises ``_Ended`` when there is none: without a body to watch, the answer is whole then."""
-        message: pb.ProcessingRequest = await self._context.read()
-        if message is grpc.aio.EOF:
-            if self._status and self._mode.response_body_mode == _MODE.NONE:
-                self._end()
-            raise _Ended
-        return message
+        message = await self._context.read()
+        if isinstance(message, pb.ProcessingRequest):
+            return message
+        if self._status and self._mode.response_body_mode == _MODE.NONE:
+            self._end()
+        raise _Ended
 
     async def _write(self, message: pb.ProcessingResponse) -> None:
         await self._context.write(message)

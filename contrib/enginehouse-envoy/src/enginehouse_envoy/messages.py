@@ -6,12 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
-from envoy.config.core.v3 import base_pb2
-from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
-from envoy.type.v3 import http_status_pb2
 from google.protobuf import struct_pb2
 
 from enginehouse import Headers, RequestError
+from enginehouse_envoy import envoy_pb2 as pb
 
 DESTINATION = "x-gateway-destination-endpoint"
 SERVED = "x-gateway-destination-endpoint-served"
@@ -20,7 +18,7 @@ _HINT = "envoy.lb.subset_hint"
 _LB = "envoy.lb"
 _MOST_IN_A_PIECE = 62_000
 """In bytes: Envoy takes up to 64 KiB of a body in one message."""
-_OVERWRITE = base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
+_OVERWRITE = pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 HeaderLines = Iterable[tuple[str, bytes]]
 
 
@@ -85,12 +83,12 @@ def pieces(body: bytes) -> Iterator[pb.ProcessingResponse]:
     starts = range(0, max(1, len(body)), _MOST_IN_A_PIECE)
     for start in starts:
         piece = body[start : start + _MOST_IN_A_PIECE]
-        yield _streamed("request_body", piece, start == starts[-1])
+        yield pb.ProcessingResponse(request_body=_streamed(piece, start == starts[-1]))
 
 
 def returned(message: pb.HttpBody) -> pb.ProcessingResponse:
     """A piece of an answer as it came, for a stream in which Envoy waits for it."""
-    return _streamed("response_body", message.body, message.end_of_stream)
+    return pb.ProcessingResponse(response_body=_streamed(message.body, message.end_of_stream))
 
 
 def refusal(status: int, lines: bytes, body: bytes) -> pb.ProcessingResponse:
@@ -98,7 +96,7 @@ def refusal(status: int, lines: bytes, body: bytes) -> pb.ProcessingResponse:
     headers = [_option(name, value) for name, value in read_lines(lines)]
     return pb.ProcessingResponse(
         immediate_response=pb.ImmediateResponse(
-            status=http_status_pb2.HttpStatus(code=_status(status)),
+            status=pb.HttpStatus(code=_status(status)),
             headers=pb.HeaderMutation(set_headers=headers),
             body=body,
         )
@@ -115,12 +113,11 @@ def _status(status: int) -> Any:
     return 429 if status == 504 else status
 
 
-def _option(name: str, value: bytes) -> base_pb2.HeaderValueOption:
-    header = base_pb2.HeaderValue(key=name, raw_value=value)
-    return base_pb2.HeaderValueOption(header=header, append_action=_OVERWRITE)
+def _option(name: str, value: bytes) -> pb.HeaderValueOption:
+    header = pb.HeaderValue(key=name, raw_value=value)
+    return pb.HeaderValueOption(header=header, append_action=_OVERWRITE)
 
 
-def _streamed(kind: str, body: bytes, last: bool) -> pb.ProcessingResponse:
+def _streamed(body: bytes, last: bool) -> pb.BodyResponse:
     mutation = pb.BodyMutation(streamed_response=pb.StreamedBodyResponse(body=body, end_of_stream=last))
-    response = pb.BodyResponse(response=pb.CommonResponse(body_mutation=mutation))
-    return pb.ProcessingResponse(**{kind: response})
+    return pb.BodyResponse(response=pb.CommonResponse(body_mutation=mutation))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
+import socket
 import ssl
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import NamedTuple
 
 import click
 import grpc
 import uvicorn
-from grpc_health.v1 import health_pb2_grpc
 
 from enginehouse import ConfigError, Picker
 from enginehouse_envoy.access_log import AccessLogService
@@ -25,6 +27,8 @@ from enginehouse_envoy.open_picks import OpenPicks
 _REFRESH_S = 10.0
 _GRACE_S = 5.0
 """How long streams may go on after the picker has stopped."""
+_WAITING = 4096
+"""How many connections may wait to be accepted."""
 _MOST = 2**31 - 1
 _UNLIMITED = [
     ("grpc.max_receive_message_length", -1),  # bodies with images are larger than 4 MiB; server.max_body limits them
@@ -36,16 +40,18 @@ _UNLIMITED = [
 
 
 class Listeners(NamedTuple):
-    """Where to listen, and how to pick. A port of ``None`` is not opened; 0 picks one."""
+    """Where to listen, and how to pick. A port of ``None`` is not opened; 0 picks one. ``socket``: a path, or empty."""
 
     host: str
     http_port: int
+    socket: str
     grpc_port: int
     health_port: int | None
     port: int | None
     tls: str
     watches: bool
     fallbacks: int
+    priorities: Mapping[str, int]
 
 
 async def serve(picker: Picker, listeners: Listeners) -> None:
@@ -65,18 +71,17 @@ class _Serving:
         self._listeners = listeners
         self._addresses = Addresses()
         self._picks = OpenPicks()
-        self._door = AuthzDoor(picker, self._picks, self._addresses)
+        self._door = AuthzDoor(picker, self._picks, self._addresses, listeners.priorities)
         self._health = Health()
         self._stopped = asyncio.Event()
         self._servers: list[grpc.aio.Server] = []
-        self._http: asyncio.Server | None = None
+        self._http: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._pages: uvicorn.Server | None = None
 
     async def open(self) -> None:
         listeners = self._listeners
         made = certificate(listeners.tls) if listeners.tls else None
-        await self._health.begin()
         grpc_port = await self._open_grpc(made and grpc.ssl_server_credentials([(made.key, made.chain)]))
         http_port = await self._open_http(made.context() if made else None)
         health_port = await self._open_health()
@@ -87,17 +92,21 @@ class _Serving:
         loop.add_signal_handler(signal.SIGHUP, self._picker.reload)
         await self._addresses.refresh(self._picker.urls)
         self._tasks.append(asyncio.ensure_future(self._keep_refreshing()))
-        self._open_pages()
-        await self._health.set_ready(True)
+        pages_port = self._open_pages()
+        self._health.set_ready(True)
+        gc.freeze()  # requests leave no reference cycles: collections took a third of the picker's time
+        gc.set_threshold(50_000, 20, 50)
         parts = [f"ext_authz {listeners.host}:{http_port}", f"ext_proc {listeners.host}:{grpc_port}"]
         if health_port:
             parts.append(f"health {listeners.host}:{health_port}")
+        if pages_port:
+            parts.append(f"pages {listeners.host}:{pages_port}")
         click.echo(f"Enginehouse picks endpoints for Envoy: {', '.join(parts)}")
 
     async def until_signal(self) -> None:
         await self._stopped.wait()
         self._picker.leave()
-        await self._health.set_ready(False)
+        self._health.set_ready(False)
         await asyncio.sleep(self._picker.drain_delay)
 
     async def close(self) -> None:
@@ -105,8 +114,8 @@ class _Serving:
             task.cancel()
         if self._pages is not None:
             self._pages.should_exit = True
-        if self._http is not None:
-            self._http.close()
+        for http in self._http:
+            http.close()
         await self._picker.close()
         self._door.close()
         await asyncio.gather(*(server.stop(_GRACE_S) for server in self._servers))
@@ -114,14 +123,19 @@ class _Serving:
     async def _open_grpc(self, credentials: grpc.ServerCredentials | None) -> int:
         listeners, service = self._listeners, self._service()
         server = grpc.aio.server(options=_UNLIMITED)
-        server.add_generic_rpc_handlers((service.handler(), AccessLogService(self._picks).handler()))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
+        logs = AccessLogService(self._picks)
+        server.add_generic_rpc_handlers((service.handler(), logs.handler(), self._health.handler()))
         return await self._start(server, listeners.grpc_port, "--grpc-port", credentials)
 
     def _service(self) -> PickerService:
         listeners = self._listeners
         return PickerService(
-            self._picker, self._picks, self._addresses, watches=listeners.watches, fallbacks=listeners.fallbacks
+            self._picker,
+            self._picks,
+            self._addresses,
+            watches=listeners.watches,
+            fallbacks=listeners.fallbacks,
+            priorities=listeners.priorities,
         )
 
     async def _open_health(self) -> int:
@@ -129,7 +143,7 @@ class _Serving:
         if self._listeners.health_port is None:
             return 0
         server = grpc.aio.server(options=_UNLIMITED)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
+        server.add_generic_rpc_handlers((self._health.handler(),))
         return await self._start(server, self._listeners.health_port, "--health-port", None)
 
     async def _start(
@@ -148,25 +162,30 @@ class _Serving:
         host, port = self._listeners.host, self._listeners.http_port
         loop = asyncio.get_running_loop()
         try:
-            self._http = await loop.create_server(self._door.connection, host, port, ssl=tls, backlog=4096)
+            http = await loop.create_server(self._door.connection, host, port, ssl=tls, backlog=_WAITING)
         except OSError:
             raise _in_use(f"{host}:{port}", "--http-port") from None
-        return int(self._http.sockets[0].getsockname()[1])
+        self._http.append(http)
+        if path := self._listeners.socket:
+            try:
+                self._http.append(await loop.create_unix_server(self._door.connection, path, backlog=_WAITING))
+            except OSError:
+                raise _in_use(path, "--socket") from None
+        return int(http.sockets[0].getsockname()[1])
 
-    def _open_pages(self) -> None:
+    def _open_pages(self) -> int:
         """Serve what ``enginehouse serve`` does too, if that is wanted."""
-        if self._listeners.port is None:
-            return
-        config = uvicorn.Config(
-            self._picker.application,
-            host=self._listeners.host,
-            port=self._listeners.port,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-        )
+        host, port = self._listeners.host, self._listeners.port
+        if port is None:
+            return 0
+        try:
+            listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        except OSError:
+            raise _in_use(f"{host}:{port}", "--port") from None
+        config = uvicorn.Config(self._picker.application, lifespan="off", log_config=None, access_log=False)
         self._pages = _Pages(config)
-        self._tasks.append(asyncio.ensure_future(self._pages.serve()))
+        self._tasks.append(asyncio.ensure_future(self._pages.serve(sockets=[listening])))
+        return int(listening.getsockname()[1])
 
     async def _keep_refreshing(self) -> None:
         while True:

@@ -29,12 +29,14 @@ _LOOK_EVERY_S = 0.2
 class Discovery:
     """Watches the discoverers of ``[discovery]``; ``found`` is what they found.
 
-    A backend that is withdrawn, or that its discoverer calls draining, gets no new requests, and its streams move away.
-    A withdrawn one leaves when it has no requests any more, or after ``server.drain_timeout``.
+    ``address``: where the gateway listens, if it does. A backend that is withdrawn, or that its discoverer calls
+    draining, gets no new requests, and its streams move away. A withdrawn one leaves when it has no requests any more,
+    or after ``server.drain_timeout``.
     """
 
     def __init__(self, config: Config, registry: Registry, relay: Relay) -> None:
         self.found = FoundBackends(registry.types("driver"))
+        self.address: tuple[str, int] | None = None
         self._registry = registry
         self._relay = relay
         self._clock: Clock = relay.context.clock
@@ -74,6 +76,8 @@ class Discovery:
                 self.found.sources[name] = source = Source(name, settings)
                 self._firsts[name] = asyncio.Event()
                 discoverer = make_discoverer(config, self._registry, name, settings)
+                if self.address is not None:
+                    discoverer.serves_at(*self.address)
                 self._watches[name] = self._tasks.start(self._keep_watching(source, discoverer))
 
     async def first_lists(self) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.plugin_instances import create, identity
 from enginehouse.app.scaling.demand import Demand
 from enginehouse.app.scaling.sizes import ranges, sized
+from enginehouse.config.managed import possible_backends
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import EnginehouseError
@@ -25,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
 _NOT_YET = "not decided yet"
+_LEFT = "so many ran when the gateway started"
 
 
 class Scaling:
@@ -45,11 +47,24 @@ class Scaling:
         self._config = config
         self._scaler, self._plugin = make_scaler(config, registry)
 
-    def open(self, resize: Callable[[], None]) -> None:
-        """Begin to scale. ``resize`` puts the configuration in force that ``sized`` makes."""
+    def recall(self, running: Collection[str], resize: Callable[[], None]) -> None:
+        """Want as many replicas as an earlier gateway has left ``running``, by the names of their backends.
+
+        ``resize`` puts the configuration in force that ``sized`` makes. Raises ``EnginehouseError``.
+        """
         self._resize = resize
         for name, each in ranges(self._config).items():
-            self._grow(name, each.min)
+            backends = possible_backends(name, self._config.models[name])
+            left = max([number for number, backend in enumerate(backends, 1) if backend in running], default=0)
+            if left > each.min:
+                self._decided[name] = WantedReplicas(model=name, wanted=left, why=_LEFT)
+        if self._decided:
+            resize()
+
+    def open(self) -> None:
+        """Begin to scale."""
+        for name, each in ranges(self._config).items():
+            self._grow(name, self._decided[name].wanted if name in self._decided else each.min)
         self._tasks.start(self._keep_looking())
 
     def close(self) -> None:

@@ -167,7 +167,7 @@ class Worker:
 
     def start(self) -> None:
         """Begin to report, on the running event loop."""
-        self._log.open()
+        self._log.open(self._access_log)
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._access_log.add
         self._tasks.start(self._callers.start())

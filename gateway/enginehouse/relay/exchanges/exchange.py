@@ -81,12 +81,6 @@ class Exchange(AnsweredExchange):
         self._start(body, caller)
         self._overhead = job.context.clock.now() - job.began
 
-    def _admit(self, body: bytes, caller: Caller | None) -> None:
-        self._job.admit(body, caller)
-        addresses = self._job.context.addresses
-        if addresses is not None:
-            self._job.admit_address(addresses, self.address)
-
     def client_disconnected(self) -> None:
         """End the request, whose answer has no reader any more."""
         if not self._status:

@@ -178,7 +178,10 @@ class LiveRequest(ABC):
 
     def _admit(self, body: bytes, caller: Caller | None) -> None:
         """Count the request in. Raises ``RequestError`` if it may not be made now."""
-        self._job.admit(body, caller)
+        job = self._job
+        job.admit(body, caller)
+        if job.context.addresses is not None:
+            job.admit_address(job.context.addresses, self.address)
 
     def _start(self, body: bytes, caller: Caller | None) -> None:
         """Admit the request, which is whole now, and send it on its way; or end it with an error."""

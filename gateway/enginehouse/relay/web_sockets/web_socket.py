@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from enginehouse.aio.tasks import wait_for_first
 from enginehouse.domain.errors import Cancelled, LoadFailed, Overloaded, RequestError, UpstreamError, UpstreamTimeout
@@ -17,9 +17,11 @@ from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.relay.upstream.engine_socket import HandshakeAnswer, open_web_socket
-from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
 from enginehouse.telemetry.record import NO_ANSWER
+
+if TYPE_CHECKING:  # the library takes 15 ms of each start, and most gateways have no WebSocket
+    from enginehouse.relay.upstream.engine_socket import HandshakeAnswer
+    from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
 
 _CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
@@ -116,6 +118,8 @@ class WebSocket(LiveRequest):
     # --- opening
 
     async def _open(self, attempt: Attempt) -> None:
+        from enginehouse.relay.upstream.engine_socket import open_web_socket
+
         job = self._job
         try:
             self._answer = await open_web_socket(
@@ -158,6 +162,8 @@ class WebSocket(LiveRequest):
 
     async def _pass_on(self, door: WebSocketDoor, answer: HandshakeAnswer) -> tuple[int, str]:
         """Give the client the engine's answer and carry messages until the end; the final status and the outcome."""
+        from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
+
         attempt, socket = self._dispatch.current(), answer.socket
         route = attempt.route
         origin = origin_lines(route.chosen.backend, route.model, route.reason.value)

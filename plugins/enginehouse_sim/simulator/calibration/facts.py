@@ -28,7 +28,10 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def body_for(kind: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
-    """The body of a completion that does not end early. A ``llamacpp`` engine takes no part of it from its cache."""
+    """The body of a completion that does not end early. A ``llamacpp`` engine takes no part of it from its cache.
+
+    vLLM and SGLang count the tokens in each event: they put several into one when many streams run.
+    """
     body: dict[str, Any] = {
         "prompt": prompt,
         "max_tokens": max_tokens,
@@ -39,6 +42,8 @@ def body_for(kind: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
     }
     if kind == "llamacpp":
         body["cache_prompt"] = False
+    elif kind in ("vllm", "sglang"):
+        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
     return body
 
 
@@ -67,11 +72,9 @@ async def _limits(address: EngineAddress, model: dict[str, Any]) -> tuple[str, E
         return "sglang", _of_sglang(server, model)
     metrics = (await get(address, "/metrics")).decode("utf-8", "replace")
     config = dict(_LABEL.findall(found[1])) if (found := _CACHE.search(metrics)) else {}
-    scheduler = _json(await get(address, "/server_info"))
-    scheduler = (
-        (scheduler.get("vllm_config") or scheduler) if isinstance(scheduler.get("vllm_config"), dict) else scheduler
-    )
-    scheduler = scheduler.get("scheduler_config") or scheduler
+    info = _json(await get(address, "/server_info?config_format=json"))
+    whole = info.get("vllm_config")
+    scheduler = (whole if isinstance(whole, dict) else info).get("scheduler_config") or info
     kind = "vllm" if config else "openai"
     return kind, EngineLimits(
         max_num_seqs=_whole(scheduler.get("max_num_seqs")),
@@ -79,14 +82,20 @@ async def _limits(address: EngineAddress, model: dict[str, Any]) -> tuple[str, E
         max_model_len=_whole(model.get("max_model_len")),
         block_size=_whole(config.get("block_size")),
         total_gpu_blocks=_whole(config.get("num_gpu_blocks")),
+        async_scheduling=scheduler.get("async_scheduling"),
     )
 
 
 def _of_llamacpp(props: dict[str, Any], model: dict[str, Any]) -> EngineLimits:
-    """Each slot has a context of its own."""
+    """Each slot has a context of its own. The server does not tell its batch: 2048 tokens is its default."""
     settings = props.get("default_generation_settings") or {}
     context = _whole(settings.get("n_ctx")) or _whole((model.get("meta") or {}).get("n_ctx"))
-    return EngineLimits(max_num_seqs=_whole(props.get("total_slots")), max_model_len=context)
+    return EngineLimits(
+        max_num_seqs=_whole(props.get("total_slots")),
+        max_model_len=context,
+        max_num_batched_tokens=2048,
+        async_scheduling=False,
+    )
 
 
 def _of_sglang(server: dict[str, Any], model: dict[str, Any]) -> EngineLimits:

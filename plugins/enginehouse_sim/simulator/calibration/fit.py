@@ -9,10 +9,12 @@ from statistics import median
 import msgspec
 
 from enginehouse_sim.simulator.calibration.observation import Kind, Observation
-from enginehouse_sim.simulator.steps.models import PassCosts
+from enginehouse_sim.simulator.steps.costs import PassCosts
 
 _HUBER = 0.15
 """A relative error above this counts in proportion to its size, not to its square."""
+_STALLED = 2.5
+"""A repeat that took so many times as long as the median of its point says nothing about the engine."""
 _ROUNDS = 5
 _CROSSINGS = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """The numbers of tokens to try first at which computing them takes as long as reading the weights."""
@@ -97,8 +99,8 @@ def spread(observations: Iterable[Observation]) -> float:
 
 
 def _fit(observations: Sequence[Observation], crossing: int) -> Fitted:
-    rows = [_row(each, crossing) for each in observations]
-    times = [each.ms for each in observations]
+    points = [_mean(repeats, crossing) for repeats in _by_point(observations)]
+    rows, times = [row for row, _ in points], [ms for _, ms in points]
     weights = [1.0] * len(rows)
     solution: list[float] = []
     for _ in range(_ROUNDS):
@@ -122,6 +124,24 @@ def _fit(observations: Sequence[Observation], crossing: int) -> Fitted:
         prompt_ms=prompt,
     )
     return Fitted(costs=costs, request_ms=request)
+
+
+def _by_point(observations: Iterable[Observation]) -> list[list[Observation]]:
+    """The repeats of each point, but for those that took much longer than the others."""
+    points: dict[str, list[Observation]] = {}
+    for each in observations:
+        points.setdefault(each.point, []).append(each)
+    return [
+        [each for each in repeats if each.ms <= _STALLED * median(other.ms for other in repeats)]
+        for repeats in points.values()
+    ]
+
+
+def _mean(repeats: Sequence[Observation], crossing: int) -> tuple[list[float], float]:
+    """The row of a point, and its milliseconds."""
+    rows = [_row(each, crossing) for each in repeats]
+    count = len(repeats)
+    return [sum(column) / count for column in zip(*rows, strict=True)], sum(each.ms for each in repeats) / count
 
 
 def _row(observation: Observation, crossing: int) -> list[float]:

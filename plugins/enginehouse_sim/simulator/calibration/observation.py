@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from enginehouse_sim.simulator.steps.models import PassCosts
+from enginehouse_sim.simulator.steps.costs import PassCosts
 
 Kind = Literal["prompt", "decode", "mixed"]
 

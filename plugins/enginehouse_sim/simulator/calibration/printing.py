@@ -16,11 +16,13 @@ from enginehouse_sim.simulator.calibration.validation import Validation
 def print_intent(plan: CalibrationPlan, say: Callable[[str], None] = lambda line: click.echo(line, err=True)) -> None:
     """Say what a calibration is about to do, and what it costs."""
     requests, tokens = sum(probe.requests for probe in plan.probes), sum(probe.tokens for probe in plan.probes)
-    limits = ", ".join(f"{name} {value}" for name, value in msgspec.structs.asdict(plan.facts.limits).items() if value)
+    limits = ", ".join(
+        f"{name} {value}" for name, value in msgspec.structs.asdict(plan.facts.limits).items() if value is not None
+    )
     say(f"{plan.address.model} at {plan.address.url} is served by {plan.facts.kind}: {limits or 'it says no limits'}.")
     say(
         f"{len(plan.probes)} probes, of up to {plan.bounds.streams} streams and prompts of up to {plan.bounds.prompt} "
-        f"tokens: {requests} requests and at least {tokens:,} tokens for one round; up to 5 rounds in about "
+        f"tokens: {requests} requests and at least {tokens:,} tokens for one round; up to 10 rounds in about "
         f"{plan.budget:.0f} s. The engine should have no other work meanwhile."
     )
 

@@ -6,14 +6,17 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from time import perf_counter
 
 from enginehouse import GatewayError
 from enginehouse_sim.simulator.calibration.facts import EngineFacts, body_for
 from enginehouse_sim.simulator.calibration.observation import Observation, StepWork, prompt_work
-from enginehouse_sim.simulator.calibration.probes import INJECTED, WINDOW, Probe, prompt_tokens
+from enginehouse_sim.simulator.calibration.probes import INJECTED, WINDOW, WINDOW_S, Probe, prompt_tokens
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, TimedStream, stream
 
 _PATIENCE_S = 120.0
+_SHORT = 16
+_PROMPTS = 8
 
 
 class Prober:
@@ -28,9 +31,18 @@ class Prober:
         """Carry one probe out. Raises ``GatewayError``."""
         if probe.streams:
             return await self._streams(probe)
-        timed = await self._ask(probe.context, 1)
-        ms = 1000 * (timed.events[0] - timed.sent)
-        return [Observation(point=probe.name, kind="prompt", work=[prompt_work(probe.context)], requests=1, ms=ms)]
+        return await self._prompts(probe)
+
+    async def _prompts(self, probe: Probe) -> list[Observation]:
+        """Ask for first tokens, one after the other: once, or as often as fits into a window."""
+        found: list[Observation] = []
+        end = perf_counter() + WINDOW_S
+        while not found or (perf_counter() < end and len(found) < _PROMPTS):
+            timed = await self._ask(probe.context, 1)
+            ms = 1000 * (timed.events[0] - timed.sent)
+            work = [prompt_work(probe.context)]
+            found.append(Observation(point=probe.name, kind="prompt", work=work, requests=1, ms=ms))
+        return found
 
     async def _ask(self, length: int, max_tokens: int) -> TimedStream:
         timed = await stream(self._address, body_for(self._facts.kind, prompt_tokens(self._chance, length), max_tokens))
@@ -39,30 +51,50 @@ class Prober:
         return timed
 
     async def _streams(self, probe: Probe) -> list[Observation]:
-        """Let streams run, time them alone, then beside prompts; then leave them."""
+        """Let streams run, time them alone, then beside prompts; then leave them.
+
+        A window in which a stream ends is left out: the engine stood still, or was much faster than before.
+        """
         running = _RunningStreams(probe, self._address, self._facts, self._chance)
+        found: list[Observation] = []
         try:
-            await running.until_each_has(1)
-            begin = running.mark()
-            await running.until_each_has(WINDOW, begin)
-            end = running.mark()
-            alone = running.between(begin, end, self._facts.tokens_per_event)
-            if not probe.beside:
-                return [_decode(probe, alone)]
-            injected = running.mark()
-            for _ in range(INJECTED):
-                await self._ask(probe.beside, 1)
-            await running.until_each_has(1, running.mark())
-            beside = running.between(injected, running.mark(), self._facts.tokens_per_event)
+            found.append(_decode(probe, await self._alone(running)))
+            if probe.beside:
+                found.append(_mixed(probe, *await self._beside(probe, running)))
+        except _EndedTooSoon:
+            pass
         finally:
             await running.leave()
-        return [_decode(probe, alone), _mixed(probe, beside)]
+            await self._ask(_SHORT, 1)  # the engine may still compute for the streams, and the next probe is alone
+        return found
+
+    async def _alone(self, running: _RunningStreams) -> _Window:
+        await running.until_each_has(1)
+        begin = running.mark()
+        await running.until_each_has(WINDOW, begin)
+        while running.goes_on(begin):
+            await running.until_each_has(1, running.mark())
+        return running.between(begin, running.mark())
+
+    async def _beside(self, probe: Probe, running: _RunningStreams) -> tuple[_Window, int]:
+        """A window in which prompts were read, and the number of prompts."""
+        begin, prompts = running.mark(), 0
+        while prompts < INJECTED or running.goes_on(begin):
+            await self._ask(probe.beside, 1)
+            prompts += 1
+        await running.until_each_has(1, running.mark())
+        return running.between(begin, running.mark()), prompts
+
+
+class _EndedTooSoon(GatewayError):
+    """A stream reached its last token while it was timed."""
 
 
 class _Mark:
-    """How many tokens each stream has had."""
+    """The time, and how many events each stream has had."""
 
     def __init__(self, events: Sequence[int]) -> None:
+        self.at = perf_counter()
         self.events = events
 
 
@@ -81,8 +113,10 @@ class _RunningStreams:
     def __init__(self, probe: Probe, address: EngineAddress, facts: EngineFacts, chance: random.Random) -> None:
         self._changed = asyncio.Event()
         self._context = probe.context
+        self._tokens_per_event = facts.tokens_per_event
         room = facts.limits.max_model_len
         most = 4096 if room is None else max(4 * WINDOW, min(4096, room - probe.context - 1))
+        self._share = most // 3
         self._timed: list[TimedStream] = []
         self._tasks = []
         for _ in range(probe.streams):
@@ -94,14 +128,26 @@ class _RunningStreams:
     def mark(self) -> _Mark:
         return _Mark([len(timed.events) for timed in self._timed])
 
+    def goes_on(self, since: _Mark) -> bool:
+        """Whether a window that began there should go on: it is short, and no stream has had its share of tokens."""
+        had = max(self._tokens(timed, before, None) for timed, before in zip(self._timed, since.events, strict=True))
+        return had < self._share and perf_counter() < since.at + WINDOW_S
+
+    def _tokens(self, timed: TimedStream, begin: int, end: int | None) -> float:
+        """The tokens from one number of events to another, by the engine's count if it has one."""
+        end = len(timed.events) if end is None else end
+        if timed.made:
+            return timed.made[end - 1] - timed.made[begin - 1]
+        return (end - begin) * self._tokens_per_event
+
     async def until_each_has(self, more: int, since: _Mark | None = None) -> None:
-        """Wait until each stream has so many ``more`` tokens. Raises ``GatewayError`` if a stream ends before."""
+        """Wait until each stream has had so many ``more`` events. Raises ``GatewayError``."""
         before = since.events if since is not None else [0] * len(self._timed)
         while any(len(timed.events) < had + more for timed, had in zip(self._timed, before, strict=True)):
             for task in self._tasks:
                 if task.done():
                     task.result()
-                    raise GatewayError("a stream ended too soon: the context is too short for the probe")
+                    raise _EndedTooSoon("a stream ended too soon: the context is too short for the probe")
             self._changed.clear()
             await self._next_event()
 
@@ -115,14 +161,14 @@ class _RunningStreams:
         if not done:
             raise GatewayError(f"no stream had a token for {_PATIENCE_S:.0f} s")
 
-    def between(self, begin: _Mark, end: _Mark, tokens_per_event: float) -> _Window:
+    def between(self, begin: _Mark, end: _Mark) -> _Window:
         """The mean over the streams, each from its last event before ``begin`` to its last event before ``end``."""
         times, tokens, contexts = [], [], []
         for timed, first, last in zip(self._timed, begin.events, end.events, strict=True):
-            count = (last - first) * tokens_per_event
+            count = self._tokens(timed, first, last)
             times.append(1000 * (timed.events[last - 1] - timed.events[first - 1]) / count)
             tokens.append(count)
-            contexts.append(self._context + (first + last) / 2 * tokens_per_event)
+            contexts.append(self._context + self._tokens(timed, 1, first) + count / 2)
         number = len(times)
         return _Window(sum(times) / number, sum(tokens) / number, sum(contexts) / number)
 
@@ -141,17 +187,17 @@ def _decode(probe: Probe, alone: _Window) -> Observation:
     return Observation(point=f"{probe.name}: alone", kind="decode", work=[work], ms=alone.ms_per_token)
 
 
-def _mixed(probe: Probe, beside: _Window) -> Observation:
-    """The time of all passes while prompts were read, of which ``INJECTED`` had one."""
+def _mixed(probe: Probe, beside: _Window, prompts: int) -> Observation:
+    """The time of all passes while so many ``prompts`` were read, each in a pass."""
     kv_tokens = probe.streams * beside.context
     mixed = StepWork(
-        passes=INJECTED,
+        passes=prompts,
         prompt_tokens=probe.beside,
         pairs=probe.beside * (probe.beside + 1) / 2,
         first_tokens=1,
         decodes=probe.streams,
         kv_tokens=kv_tokens,
     )
-    others = StepWork(passes=max(0.0, beside.tokens - INJECTED), decodes=probe.streams, kv_tokens=kv_tokens)
+    others = StepWork(passes=max(0.0, beside.tokens - prompts), decodes=probe.streams, kv_tokens=kv_tokens)
     ms = beside.ms_per_token * beside.tokens
     return Observation(point=f"{probe.name}: beside", kind="mixed", work=[mixed, others], ms=ms)

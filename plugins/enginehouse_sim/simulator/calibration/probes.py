@@ -10,11 +10,13 @@ import msgspec
 from enginehouse_sim.simulator.steps.profile import EngineLimits
 
 WINDOW = 24
-"""The tokens of each stream that are timed while nothing else happens, and again while prompts are read."""
+"""The tokens of each stream that are timed at least while nothing else happens, and again while prompts are read."""
+WINDOW_S = 0.15
+"""The seconds that both take at least, if the context has room: a fast engine makes 24 tokens in a few milliseconds."""
 INJECTED = 3
-"""The prompts that are read, one after the other, beside running streams."""
+"""The prompts that are read at least, one after the other, beside running streams."""
 _LENGTHS = 8
-_REPEATS = 5
+_REPEATS = 10
 _SHORTEST = 16
 
 
@@ -59,27 +61,30 @@ class ProbeBounds(msgspec.Struct, frozen=True, kw_only=True):
 def bounds_of(limits: EngineLimits, wanted: ProbeBounds) -> ProbeBounds:
     """The bounds that the engine's limits allow.
 
-    A prompt is read in one pass, and leaves room for an answer; beside the streams, there is a place for one more.
+    A prompt is read in one pass, and leaves room for an answer.
     """
     prompt = min(wanted.prompt, (limits.max_model_len or wanted.prompt * 2) * 2 // 3)
     prompt = max(_SHORTEST * 2, min(prompt, limits.max_num_batched_tokens or prompt))
-    most = limits.max_num_seqs or wanted.streams + 1
-    return ProbeBounds(streams=min(wanted.streams, max(1, most - 1)), prompt=prompt)
+    return ProbeBounds(streams=min(wanted.streams, limits.max_num_seqs or wanted.streams), prompt=prompt)
 
 
 def probes_of(limits: EngineLimits, bounds: ProbeBounds) -> list[Probe]:
-    """All different probes: prompts of several lengths, and streams in several numbers and lengths."""
+    """All different probes: prompts of several lengths, and streams in several numbers and lengths.
+
+    No prompt is read beside as many streams as the engine serves at once: it would wait.
+    """
     step = (bounds.prompt / _SHORTEST) ** (1 / (_LENGTHS - 1))
     lengths = sorted({round(_SHORTEST * step**at) for at in range(_LENGTHS)})
     prompts = [Probe(context=length) for length in lengths]
     room = (limits.block_size or 0) * (limits.total_gpu_blocks or 0)
-    numbers = sorted({min(number, bounds.streams) for number in (1, 4, 16, bounds.streams)})
+    full = limits.max_num_seqs or bounds.streams + 1
+    numbers = sorted({min(number, bounds.streams) for number in (1, 2, 4, 16, full - 1, bounds.streams) if number})
     contexts = sorted({min(32, bounds.prompt), bounds.prompt // 3, bounds.prompt * 2 // 3})
     streams = []
     for number in numbers:
         for at, context in enumerate(contexts):
             if not room or (number + 1) * (context + 6 * WINDOW) < 0.9 * room:
-                beside = lengths[(2 * at + number) % len(lengths)] if limits.max_num_seqs != 1 else 0
+                beside = lengths[(2 * at + number) % len(lengths)] if number < full else 0
                 streams.append(Probe(context=context, streams=number, beside=beside))
     return [*prompts, *streams]
 

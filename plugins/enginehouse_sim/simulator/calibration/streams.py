@@ -45,13 +45,14 @@ class _Event(msgspec.Struct):
 class TimedStream:
     """The times of an answer, in seconds of ``perf_counter``.
 
-    ``sent``: of the request. ``events``: of each event that carries a token. ``tokens``: of the whole answer, by the
-    engine's count; 0 until it ends.
+    ``sent``: of the request. ``events``: of each event that carries tokens. ``made``: the engine's count of tokens at
+    each event; empty if it tells none. ``tokens``: of the whole answer, by the engine's count; 0 until it ends.
     """
 
     def __init__(self, on_event: Callable[[], None] | None = None) -> None:
         self.sent = 0.0
         self.events: list[float] = []
+        self.made: list[int] = []
         self.tokens = 0
         self.status = 0
         self.body = bytearray()
@@ -77,6 +78,8 @@ class TimedStream:
             self.tokens = event.usage.completion_tokens or self.tokens
         if any(choice.text or choice.finish_reason is None for choice in event.choices):
             self.events.append(now)
+            if event.usage is not None:
+                self.made.append(event.usage.completion_tokens)
             if self._on_event is not None:
                 self._on_event()
 

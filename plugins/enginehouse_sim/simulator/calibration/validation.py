@@ -12,16 +12,13 @@ import msgspec
 
 from enginehouse import GatewayError
 from enginehouse_sim.simulator.calibration.facts import body_for
+from enginehouse_sim.simulator.calibration.measured import MeasuredRun
 from enginehouse_sim.simulator.calibration.probes import prompt_tokens
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, stream
-from enginehouse_sim.simulator.replay.figures.record import AnswerRecord, Record
-from enginehouse_sim.simulator.replay.figures.report import Report
+from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
+from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.steps.profile import Accuracy
-
-_FIGURES = ("ttft_ms", "itl_ms", "tpot_ms", "latency_ms")
-_SHARES = ("p50", "p90", "p99")
-_THROUGHPUT = ("requests_per_second", "output_tokens_per_second")
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,23 +114,14 @@ def real_prompt(request: TraceRequest, run: int, chance: random.Random) -> list[
     return prompt + prompt_tokens(chance, request.input_length - len(prompt))
 
 
-def compared(predicted: Report, runs: Sequence[Report], profile: str) -> Validation:
+def compared(predicted: MeasuredRun, runs: Sequence[MeasuredRun], profile: str) -> Validation:
     """The errors of the prediction. Several runs of the engine count by their mean."""
-    figures = [
-        _compared(
-            f"{name} {share}",
-            getattr(getattr(predicted, name), share),
-            [getattr(getattr(run, name), share) for run in runs],
-        )
-        for name in _FIGURES
-        for share in _SHARES
-    ]
-    figures += [_compared(name, getattr(predicted, name), [getattr(run, name) for run in runs]) for name in _THROUGHPUT]
+    figures = [_compared(name, value, [run.figures[name] for run in runs]) for name, value in predicted.figures.items()]
     return Validation(
         profile=profile,
         requests=runs[0].requests,
         runs=len(runs),
-        failed=sum(run.rejected for run in runs),
+        failed=sum(run.failed for run in runs),
         figures=figures,
         accuracy=_accuracy({each.figure: each.error for each in figures}, runs[0].requests),
     )

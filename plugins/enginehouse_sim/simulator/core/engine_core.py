@@ -126,11 +126,11 @@ class EngineCore:
         """
         count = self._num_foreseen()
         self._ends = ends = [step.ends_at for step in self._launched]
-        load, end, seconds = self._launched[-1].load, ends[-1], self._steps.decode_seconds
-        active = load.active_kv_tokens
+        load, end, steps, slowness = self._launched[-1].load, ends[-1], self._steps, self.slowness
+        decodes, active, total = load.decodes, load.active_kv_tokens, load.total_kv_tokens
         for _ in range(count):
-            active += load.decodes
-            end += self.slowness * seconds(load.decodes, active, load.total_kv_tokens)
+            active += decodes
+            end += slowness * steps.decode_seconds(decodes, active, total)
             ends.append(end)
         return ends[: count + 1]
 

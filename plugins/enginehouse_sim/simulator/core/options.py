@@ -130,7 +130,7 @@ def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_core
 
 
-def _measured_limits(ctx: click.Context, profile: str) -> dict[str, int]:
+def _measured_limits(ctx: click.Context, profile: str) -> dict[str, Any]:
     """The limits in the profile that is given on this command line, but for those given there too."""
 
     def is_given(name: str) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
-import msgspec
+from enginehouse_sim.simulator.domain.images import MultiModalInput
 
 
 class RequestStatus(IntEnum):
@@ -37,18 +38,8 @@ FINISH_REASONS = {
 """OpenAI's ``finish_reason`` for each final status."""
 
 
-class MultiModalInput(msgspec.Struct, frozen=True):
-    """An image or the like: ``length`` placeholder tokens from ``offset`` on.
-
-    Equal content has an equal ``identifier``.
-    """
-
-    identifier: str
-    offset: int
-    length: int
-
-
-class RequestState(msgspec.Struct, kw_only=True, eq=False):
+@dataclass(kw_only=True, eq=False)
+class RequestState:
     """A request and its counters, in tokens unless stated otherwise. Only the scheduler changes them.
 
     ``priority``: smaller is more urgent, as in vLLM. ``client_index``: the front end that gets the outputs.
@@ -88,9 +79,9 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     kv_transfer_params: dict[str, Any] | None = None
 
     status: RequestStatus = RequestStatus.WAITING
-    output_token_ids: list[int] = msgspec.field(default_factory=list)
-    all_token_ids: list[int] = msgspec.field(default_factory=list)
-    spec_token_ids: list[int] = msgspec.field(default_factory=list)
+    output_token_ids: list[int] = field(default_factory=list)
+    all_token_ids: list[int] = field(default_factory=list)
+    spec_token_ids: list[int] = field(default_factory=list)
     num_computed_tokens: int = 0
     num_cached_tokens: int = -1
     num_output_placeholders: int = 0
@@ -100,7 +91,7 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
     max_num_tokens: int = 0
     ending_tokens: frozenset[int] = frozenset()
     fast_path_until: int = 0
-    block_hashes: list[int] = msgspec.field(default_factory=list)
+    block_hashes: list[int] = field(default_factory=list)
     stop_reason: int | str | None = None
 
     def __post_init__(self) -> None:
@@ -125,7 +116,7 @@ class RequestState(msgspec.Struct, kw_only=True, eq=False):
 
     def detached_copy(self) -> RequestState:
         """A copy for another engine: with the outputs so far, and nothing computed."""
-        return msgspec.structs.replace(
+        return replace(
             self,
             status=RequestStatus.WAITING,
             output_token_ids=list(self.output_token_ids),

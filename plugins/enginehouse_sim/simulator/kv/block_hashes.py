@@ -6,7 +6,8 @@ import struct
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from enginehouse_sim.simulator.domain.request import MultiModalInput, RequestState
+from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.request import RequestState
 
 _HASH_BYTES = 8
 _TOKEN_BYTES = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse_sim.simulator.replay.figures.record import AnswerRecord
+from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 
 
 class ReplayPlace(msgspec.Struct, frozen=True, gc=False):

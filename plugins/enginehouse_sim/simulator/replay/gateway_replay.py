@@ -34,7 +34,8 @@ from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, ReplayPlace
 from enginehouse_sim.simulator.replay.fault_plan import FaultPlan
 from enginehouse_sim.simulator.replay.faults import PlannedFault
-from enginehouse_sim.simulator.replay.figures.record import AnswerRecord, Record
+from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
+from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
 from enginehouse_sim.simulator.replay.moves import Moves

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
-
-import msgspec
 
 from enginehouse_sim.simulator.llumlet.copying import computed_tokens, copy_stages
 from enginehouse_sim.simulator.replay.played_answer import PlayedAnswer
@@ -46,6 +45,6 @@ class Moves:
             await asyncio.sleep(self._transfer.seconds(max(0, computed - copied)))
         moved.engine, moved.id = destination, f"{moved.id.partition('+')[0]}+{next(self._count)}"
         answer.has_moved = True
-        destination.attach(msgspec.structs.replace(detached, request_id=moved.id), answer, self._now(), computed)
+        destination.attach(replace(detached, request_id=moved.id), answer, self._now(), computed)
         self._begin_step(destination)
         return ""

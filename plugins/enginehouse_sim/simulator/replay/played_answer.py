@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enginehouse_sim.simulator.model.timing import TOKEN
-from enginehouse_sim.simulator.replay.figures.record import AnswerRecord
+from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.played_client import PlayedClient
 from enginehouse_sim.simulator.replay.played_connection import LAST_CHUNK, STREAM_HEAD, Asked, PlayedConnection
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine

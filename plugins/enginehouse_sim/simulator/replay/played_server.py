@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
 
 from enginehouse import InstanceMetadata, InstanceStatus, VirtualBackend, VirtualProcess
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.replay.figures.record import AnswerRecord
+from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.played_answer import PlayedAnswer
 from enginehouse_sim.simulator.replay.played_client import PlayedClient
 from enginehouse_sim.simulator.replay.played_connection import Asked, HttpRequest, PlayedConnection, read_body
@@ -210,7 +211,7 @@ class PlayedServer:
         await asyncio.sleep(delay)
         if played in self.answers:
             now = asyncio.get_running_loop().time()
-            self.engine.attach(msgspec.structs.replace(wanted, arrival_time=now), played.answer, now)
+            self.engine.attach(replace(wanted, arrival_time=now), played.answer, now)
             self._rooms.begin_step(self.engine)
 
     def _read(self, played: PlayedAnswer, room: str, client: PlayedClient) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.request import MultiModalInput, RequestState
+from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.scheduler.encoder_cache import EncoderCache
 
 

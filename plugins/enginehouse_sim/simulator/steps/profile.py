@@ -10,15 +10,8 @@ from typing import Literal
 import msgspec
 
 from enginehouse import ConfigError, did_you_mean
-from enginehouse_sim.simulator.steps.models import (
-    DecodeTable,
-    PassCosts,
-    PassSteps,
-    PolynomialSteps,
-    PrefillTable,
-    StepModel,
-    TableSteps,
-)
+from enginehouse_sim.simulator.steps.costs import DecodeTable, PassCosts, PrefillTable
+from enginehouse_sim.simulator.steps.models import PassSteps, PolynomialSteps, StepModel, TableSteps
 from enginehouse_sim.simulator.steps.transfer import KvShape
 
 _FILES = resources.files("enginehouse_sim.simulator.steps") / "profiles"
@@ -32,6 +25,7 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     max_num_batched_tokens: int | None = None
     block_size: int | None = None
     total_gpu_blocks: int | None = None
+    async_scheduling: bool | None = None
 
 
 class OutsideCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -139,6 +133,14 @@ def profile_text(profile: AnyProfile) -> str:
     import tomli_w
 
     return tomli_w.dumps(msgspec.to_builtins(profile))
+
+
+def write_profile(path: Path, profile: AnyProfile) -> None:
+    """Write the profile to a file. Raises ``ConfigError``."""
+    try:
+        path.write_text(profile_text(profile), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from None
 
 
 def profile_names() -> list[str]:

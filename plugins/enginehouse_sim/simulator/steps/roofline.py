@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse_sim.simulator.steps.models import PassCosts
+from enginehouse_sim.simulator.steps.costs import PassCosts
 from enginehouse_sim.simulator.steps.profile import PassProfile
 from enginehouse_sim.simulator.steps.transfer import KvShape
 

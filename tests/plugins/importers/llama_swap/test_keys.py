@@ -117,7 +117,10 @@ CARRIED_OF_A_MODEL: list[tuple[str, Carried]] = [
         "filters: {setParamsByID: {'${MODEL_ID}:x': {a: 1}}}",
         lambda c: c.routing.aliases == {"m:x": "m"} and c.models["m:x"].filters.set == {"a": 1},
     ),
-    ("sendLoadingState: true", lambda c: c.models["m"].progress == "reasoning"),
+    (
+        "sendLoadingState: true",
+        lambda c: (c.models["m"].progress, c.scheduling.progress_patience) == ("reasoning", 0),
+    ),
     ("sendLoadingState: false", lambda c: c.models["m"].progress is None),
     ("macros: {n: 5}\n    ttl: ${n}", lambda c: c.models["m"].ttl == 5),
     (

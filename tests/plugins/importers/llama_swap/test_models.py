@@ -43,10 +43,10 @@ def test_a_model_has_progress_only_where_it_differs_from_the_default(imported: I
       a: {cmd: "llama-server --port ${PORT}", sendLoadingState: true}
       b: {cmd: "llama-server --port ${PORT}", sendLoadingState: false}
     """)
-    assert config.scheduling.progress == "reasoning"
+    assert (config.scheduling.progress, config.scheduling.progress_patience) == ("reasoning", 0)
     assert {name: model.progress for name, model in config.models.items()} == {"a": None, "b": "off"}
     assert list(notes) == ["sendLoadingState"]
-    assert notes["sendLoadingState"].startswith("reported only after scheduling.progress_patience")
+    assert notes["sendLoadingState"].startswith("reported within half a second")
 
 
 def test_a_model_that_is_nowhere_is_left_out_with_all_that_names_it(imported: Import) -> None:

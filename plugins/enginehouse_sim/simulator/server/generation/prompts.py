@@ -10,7 +10,7 @@ import msgspec
 
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS
-from enginehouse_sim.simulator.domain.request import MultiModalInput
+from enginehouse_sim.simulator.domain.images import MultiModalInput
 from enginehouse_sim.simulator.model.text import count_tokens, encode
 from enginehouse_sim.simulator.server.generation.work import EncodedPrompt
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.request import MultiModalInput, RequestState
+from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.text import EOS
 
 

@@ -1,0 +1,132 @@
+"""The command ``enginehouse sim calibrate``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from enginehouse import ConfigError, EnginehouseError
+from enginehouse_sim.simulator.core.options import POSITIVE, duration_option
+
+if TYPE_CHECKING:
+    from enginehouse_sim.simulator.calibration.calibrate import Calibration, CalibrationPlan
+    from enginehouse_sim.simulator.calibration.observation import Observation
+
+_Found = tuple["Calibration", Sequence["Observation"]]
+
+
+class _Flags(msgspec.Struct, kw_only=True):
+    """The options that say what to measure."""
+
+    url: str | None
+    model: str
+    api_key: str
+    budget: float
+    max_streams: int
+    max_prompt: int
+    seed: int
+    records: Path | None
+    fresh: bool
+    dry_run: bool
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("url", required=False)
+@click.option("--model", default="", help="Model to ask for.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The profile to write: a .toml file."
+)
+@click.option("--api-key", default="", help="Key of the engine's API.", envvar="ENGINEHOUSE_API_KEY")
+@duration_option("--budget", default="2m", help="Time after which no further round of probes begins.")
+@click.option("--max-streams", type=POSITIVE, default=32, help="Most streams at once.")
+@click.option("--max-prompt", type=POSITIVE, default=4096, help="Most tokens of a prompt.")
+@click.option("--seed", type=int, default=0, help="Decides the order of the probes.")
+@click.option("--from-traces", "records", type=click.Path(path_type=Path), help="Fit records of real traffic instead.")
+@click.option("--fresh", is_flag=True, help="Drop the probes of an earlier run that was interrupted.")
+@click.option("--dry-run", is_flag=True, help="Only say what it would do.")
+@click.option("--force", is_flag=True, help="Write the profile even if the fit is unusable.")
+@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw it: an .svg or .png file.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def calibrate(output: Path, force: bool, picture: Path | None, as_json: bool, **flags: Any) -> None:
+    """Measure the speed of the engine at URL.
+
+    It is written as a profile.
+
+    The engine is asked over HTTP alone: for prompts of several lengths, for streams in several numbers, and for both
+    together. It takes about two minutes, in which the engine should have no other work. An interrupted run goes on.
+    --from-traces fits the records of /api/history instead, and asks no engine.
+    """
+    try:
+        asked = _Flags(**flags)
+        found = _of_probes(asked, output) if asked.records is None else _of_records(asked, asked.records)
+        if found is not None:
+            _tell(*found, picture, as_json=as_json)
+            _write(found[0], output, force=force)
+    except EnginehouseError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _of_records(asked: _Flags, records: Path) -> _Found:
+    """Fit records of real traffic. Raises ``ConfigError``."""
+    from enginehouse_sim.simulator.calibration.calibrate import calibrated
+    from enginehouse_sim.simulator.calibration.records import observations_of, read_records
+    from enginehouse_sim.simulator.steps.profile import EngineLimits
+
+    observations = observations_of(read_records(records), asked.model)
+    source = f"records of requests in {records.name}"
+    return calibrated(observations, asked.model or str(records), EngineLimits(), source), observations
+
+
+def _of_probes(asked: _Flags, output: Path) -> _Found | None:
+    """Probe an engine; ``None`` if it was only asked what that would be. Raises ``EnginehouseError``."""
+    from enginehouse_sim.simulator.calibration.calibrate import calibrate as run
+    from enginehouse_sim.simulator.calibration.printing import print_intent
+    from enginehouse_sim.simulator.replay.progress import progress
+
+    plan, journal = _planned(asked), output.with_suffix(".probes.jsonl")
+    print_intent(plan)
+    if asked.dry_run:
+        return None
+    if asked.fresh:
+        journal.unlink(missing_ok=True)
+    with progress("probes") as on_progress:
+        return run(plan, journal, on_progress)
+
+
+def _planned(asked: _Flags) -> CalibrationPlan:
+    from enginehouse_sim.simulator.calibration.calibrate import planned
+    from enginehouse_sim.simulator.calibration.probes import ProbeBounds
+    from enginehouse_sim.simulator.calibration.streams import EngineAddress
+
+    if asked.url is None or not asked.model:
+        raise ConfigError("needs the URL of an engine and --model, or --from-traces")
+    address = EngineAddress(url=asked.url, model=asked.model, key=asked.api_key)
+    bounds = ProbeBounds(streams=asked.max_streams, prompt=asked.max_prompt)
+    return asyncio.run(planned(address, bounds, asked.budget, asked.seed))
+
+
+def _tell(found: Calibration, observations: Sequence[Observation], picture: Path | None, *, as_json: bool) -> None:
+    """Print and draw the fit. Raises ``ConfigError``."""
+    from enginehouse_sim.simulator.calibration.picture import draw_fit
+    from enginehouse_sim.simulator.calibration.printing import print_calibration
+
+    if picture is not None:
+        draw_fit(found.profile, observations, picture)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    else:
+        print_calibration(found)
+
+
+def _write(found: Calibration, output: Path, *, force: bool) -> None:
+    """Write the profile. Raises ``ConfigError`` if the fit is unusable, unless it is forced."""
+    from enginehouse_sim.simulator.steps.profile import write_profile
+
+    if found.verdict == "unusable" and not force:
+        raise ConfigError(f"No profile is written: {found.why}. --force writes it nevertheless")
+    write_profile(output, found.profile)
