@@ -48,13 +48,14 @@ def test_a_request(benchmark: BenchmarkFixture, requests: Callable[[], Iterator[
     async def main() -> None:
         backends = {name: {"url": "http://127.0.0.1:9", "models": ["bench"]} for name in ("a", "b", "c")}
         gateway = Gateway(msgspec.convert({"backends": backends}, Config), load_plugins(PluginSettings()).registry)
-        engines, loop = [], asyncio.get_running_loop()
+        engines, batches, loop = [], {gateway.admission.writes}, asyncio.get_running_loop()
         for name, upstream in gateway.relay.context.upstreams.items():
             gateway.fleet.succeeded(name)
             engine = Connection(upstream.pool._keep, upstream.pool._remove, upstream.pool._writes, SYSTEM_CLOCK.now)
             engine.connection_made(Wire())
             upstream.pool._keep(engine)
             engines.append(engine)
+            batches.add(upstream.pool._writes)
         settings = UvicornConfig(gateway.application, log_config=None, access_log=False, lifespan="off")
         client, wire = fast_door(gateway.admission, cors=False)(settings, ServerState(), {}, loop), Wire()
         client.connection_made(wire)
@@ -62,9 +63,13 @@ def test_a_request(benchmark: BenchmarkFixture, requests: Callable[[], Iterator[
 
         def request() -> None:
             client.data_received(next(prepared))
+            for batch in batches:
+                batch.send()
             for engine in engines:
                 if not engine.usable:
                     engine.data_received(ANSWER)
+            for batch in batches:
+                batch.send()
 
         benchmark(request)
         assert wire.last.startswith(b"HTTP/1.1 200 OK")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
@@ -26,7 +26,7 @@ WIDE = {"COLUMNS": "200"}
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[RunningGateway]:
-    with SimEngine("llama3:8b", context_length=4096) as engine:
+    with SimEngine("llama3:8b", context_length=4096, tpot="5ms") as engine:
         config = f"""
 [auth]
 keys = [{{ name = "admin", key = "k-admin", admin = true }}, {{ name = "app", key = "k-app", models = ["gpt-*"] }}]
@@ -112,23 +112,54 @@ def test_an_insufficient_key_is_an_error_with_a_remedy(run: Callable[..., Result
     assert "--key or $ENGINEHOUSE_KEY" in message
 
 
-def test_top_shows_the_gateway_until_it_is_interrupted(gateway: RunningGateway) -> None:
+@contextmanager
+def terminal(gateway: RunningGateway) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """``enginehouse top`` in a terminal of its own: our end of it, and the process."""
     ours, theirs = pty.openpty()
     arguments = [sys.executable, "-m", "enginehouse", "top", "--interval", "10ms", "--url", gateway.url]
     environment = {**os.environ, **WIDE, "LINES": "50", "TERM": "xterm", "ENGINEHOUSE_KEY": "k-admin"}
     with subprocess.Popen(arguments, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as top:
         os.close(theirs)
-        shown = b""
-        while shown.count(b"rack/gpu:1") < 3:
-            shown += os.read(ours, 65536)
-        top.send_signal(signal.SIGINT)
+        yield ours, top
         with suppress(OSError):  # at the end; a terminal reads until then, or its program would wait for it
-            while rest := os.read(ours, 65536):
-                shown += rest
+            while os.read(ours, 65536):
+                pass
         assert top.wait(20) == 0
     os.close(ours)
+
+
+def until_shown(terminal: int, text: bytes, times: int = 1) -> bytes:
+    """What the terminal shows until ``text`` has come so many times."""
+    shown = b""
+    while shown.count(text) < times:
+        shown += os.read(terminal, 65536)
+    return shown
+
+
+def test_top_shows_the_gateway_until_it_is_interrupted(gateway: RunningGateway) -> None:
+    with terminal(gateway) as (ours, top):
+        shown = until_shown(ours, b"rack/gpu:1", times=3)
+        top.send_signal(signal.SIGINT)
     assert b"live requests: 0" in shown
     assert b"phase" in shown
+
+
+def test_top_is_steered_by_keys(gateway: RunningGateway, http: httpx.Client) -> None:
+    body = {"model": "llama3:8b", "prompt": "Hello", "max_tokens": 4000, "stream": True}
+    headers = {"authorization": "Bearer k-admin", "x-request-id": "long-one"}
+    with http.stream("POST", f"{gateway.url}/v1/completions", json=body, headers=headers) as reply:
+        lines = reply.iter_lines()
+        next(lines)
+        with terminal(gateway) as (ours, _):
+            assert b"s sort" in until_shown(ours, b"long-one")
+            os.write(ours, b"s/nothing-has-this\r")
+            until_shown(ours, b"Live requests: 0, by tokens, only with 'nothing-has-this'")
+            os.write(ours, b"/\x1bmgone\r")
+            until_shown(ours, b"'gone' does not serve 'llama3:8b'")
+            os.write(ours, b"cy")
+            until_shown(ours, b"long-one is cancelled")
+            os.write(ours, b"q")
+        assert '"cancelled"' in "".join(lines)
 
 
 def test_one_look_of_top_as_json(run: Callable[..., Result], gateway: RunningGateway) -> None:

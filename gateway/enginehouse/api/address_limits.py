@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 
-from enginehouse.api.callers import CallerLimits, KeyHolder, Reservation, Unlimited
+from enginehouse.api.callers import CallerLimits, KeyHolder, Reservation
 from enginehouse.config.auth import KeySettings, LimitAmounts
 from enginehouse.config.schema import ServerSettings
 from enginehouse.domain.request import Headers
@@ -33,7 +33,7 @@ class AddressLimits:
 
     def admit(
         self, address: str, headers: Headers, requirements: Requirements, answer_limit: int | None
-    ) -> Reservation | Unlimited:
+    ) -> Reservation | None:
         """Count a request in. Raises ``RateLimited``."""
         return self._holder(self._client(address, headers)).admit(requirements, answer_limit)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -72,22 +74,6 @@ class Reservation:
         self._holder.answered(max(0, used - prompt))
 
 
-class Unlimited:
-    """What a request reserves whose caller has no limits: nothing."""
-
-    __slots__ = ()
-
-    @property
-    def lines(self) -> bytes:
-        return b""
-
-    def settle(self, prompt: int, answer: AnswerSize, model: str) -> None:
-        """Nothing was counted."""
-
-
-_UNLIMITED: Final = Unlimited()
-
-
 class KeyHolder:
     """The ``Caller`` that a key identifies. ``gateway``: another gateway has the key.
 
@@ -144,16 +130,17 @@ class KeyHolder:
         """Whether the key's ``models`` include ``model``."""
         return not self.scoped or _fits(model, self.models)
 
-    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | Unlimited:
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | None:
         """Count a request in, or raise ``Forbidden``, ``RateLimited`` or ``BudgetExhausted``.
 
-        ``answer_limit``: the most tokens of its answer; without one, the key's usual answer is reserved.
+        Returns ``None`` without limits. ``answer_limit``: the most tokens of its answer; without one, the key's usual
+        answer is reserved.
         """
         model = requirements.model
         if not self.may_use(model):
             raise Forbidden(f"Key '{self.name}' may not use model '{model}'", param="model")
         if self._is_free:
-            return _UNLIMITED
+            return None
         prompt = requirements.estimated_tokens
         answer = answer_limit if answer_limit is not None else int(self._usual_answer)
         cost = self.limits.cost(model, prompt, 0, answer)
@@ -168,11 +155,16 @@ class KeyHolder:
         """Remember the tokens of an answer: later ones are expected to be similar."""
         self._usual_answer += (tokens - self._usual_answer) * _NEWEST
 
-    def recall(self, row: UsageRow, *, today: bool) -> None:
-        """Count what was used before the gateway started, in this month; ``today``: also in this day."""
-        tokens = row.tokens_in + row.tokens_out if today else 0
-        for each in self.sets(row.model or "", row.user or ""):
-            each.recall(tokens, row.cost if today else 0.0, row.cost)
+    def recall(self, rows: Iterable[UsageRow], now: float) -> None:
+        """Count what was used before the gateway started, as far as it was in this day or month (UTC)."""
+        today, month = now // 86400 * 86400, month_of(now)
+        for row in rows:
+            hour = row.hour or 0
+            if hour < month:
+                continue
+            is_new = hour >= today
+            for each in self.sets(row.model or "", row.user or ""):
+                each.recall(row.tokens_in + row.tokens_out if is_new else 0, row.cost if is_new else 0.0, row.cost)
 
     def check_uncounted(self) -> None:
         """Raise ``Forbidden`` for a key with a limit that needs tokens: this request's cannot be counted."""
@@ -223,6 +215,12 @@ class BehalfHolder(KeyHolder):
 
     def check_uncounted(self) -> None:
         self._front.check_uncounted()
+
+
+def month_of(epoch: float) -> float:
+    """The beginning of the month (UTC) in which ``epoch`` lies, in seconds."""
+    first = datetime.fromtimestamp(epoch, timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return first.timestamp()
 
 
 def _fits(model: str, patterns: tuple[str, ...]) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from enginehouse.api.callers import CallerLimits, KeyHolder
 from enginehouse.api.recogniser import Recogniser
 from enginehouse.config.auth import JwtSettings, KeySettings
 from enginehouse.domain.errors import ConfigError, Unauthorized
+from enginehouse.domain.usage import UsageRow
 
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Of keys whose public part is no secret: with others, whoever knows it could sign."""
@@ -30,15 +31,10 @@ class TokenCallers(Recogniser):
     """
 
     def __init__(self, settings: JwtSettings, limits: CallerLimits, epoch: Callable[[], float]) -> None:
-        try:
-            import jwt
-        except ImportError:
-            remedy = "pip install enginehouse[jwt]"
-            raise ConfigError("tokens need the library PyJWT", key="auth.jwt", remedy=remedy) from None
+        self._jwt = token_library()
         self.settings = settings
         self.wants_keys = True
         self.keys: dict[str, Any] = {}
-        self._jwt = jwt
         self._limits = limits
         self._epoch = epoch
         self._holders: dict[str, KeyHolder] = {}
@@ -75,6 +71,10 @@ class TokenCallers(Recogniser):
     def named(self, name: str) -> KeyHolder | None:
         return self._holders.get(name)
 
+    def recall(self, name: str, rows: Iterable[UsageRow], now: float) -> None:
+        """Count what a caller used before the gateway started: limits belong to the name, whatever its token says."""
+        KeyHolder(KeySettings(name=name, key="", **self._amounts()), self._limits).recall(rows, now)
+
     def _checked(self, shown: bytes) -> _Known:
         jwt = self._jwt
         try:
@@ -102,9 +102,8 @@ class TokenCallers(Recogniser):
         name = claims.get(settings.name_claim)
         if not isinstance(name, str) or not name:
             raise Unauthorized(f"The token has no claim '{settings.name_claim}'")
-        amounts = {field: getattr(settings, field) for field in JwtSettings.__base__.__struct_fields__}  # type: ignore[union-attr]
-        models = _models(claims, settings.models_claim)
-        key = KeySettings(name=name, key="", models=models, admin=_is_admin(claims, settings.admin_claim), **amounts)
+        models, admin = _models(claims, settings.models_claim), _is_admin(claims, settings.admin_claim)
+        key = KeySettings(name=name, key="", models=models, admin=admin, **self._amounts())
         holder = self._holders.pop(name, None)
         if holder is None:
             holder = KeyHolder(key, self._limits)
@@ -114,6 +113,20 @@ class TokenCallers(Recogniser):
             holder.configure(key)
         self._holders[name] = holder
         return holder
+
+    def _amounts(self) -> dict[str, Any]:
+        """The limits that each caller has."""
+        return {field: getattr(self.settings, field) for field in JwtSettings.__base__.__struct_fields__}  # type: ignore[union-attr]
+
+
+def token_library() -> Any:
+    """PyJWT, which checks tokens. Raises ``ConfigError`` if it is not installed."""
+    try:
+        import jwt
+    except ImportError:
+        remedy = "pip install enginehouse[jwt]"
+        raise ConfigError("tokens need the library PyJWT", key="auth.jwt", remedy=remedy) from None
+    return jwt
 
 
 def _models(claims: Mapping[str, Any], claim: str) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from starlette.routing import BaseRoute
 from enginehouse.aio.clock import Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.api.address_limits import AddressLimits
-from enginehouse.api.callers import CallerLimits
+from enginehouse.api.callers import CallerLimits, month_of
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.kept_keys import KeptKeys
 from enginehouse.api.keys import Keyring
@@ -62,6 +61,7 @@ class Callers:
         self._kept = KeptKeys(counting, lambda: [key.name for key in self._config.auth.keys], clock.epoch)
         self._keeper = UsageKeeper(None, UsageMeter(clock.epoch, counting.prices), config.usage.keep, clock.epoch)
         self._token_keys: TokenKeys | None = None
+        self._tokens: TokenCallers | None = None
         self._folder: Path | None = None
         self._context: RelayContext | None = None
         self._tasks = BackgroundTasks()
@@ -72,12 +72,12 @@ class Callers:
             registry.get("usage_store", config.usage.store, "usage.store")
 
     def _use_recognisers(self) -> None:
-        settings, self._token_keys = self._config.auth.jwt, None
+        settings, self._tokens, self._token_keys = self._config.auth.jwt, None, None
         self.keyring.recognisers = [self._kept]
         if settings is not None:
             tokens = TokenCallers(settings, self.keyring.limits, self._clock.epoch)
             self.keyring.recognisers.append(tokens)
-            self._token_keys = TokenKeys(tokens, self._clock.now)
+            self._tokens, self._token_keys = tokens, TokenKeys(tokens, self._clock.now)
 
     def configure(self, config: Config) -> None:
         """Put another configuration in force."""
@@ -194,16 +194,19 @@ class Callers:
         if not self._keeper.has_store or self.store.remembers:
             return
         now = self._clock.epoch()
-        today = now // 86400 * 86400
-        month = datetime.fromtimestamp(now, timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         try:
-            rows: Sequence[UsageRow] = await self._keeper.usage(month.timestamp(), now + 1)
+            rows = await self._keeper.usage(month_of(now), now + 1)
         except Exception as error:
             _log.warning("Limits of this day and month begin anew, because the usage store cannot be read: %s", error)
             return
+        by_name: dict[str, list[UsageRow]] = {}
         for row in rows:
-            if (holder := self.keyring.named(row.key or "")) is not None:
-                holder.recall(row, today=(row.hour or 0) >= today)
+            by_name.setdefault(row.key or "", []).append(row)
+        for name, used in by_name.items():
+            if (holder := self.keyring.named(name)) is not None:
+                holder.recall(used, now)
+            elif self._tokens is not None:
+                self._tokens.recall(name, used, now)
 
 
 def _limit_store(config: Config, registry: Registry, clock: Clock) -> LimitStore:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from enginehouse.api.doors.admission import Admission
+from enginehouse.api.tokens import token_library
 from enginehouse.app.build import (
     build_drivers,
     build_host_context,
@@ -113,6 +114,8 @@ class CurrentConfig:
         """
         self._parts.relay.check_open()
         check_discovery(new, self._parts.registry)
+        if new.auth.jwt is not None:
+            token_library()
         make_scaler(new, self._parts.registry)
         joined = self._parts.discovery.found.joined_to(self._parts.scaling.sized(new))
         change = ConfigChange(self._parts, self.context, joined)

@@ -130,7 +130,8 @@ class Gateway:
             self.scaling,
         )
         self.current = CurrentConfig(parts, context)
-        self.reloader = Reloader(self.current, source or ConfigSource(lambda: LoadedConfig(config, None, ()), None))
+        source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
+        self.reloader = Reloader(self.current, source, self.callers.note)
         self.rescheduler = build_rescheduler(
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from time import time
 from typing import NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from enginehouse.app.config_diff import ConfigDiff
 from enginehouse.app.watch import FileWatch, FolderWatch
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.domain.errors import ConfigError, EnginehouseError, ShuttingDown
+from enginehouse.domain.usage import AuditEntry
 
 _log = logging.getLogger(__name__)
 
@@ -47,10 +49,16 @@ class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reloader:
-    """Reloads the configuration. Reloads run one after the other, so the one requested last stays in force."""
+    """Reloads the configuration. Reloads run one after the other, so the one requested last stays in force.
 
-    def __init__(self, current: CurrentConfig, source: ConfigSource) -> None:
+    ``note`` gets those that no operator's request asked for.
+    """
+
+    def __init__(
+        self, current: CurrentConfig, source: ConfigSource, note: Callable[[AuditEntry], None] = lambda _: None
+    ) -> None:
         self._current = current
+        self._note = note
         self._source = source
         self._lock = asyncio.Lock()
         self._tasks = BackgroundTasks()
@@ -97,12 +105,16 @@ class Reloader:
 
     async def _reload_for(self, why: str) -> None:
         _log.info("Reloading the configuration: %s", why)
+        status, outcome = 200, "done"
         try:
             await self.reload()
         except EnginehouseError as error:
+            status, outcome = 400, "refused"
             _log.error("The configuration cannot be used, and nothing has changed: %s", error)
         except Exception:
+            status, outcome = 500, "failed"
             _log.exception("The configuration could not be reloaded")
+        self._note(AuditEntry(time(), "", "", f"reload: {why}", status, outcome))
 
     async def _keep_watching(self, watch: FileWatch | FolderWatch, what: str) -> None:
         while True:

@@ -1,41 +1,38 @@
-"""``enginehouse top``: a running gateway, watched in a terminal."""
+"""``enginehouse top``: a running gateway, watched and steered in a terminal."""
 
 from __future__ import annotations
 
+import os
+import select
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import click
 import msgspec
 from rich.console import Group
 from rich.live import Live
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from enginehouse.cli.client import GatewayClient, gateway_options
 from enginehouse.cli.options import Duration
 from enginehouse.cli.output import print_json
 from enginehouse.cli.status import StatusAnswer, backend_table, headline, worker_table
+from enginehouse.cli.top_view import RequestAct, TopRequest, TopView
+from enginehouse.domain.errors import GatewayError
 
-
-class _TopRequest(msgspec.Struct):
-    id: str
-    path: str
-    model: str | None
-    phase: str
-    progress: str | None
-    position: int | None
-    replica: str | None
-    moves: int
-    output_tokens: int | None
-    age_ms: float
+_OTHER_LINES = 12
+"""Lines of the screen that are no row of a table."""
+_FEWEST_ROWS = 5
+_MOST_BYTES = 1024
+_MOVE_TIMEOUT_S = 60.0
 
 
 class _RequestsAnswer(msgspec.Struct):
     """The part of ``GET /api/requests`` that the table shows."""
 
-    requests: list[_TopRequest]
+    requests: list[TopRequest]
 
 
 @click.command()
@@ -43,15 +40,20 @@ class _RequestsAnswer(msgspec.Struct):
 @click.option("--interval", type=Duration(), default="1s", show_default=True, help="Time between two updates.")
 @click.option("--json", "as_json", is_flag=True, help="Print the current state as a JSON object, and exit.")
 def top(gateway: GatewayClient, interval: float, as_json: bool) -> None:
-    """Watch backends, workers and live requests until Ctrl-C."""
+    """Watch backends, workers and live requests until q or Ctrl-C.
+
+    Keys sort and filter the requests, move and cancel the selected one; the screen names them.
+    """
     if as_json:
         print_json(_as_json(gateway))
         return
-    with Live(_look(gateway), screen=True, auto_refresh=False) as screen, suppress(KeyboardInterrupt):
-        while True:
-            screen.refresh()
-            time.sleep(interval)
-            screen.update(_look(gateway))
+    view = TopView()
+    first = _look(gateway, view, 0)
+    with _pressed_keys() as wait, Live(first, screen=True, auto_refresh=False) as screen, suppress(KeyboardInterrupt):
+        while not view.ended:
+            screen.update(_look(gateway, view, screen.console.height), refresh=True)
+            for act in view.press(wait(interval)):
+                view.said = _done(gateway, act)
 
 
 def _as_json(gateway: GatewayClient) -> bytes:
@@ -60,26 +62,51 @@ def _as_json(gateway: GatewayClient) -> bytes:
     return msgspec.json.encode({"status": status, "requests": live})
 
 
-def _look(gateway: GatewayClient) -> Group:
+def _look(gateway: GatewayClient, view: TopView, height: int) -> Group:
+    """The screen of ``height`` lines."""
     status = gateway.read(gateway.get("/api/status"), StatusAnswer)
-    live = gateway.read(gateway.get("/api/requests"), _RequestsAnswer).requests
-    tables = (backend_table(status), worker_table(status), _request_table(live))
-    return Group(Text(headline(status)), *tables)
+    backends = [each.name for each in status.backends]
+    view.look(gateway.read(gateway.get("/api/requests"), _RequestsAnswer).requests, backends)
+    most = max(_FEWEST_ROWS, height - _OTHER_LINES - len(backends) - len(status.workers))
+    lines = Text(headline(status)), Text(view.line(), style="bold"), Text(view.heading())
+    return Group(*lines, view.table(most), backend_table(status), worker_table(status))
 
 
-def _request_table(live: list[_TopRequest]) -> Table:
-    """A row for each live request, the oldest first."""
-    table = Table("request", "model", "phase", "replica", "age", "tokens", "moves")
-    for each in live:
-        more = each.progress or each.position
-        phase = each.phase if more is None else f"{each.phase} ({more})"
-        table.add_row(
-            escape(each.id),
-            escape(each.model or each.path),
-            phase,
-            escape(each.replica or ""),
-            f"{each.age_ms / 1000:.1f} s",
-            "" if each.output_tokens is None else str(each.output_tokens),
-            str(each.moves or ""),
-        )
-    return table
+def _done(gateway: GatewayClient, act: RequestAct) -> str:
+    """Do it, and say what came of it."""
+    try:
+        if act.verb == "cancel":
+            gateway.delete("api", "requests", act.id)
+            return f"{act.id} is cancelled"
+        gateway.post("api", "requests", act.id, "move", body={"to": act.backend}, timeout=_MOVE_TIMEOUT_S)
+        return f"{act.id} has moved to {act.backend}"
+    except GatewayError as error:
+        return str(error)
+
+
+def _no_keys(timeout: float) -> str:
+    time.sleep(timeout)
+    return ""
+
+
+@contextmanager
+def _pressed_keys() -> Iterator[Callable[[float], str]]:
+    """Yields what waits that long, in s, and returns the keys pressed meanwhile; without a terminal, none are."""
+    if not sys.stdin.isatty():
+        yield _no_keys
+        return
+    import termios  # not everywhere
+    import tty
+
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)  # keys come at once and are not echoed; Ctrl-C still interrupts
+
+    def wait(timeout: float) -> str:
+        readable, _, _ = select.select([terminal], [], [], timeout)
+        return (os.read(terminal, _MOST_BYTES).decode(errors="replace") or "q") if readable else ""
+
+    try:
+        yield wait
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)

@@ -43,12 +43,12 @@ class AuditEntry(msgspec.Struct, frozen=True):
     time: float
     """In seconds since the epoch."""
     who: str
-    """The name of the operator's key; empty if no keys are set."""
+    """The name of the operator's key; empty if no keys are set, and for a reload that no request asked for."""
     address: str
-    """Where the request came from."""
+    """Where the request came from; empty without one."""
     act: str
-    """What was asked, such as ``POST /api/models/qwen/unload``."""
+    """What was asked, such as ``POST /api/models/qwen/unload``, or ``reload: SIGHUP``."""
     status: int
-    """The status of the answer."""
+    """The status of the answer, or the one that it would have had."""
     outcome: str = "done"
     """``done``, ``refused`` (status 4xx) or ``failed`` (5xx)."""

@@ -146,10 +146,10 @@ class Caller(Protocol):
     def scoped(self) -> bool:
         """Whether the caller may use only some models."""
 
-    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reserved:
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reserved | None:
         """Count a request in. Raises ``Forbidden`` or ``RateLimited`` if the caller may not make it now.
 
-        ``answer_limit``: the most tokens of its answer, if it says so.
+        Returns ``None`` if the caller has no limits. ``answer_limit``: the most tokens of its answer, if it says so.
         """
 
     def may_use(self, model: str) -> bool:
@@ -159,8 +159,10 @@ class Caller(Protocol):
 class ClientAddresses(Protocol):
     """The limits of client addresses."""
 
-    def admit(self, address: str, headers: Headers, requirements: Requirements, answer_limit: int | None) -> Reserved:
-        """Count a request in. Raises ``RateLimited``."""
+    def admit(
+        self, address: str, headers: Headers, requirements: Requirements, answer_limit: int | None
+    ) -> Reserved | None:
+        """Count a request in; returns ``None`` without limits. Raises ``RateLimited``."""
 
 
 class Reserved(Protocol):

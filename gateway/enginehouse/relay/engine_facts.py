@@ -60,11 +60,13 @@ class EngineFacts:
 
         The first request to an engine starts the question, and does not wait for the answer.
         """
+        said = self._of(upstream)
+        if self._now() < said.order_until:
+            return said.order
         driver = self._drivers.get(upstream.name)
         if driver is None:  # a reload has removed the backend while a request was on its way there
             return 0
-        said = self._of(upstream)
-        if said.asking is None and self._now() >= said.order_until:
+        if said.asking is None:
             said.asking = asyncio.ensure_future(self._ask_order(driver.figures, upstream, said))
         return said.order
 

@@ -15,6 +15,26 @@ _MOST_USERS: Final = 10_000
 _Names = tuple[int, "str | None", str, "str | None"]
 
 
+class UsedSum:
+    """The sum of some requests, in numbers that are faster to add to than those of a row."""
+
+    __slots__ = ("failed", "requests", "seconds", "tokens_cached", "tokens_in", "tokens_out")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.failed = 0
+        self.tokens_in = 0
+        self.tokens_cached = 0
+        self.tokens_out = 0
+        self.seconds = 0.0
+
+    def row(self, names: _Names) -> UsageRow:
+        """This as the row of ``names``."""
+        hour, key, model, user = names
+        sums = self.requests, self.failed, self.tokens_in, self.tokens_cached, self.tokens_out, self.seconds
+        return UsageRow(hour, key or "", model, user or "", *sums)
+
+
 class UsageMeter:
     """Adds ended requests to sums by hour, key, model and end user. ``epoch`` tells the time of day in seconds.
 
@@ -28,7 +48,7 @@ class UsageMeter:
         self._ends = 0.0
         self._hour = 0
         self._users: set[str] = set()
-        self._sums: dict[_Names, UsageRow] = {}
+        self._sums: dict[_Names, UsedSum] = {}
         self._back: list[UsageRow] = []
 
     def add(self, record: RequestRecord, model: str, prompt: int) -> None:
@@ -40,23 +60,23 @@ class UsageMeter:
             self._users.clear()
         user = record.user
         names = (self._hour, record.caller, model, None if user is None else self._known(user))
-        row = self._sums.get(names)
-        if row is None:
-            row = self._sums[names] = UsageRow(self._hour, record.caller or "", model, names[3] or "")
-        row.requests += 1
+        used = self._sums.get(names)
+        if used is None:
+            used = self._sums[names] = UsedSum()
+        used.requests += 1
         if record.status >= 400:
-            row.failed += 1
+            used.failed += 1
         sent, tokens_out = record.sent, record.tokens_out
         if sent is None:
             return
-        row.seconds += record.ended - sent
+        used.seconds += record.ended - sent
         if tokens_out is not None:
-            row.tokens_in += record.tokens_in or 0
-            row.tokens_cached += record.tokens_cached or 0
-            row.tokens_out += tokens_out
+            used.tokens_in += record.tokens_in or 0
+            used.tokens_cached += record.tokens_cached or 0
+            used.tokens_out += tokens_out
         elif record.events:
-            row.tokens_in += prompt
-            row.tokens_out += record.events
+            used.tokens_in += prompt
+            used.tokens_out += record.events
 
     def _known(self, user: str) -> str:
         if user not in self._users:
@@ -67,7 +87,7 @@ class UsageMeter:
 
     def take(self) -> list[UsageRow]:
         """All sums since the last time, with their costs. They begin anew."""
-        taken = list(self._sums.values())
+        taken = [used.row(names) for names, used in self._sums.items()]
         for row in taken:
             if (price := self.prices.of(row.model or "")) is not None:
                 row.cost = price.cost(row.tokens_in, row.tokens_cached, row.tokens_out)

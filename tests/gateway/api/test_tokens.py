@@ -21,6 +21,7 @@ from enginehouse.app.token_keys import TokenKeys
 from enginehouse.config.auth import JwtSettings
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden
+from enginehouse.domain.usage import UsageRow
 from tests.support.fake_clock import StoppedClock
 from tests.support.served_gateway import limits_at
 
@@ -69,6 +70,16 @@ def test_a_signed_token_is_a_caller() -> None:
     assert (holder.name, holder.admin, holder.may_use("anything")) == ("ann", False, True)
     assert provider.who(token(CURVE, "ES256", "ec", sub="ben")).name == "ben"
     assert provider.who("ops-secret").name == "ops"
+
+
+def test_what_was_used_before_a_restart_counts_when_its_token_comes() -> None:
+    provider = Provider(tokens_per_day=100, budget_per_month=5)
+    hour = int(provider.clock()) // 3600 * 3600
+    provider.tokens.recall("ann", [UsageRow(hour, "ann", "m", tokens_out=100)], provider.clock())
+    provider.tokens.recall("ben", [UsageRow(hour - 40 * 86400, "ben", "m", tokens_out=100, cost=5)], provider.clock())
+    with pytest.raises(RateLimited, match="tokens_per_day"):
+        provider.who(token()).admit(Requirements(model="m"), 1)
+    provider.who(token(sub="ben")).admit(Requirements(model="m"), 1)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import pytest
 
 from enginehouse import AuditEntry, RateLimited, Requirements
 from enginehouse.aio.clock import Clock
+from enginehouse.api.callers import KeyHolder
 from enginehouse.app.callers import Callers
+from enginehouse.config.auth import KeySettings
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import BudgetExhausted, ConfigError
 from enginehouse.interfaces.observers import Observer
@@ -50,13 +52,13 @@ class Running:
         holder.admit(Requirements(model="m"), 1)
 
 
-async def restarted(folder: Path, now: float, tokens: int) -> Running:
+async def restarted(folder: Path, now: float, tokens: int, **sections: Any) -> Running:
     """A gateway that starts ``now``, after one that used so many tokens at noon."""
-    first = Running(folder, NOON)
+    first = Running(folder, NOON, **sections)
     await first.callers.start()
     first.use(tokens)
     await first.callers.close()
-    second = Running(folder, now)
+    second = Running(folder, now, **sections)
     await second.callers.start()
     return second
 
@@ -81,6 +83,15 @@ async def test_the_tokens_of_yesterday_do_not_count_but_its_costs_do(tmp_path: P
 async def test_the_next_month_begins_anew(tmp_path: Path) -> None:
     again = await restarted(tmp_path, NOON + 31 * 86400, 10_001)
     again.admit()
+    await again.callers.close()
+
+
+async def test_those_whom_tokens_name_are_counted_before_they_show_one(tmp_path: Path) -> None:
+    auth = {"jwt": {"issuer": "https://login.example.org", "audience": "house", "tokens_per_day": 1000}}
+    again = await restarted(tmp_path, NOON + 60, 1000, auth=auth)
+    ann = KeyHolder(KeySettings(name="a", key="", tokens_per_day=1000), again.callers.keyring.limits)
+    with pytest.raises(RateLimited, match="tokens_per_day"):
+        ann.admit(Requirements(model="m"), 1)
     await again.callers.close()
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from enginehouse import UNKNOWN, Capabilities, Health, RateLimited, ReplicaState, Requirements, Unauthorized
-from enginehouse.api.callers import KeyHolder, Reservation, Unlimited
+from enginehouse.api.callers import KeyHolder, Reservation
 from enginehouse.api.keys import Keyring
 from enginehouse.config.schema import BackendSettings as Settings
 from enginehouse.config.schema import CheckSettings, KeySettings, TimeoutSettings
@@ -32,9 +32,9 @@ def caller(ring: Keyring, key: str) -> KeyHolder:
     return holder
 
 
-def running(holder: KeyHolder, times: int) -> list[Reservation | Unlimited]:
+def running(holder: KeyHolder, times: int) -> list[Reservation | None]:
     """Those of so many requests that are let in."""
-    found: list[Reservation | Unlimited] = []
+    found: list[Reservation | None] = []
     with suppress(RateLimited):
         for _ in range(times):
             found.append(holder.admit(Requirements(model="m"), None))  # noqa: PERF401 - those before the refusal count
@@ -75,6 +75,7 @@ def test_a_key_keeps_what_was_counted_even_with_another_secret() -> None:
     live += running(holder, 100)
     assert len(live) == 4, "three of four run already"
     for each in live:
+        assert each is not None
         each.settle(0, NO_ANSWER, "")
     assert admitted(holder) == 1, "four of five were let in in this minute"
     with pytest.raises(Unauthorized):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -13,11 +14,12 @@ import pytest
 
 from enginehouse.app import Gateway
 from enginehouse.app import reload as reload_module
-from enginehouse.app.reload import ConfigSource
+from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import ConfigError, ShuttingDown
+from enginehouse.domain.usage import AuditEntry
 from enginehouse.plugin_manager.discovery import load_plugins
 
 
@@ -126,6 +128,31 @@ async def test_a_defect_is_logged_and_harms_nobody(
     text.says = config(2)
     gateway.reloader.start_reload("somebody wants it")
     await until(lambda: gateway.relay.context.max_retries == 2)
+
+
+async def test_a_reload_that_no_request_asked_for_is_an_act_too(gateway: Gateway, text: Text) -> None:
+    entries: list[AuditEntry] = []
+    reloader = Reloader(gateway.current, ConfigSource(text.read, None), entries.append)
+    reloader.open()
+    await reloader.start_reload("SIGHUP")
+    text.says = ConfigError("wrong")
+    await reloader.start_reload("the file changed")
+    reloader.close()
+    assert [(each.act, each.status, each.outcome) for each in entries] == [
+        ("reload: SIGHUP", 200, "done"),
+        ("reload: the file changed", 400, "refused"),
+    ]
+
+
+async def test_tokens_without_their_library_change_nothing(
+    gateway: Gateway, text: Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    tokens = {"jwt": {"issuer": "https://login.example.org", "audience": "house"}}
+    text.says = msgspec.convert({"routing": {"max_retries": 7}, "auth": tokens}, Config)
+    with pytest.raises(ConfigError, match="PyJWT"):
+        await gateway.reloader.reload()
+    assert (gateway.relay.context.max_retries, gateway.config.auth.jwt) == (0, None)
 
 
 async def test_the_file_is_looked_at_while_it_is_watched(gateway: Gateway, text: Text, tmp_path: Path) -> None:

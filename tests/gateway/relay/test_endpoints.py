@@ -126,3 +126,16 @@ async def test_a_404_names_no_unlisted_model(house: OpenGateway, engine: StartEn
     reply = await gateway.ask(gateway.post({"model": "n"}))
     assert reply.status == 404
     assert msgspec.json.decode(reply.body)["error"]["details"]["models"] == ["mild"]
+
+
+async def test_a_404_names_aliases_too(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), routing={"aliases": {"gpt-4o": "m", "lost": "gone"}})
+    reply = await gateway.ask(gateway.post({"model": "gpt-4"}))
+    error = msgspec.json.decode(reply.body)["error"]
+    assert (reply.status, error["details"]["models"]) == (404, ["m", "gpt-4o"])
+    assert 'did you mean "gpt-4o"?' in error["message"]
+
+
+async def test_a_model_that_may_still_be_listed_is_not_unknown_to_a_protocol(house: OpenGateway) -> None:
+    gateway = await house(backends={"late": {"url": "http://127.0.0.1:9"}})
+    assert (await gateway.ask(gateway.post({"model": "m"}, path="/api/show"))).status == 503

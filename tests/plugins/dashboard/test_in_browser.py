@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from enginehouse.testing.gateway import RunningGateway
@@ -53,7 +54,11 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[RunningGateway]:
     with RunningGateway(CONFIG) as running:
-        running.until(lambda status: "ready" in [each["state"] for each in status["replicas"]][:1])
+        running.until(lambda status: "ready" in [each["state"] for each in status["replicas"]])
+        httpx.post(f"{running.url}/api/models/broken/load", timeout=60)
+        for number in range(12):
+            body = {"model": "small-a", "messages": [{"role": "user", "content": "Hello"}], "stream": number % 2 == 1}
+            httpx.post(f"{running.url}/v1/chat/completions", json=body, timeout=60).raise_for_status()
         yield running
 
 
@@ -90,9 +95,11 @@ def test_a_chat_shows_who_answered_and_how_fast(gateway: RunningGateway) -> None
     assert all("is ready" in line for line in said["lines"].splitlines())
 
 
-def test_a_callers_key_may_chat() -> None:
+def test_a_callers_key_may_chat_and_an_operator_makes_others() -> None:
     with RunningGateway(CONFIG + KEYS, key="k-boss") as running:
-        assert seen("caller", running) == {"tabs": ["Try it"]}
+        running.until(lambda status: "ready" in [each["state"] for each in status["replicas"]])
+        assert seen("caller", running) == {"tabs": ["Try it", "Usage"], "keys": ["Usage"]}
+        assert seen("keys", running) == {"secrets": ["eh", "eh"]}
 
 
 def test_a_crowd_stays_small(gateway: RunningGateway) -> None:

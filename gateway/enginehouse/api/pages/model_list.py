@@ -15,7 +15,8 @@ from enginehouse.api.errors import json_response
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.replica import Candidate, ReplicaState
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.routing.refusals import unknown_model
 
 _WORDS = {
@@ -70,8 +71,12 @@ class ModelList:
         wanted = request.path_params["id"]
         card = self._cards(holder).get(wanted)
         if card is None:
-            raise unknown_model(wanted, self._admission.relay.context.fleet.snapshot.unlisted)
+            raise self.unknown(wanted)
         return json_response(card)
+
+    def unknown(self, model: str) -> RequestError:
+        """The error for a ``model`` that no backend has, or has listed yet."""
+        return unknown_model(model, self._admission.relay.context.fleet.snapshot.unlisted)
 
     def _cards(self, holder: KeyHolder | None) -> dict[str, dict[str, Any]]:
         models = self._admission.relay.context.fleet.snapshot.models
@@ -104,6 +109,6 @@ def _known(had: Sequence[Capabilities]) -> dict[str, bool]:
 
 
 def _status(candidates: Sequence[Candidate]) -> str:
-    """The state of a model, in the words of llama-server's router."""
-    states = {candidate.state for candidate in candidates}
+    """The state of a model, in the words of llama-server's router. One that no engine can serve now is not loaded."""
+    states = {each.state for each in candidates if each.health is not Health.UNHEALTHY}
     return next((word for state, word in _WORDS.items() if state in states), "unloaded")

@@ -12,7 +12,7 @@ from starlette.types import Scope
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import AsgiDoor, Outbound
 from enginehouse.api.pages.model_list import ModelList
-from enginehouse.domain.errors import BodyTooLarge, RequestError
+from enginehouse.domain.errors import BodyTooLarge, ModelNotFound, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.door import OpenExchange
@@ -64,6 +64,8 @@ class _Page:
             models, body = self._models.listed(request), await _body(request)
             content, status = self._protocol.page(request.method, request.url.path, body, models), 200
         except RequestError as error:
+            if isinstance(error, ModelNotFound):
+                error = self._models.unknown(error.details["model"])
             content, status = self._protocol.error(error.status, error.envelope()), error.status
         return Response(content, status, media_type="application/json")
 

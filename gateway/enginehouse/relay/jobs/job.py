@@ -186,9 +186,12 @@ class Job(ABC):
             )
 
     def _usable_models(self) -> list[str]:
-        """The models that the caller may name, and may know of."""
+        """The models and aliases that the caller may name, and may know of."""
         caller, hidden = self.caller, self.context.unlisted_models
-        listed = (name for name in self.context.fleet.snapshot.models if name not in hidden)
+        listed = {name: None for name in self.context.fleet.snapshot.models if name not in hidden}
+        for name, alias in self.context.filters.aliases.named.items():
+            if name not in hidden and any(target in listed for target in alias.targets):
+                listed[name] = None
         return [name for name in listed if caller is None or caller.may_use(name)]
 
     @property
@@ -211,14 +214,16 @@ class Job(ABC):
             requirements.caller = caller.name
         self.context.router.apply_rules(requirements, self.headers)
         if caller is not None:
-            self._reserved = reserved = caller.admit(requirements, self.answer_limit)
-            self.limit_lines = reserved.lines
+            reserved = caller.admit(requirements, self.answer_limit)
+            if reserved is not None:
+                self._reserved, self.limit_lines = reserved, reserved.lines
 
     def admit_address(self, addresses: ClientAddresses, address: str) -> None:
         """Take the request within the limits of its client's address. Raises ``RateLimited``."""
         assert self.requirements is not None
-        self._of_address = addresses.admit(address, self.headers, self.requirements, self.answer_limit)
-        self.limit_lines = self.limit_lines or self._of_address.lines
+        reserved = addresses.admit(address, self.headers, self.requirements, self.answer_limit)
+        if reserved is not None:
+            self._of_address, self.limit_lines = reserved, self.limit_lines or reserved.lines
 
     def release(self, answer: AnswerSize, model: str) -> None:
         """Count the request out, with the ``answer`` of ``model``, if ``admit`` has counted it in."""

@@ -9,15 +9,16 @@ import { logsView } from "./logs.js";
 import { operateView } from "./operate/view.js";
 import { overviewView } from "./overview/view.js";
 import { requestsView } from "./requests/view.js";
+import { usageView } from "./usage/view.js";
 
-const VIEWS = { overview: overviewView, requests: requestsView, chat: chatView, operate: operateView, logs: logsView };
-const FOR_CALLERS = new Set(["chat"]);
+const VIEWS = { overview: overviewView, requests: requestsView, chat: chatView, operate: operateView, usage: usageView, logs: logsView };
+const FOR_CALLERS = new Set(["chat", "usage"]);
 const at = (id) => document.getElementById(id);
 const made = new Map();
 
 function wanted() {
   const name = location.hash.slice(1).split("/")[0];
-  if (live.access === "caller") return "chat";
+  if (live.access === "caller") return FOR_CALLERS.has(name) ? name : "chat";
   return name in VIEWS ? name : "overview";
 }
 

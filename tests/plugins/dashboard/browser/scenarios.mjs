@@ -1,7 +1,7 @@
 // What people do on the page. Every scenario returns what it found.
 import { crowd } from "./crowd.mjs";
 
-const VIEWS = ["overview", "requests", "chat", "operate", "logs"];
+const VIEWS = ["overview", "requests", "chat", "operate", "usage", "logs"];
 const WATCHED_MS = 10000;
 
 /** Every view on a desktop, a phone, and in the dark: its picture, what axe finds, and whether it is wider than the screen. */
@@ -93,13 +93,43 @@ export async function chat({ open, picture }) {
   return { said };
 }
 
-/** A key that is no admin's may chat, and sees nothing else. */
-export async function caller({ open }) {
+/** A key that is no admin's may chat and see what it has used, and nothing else. */
+export async function caller({ open, picture }) {
   const page = await open();
   await page.getByLabel("This gateway has keys").fill("k-caller");
   await page.keyboard.press("Enter");
   await page.waitForSelector("#view-chat:not([hidden])");
-  return { tabs: await page.locator("nav a:visible").allTextContents() };
+  const tabs = await page.locator("nav a:visible").allTextContents();
+  await page.locator("#chat-model option").first().waitFor({ state: "attached" });
+  await page.getByLabel("Message").fill("Hello");
+  await page.keyboard.press("Enter");
+  await page.locator(".figures", { hasText: "tokens/s" }).waitFor();
+  await page.getByRole("button", { name: "Send" }).waitFor();
+  await page.getByRole("link", { name: "Usage" }).click();
+  await page.locator("#view-usage td", { hasText: "own" }).first().waitFor();
+  await picture(page, "caller-usage");
+  return { tabs, keys: await page.locator("#view-usage h2:visible").allTextContents() };
+}
+
+/** An operator makes a key, gives it another secret and revokes it. */
+export async function keys({ open, picture }) {
+  const page = await open({ hash: "#usage" });
+  await page.getByLabel("This gateway has keys").fill("k-boss");
+  await page.keyboard.press("Enter");
+  await page.getByLabel("Name of the new key").fill("new-one");
+  await page.getByRole("button", { name: "New key" }).click();
+  const row = page.locator("#view-usage tr", { hasText: "new-one" });
+  await row.waitFor();
+  const secret = page.locator("#view-usage code");
+  const first = await secret.textContent();
+  await picture(page, "keys");
+  await row.getByRole("button", { name: "Rotate" }).click();
+  await row.getByRole("button", { name: "Yes, rotate" }).click();
+  await page.waitForFunction((before) => document.querySelector("#view-usage code").textContent !== before, first);
+  await row.getByRole("button", { name: "Revoke" }).click();
+  await row.getByRole("button", { name: "Yes, revoke" }).click();
+  await row.waitFor({ state: "detached" });
+  return { secrets: [first, await secret.textContent()].map((each) => each.split("-")[0]) };
 }
 
 /** 500 backends and 2,000 live requests: the share of a core that the page takes, its nodes, and the first paint. */

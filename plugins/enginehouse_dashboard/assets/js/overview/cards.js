@@ -97,7 +97,7 @@ function replicaRow() {
   const node = h("div", { class: "replica" }, where, word, figures, why, slots.node, memory.node);
   slots.node.classList.add("wide");
   memory.node.classList.add("wide");
-  return { node, update({ alone, backend, model, host, condition, server, slots: most, memory: size, budget, waiting }) {
+  return { node, update({ alone, backend, model, host, condition, server, state, slots: most, memory: size, budget, waiting }) {
     put(where, host === "local" ? backend : `${backend} on ${host}`);
     where.title = backend;
     show(where, !alone || backend !== model);
@@ -111,7 +111,8 @@ function replicaRow() {
     put(why, condition.why ?? "");
     show(why, condition.why);
     slots.set(most ? server.pending / most : null, "slots", `${server.pending} of ${most}`);
-    memory.set(size && budget ? size / budget : null, "memory", `${bytes(size)} of ${bytes(budget)}`);
+    const held = LOADED.has(state);
+    memory.set(size && budget ? (held ? size / budget : 0) : null, held ? "memory" : "memory when loaded", `${bytes(size)} of ${bytes(budget)}`);
   } };
 }
 

@@ -15,7 +15,7 @@ const GREATEST = new Set(["ms", "requests", "ratio", "bytes"]);
 /** The end of the axis: 1, 2 or 5 times a power of ten, or of two for bytes. */
 export function axisEnd(most, unit) {
   if (unit === "ratio") return 1;
-  if (!(most > 0)) return 1;
+  if (!(most > 0)) return unit === "ms" ? 10 : 1;
   if (unit === "bytes") return 2 ** Math.ceil(Math.log2(most));
   const power = 10 ** Math.floor(Math.log10(most));
   return [1, 2, 5, 10].map((times) => times * power).find((end) => end >= most);

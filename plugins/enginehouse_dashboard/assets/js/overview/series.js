@@ -17,7 +17,8 @@ export class Series {
     const answer = await read(`/api/series?${query}`);
     this.unit = answer.unit;
     const size = Math.max(0, ...answer.series.map((each) => each.values.length));
-    const end = answer.from + size * this.step;
+    const newest = size ? answer.from + size * this.step : Date.now() / 1000; // nothing is known yet: the time goes on
+    const end = Math.floor(newest / this.step) * this.step;
     const shift = this.end ? Math.round((end - this.end) / this.step) : this.length;
     for (const values of this.lines.values()) {
       values.splice(0, shift);

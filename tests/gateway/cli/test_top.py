@@ -1,0 +1,98 @@
+"""What the keys of ``enginehouse top`` do."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from enginehouse.cli.top_view import RequestAct, TopRequest, TopView
+
+
+def live(id: str, model: str, age: float, tokens: int = 0) -> TopRequest:
+    return TopRequest(id, "/v1/completions", model, "serving", None, None, f"{model}@gpu", 0, tokens, age, "team")
+
+
+LIVE = [live("r1", "big", 10, 7), live("r2", "small", 30, 9), live("r3", "big", 20, 8)]
+BACKENDS = ("gpu-1", "gpu-10", "rack")
+
+
+def after(keys: str = "") -> TopView:
+    view = TopView()
+    view.look(LIVE, BACKENDS)
+    assert view.press(keys) == []
+    return view
+
+
+def rows(view: TopView, most: int = 9) -> list[str]:
+    """The ids of the shown requests; the selected one has a star."""
+    table = view.table(most)
+    marked = zip(table.columns[0].cells, table.rows, strict=True)
+    return [f"{id}{'*' if row.style else ''}" for id, row in marked]
+
+
+def test_the_oldest_is_first_until_another_order_is_chosen() -> None:
+    assert rows(after()) == ["r2*", "r3", "r1"]
+    assert rows(after("s")) == ["r2*", "r3", "r1"]  # by tokens
+    assert rows(after("ss")) == ["r1", "r3", "r2*"]  # by model
+    assert rows(after("r")) == ["r1", "r3", "r2*"]
+
+
+def test_a_filter_narrows_until_it_is_left() -> None:
+    assert rows(after("/BI\x7fIG\r")) == ["r3*", "r1"]
+    assert rows(after("/none\r")) == []
+    assert after("/none\rr").heading() == "Live requests: 0, by age, reversed, only with 'none'"
+    assert rows(after("/none\r/\x1b")) == ["r2*", "r3", "r1"]
+    assert after("/bi").line() == "Only requests with (Enter, Esc): bi_"
+
+
+def test_the_selection_stays_with_its_request() -> None:
+    view = after("\x1b[Bj")
+    assert rows(view) == ["r2", "r3", "r1*"]
+    view.press("r")
+    view.look(LIVE[:2], BACKENDS)
+    assert rows(view) == ["r1*", "r2"]
+    view.look(LIVE[1:], BACKENDS)
+    assert rows(view) == ["r3*", "r2"]  # it has ended; the next one has its place
+
+
+def test_few_lines_show_the_rows_around_the_selected_one() -> None:
+    many = [live(f"n{number}", "m", -number) for number in range(30)]
+    view = TopView()
+    view.look(many, BACKENDS)
+    view.press("k")
+    assert rows(view, 3) == ["n27", "n28", "n29*"]
+    view.press("kk")
+    assert rows(view, 3) == ["n26", "n27*", "n28"]
+
+
+def test_cancelling_is_asked_first() -> None:
+    view = after("c")
+    assert view.line() == "Cancel r2? y/n"
+    assert view.press("y") == [RequestAct("cancel", "r2")]
+    assert after("cnc\x1b").line().startswith("↑↓ select")
+
+
+def test_a_move_names_a_backend_or_how_one_begins() -> None:
+    assert after("m").press("r\r") == [RequestAct("move", "r2", "rack")]
+    assert after("m").press("gpu-1\r") == [RequestAct("move", "r2", "gpu-1")]
+    assert after("mgpu\r").line() == "More than one backend begins with 'gpu': gpu-1, gpu-10"
+    assert after("mx\r").line() == "No backend begins with 'x': gpu-1, gpu-10, rack"
+
+
+def test_without_requests_nothing_can_be_moved() -> None:
+    view = TopView()
+    view.look([], BACKENDS)
+    assert view.press("mckj") == []
+    assert view.line().startswith("↑↓ select")
+    view.press("q")
+    assert view.ended
+
+
+def test_names_are_shown_as_they_are() -> None:
+    view = TopView()
+    view.look([live("[red]x", "m", 1)], BACKENDS)
+    console = Console(width=120, file=io.StringIO())
+    with console.capture() as shown:
+        console.print(view.table(5))
+    assert "[red]x" in shown.get()
