@@ -44,7 +44,8 @@ class OneAtOnce:
 
 
 def test_the_places_of_a_worker_that_has_died_are_given_back_once() -> None:
-    queue, sent = OneAtOnce(), cast("list[Any]", [])
+    queue = OneAtOnce()
+    sent: list[Any] = []
     queues = {"a": cast("RequestQueue", queue)}
     desk = TicketDesk(0, queues, sent.append, lambda: None, lambda _: None)
     for number in (1, 2, 3):
