@@ -5,6 +5,7 @@
 
 Fleets: ``S4`` and ``S8`` are 4 and 8 engines of 4 slots; ``U4`` is ``S4`` with one engine at half speed; ``V4`` is 4
 engines of 64 slots. Loads are shares of what the slots serve. The parameters of a strategy go into ``--set``.
+``--strategies`` may also name ``planner``, which knows the truth, and ``first_cache_aware``.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from statistics import geometric_mean, median
 from typing import NamedTuple
 
 import click
-from placement_traces import TRACES, trace
+from placement_baselines import BaselineSettings, EngineSpeed
+from placement_traces import TRACES, request, trace
 
 from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.settings import CoreSettings
@@ -75,19 +78,43 @@ class Figures(NamedTuple):
     cached: float
 
 
+def _core(slots: int) -> CoreSettings:
+    constants = SchedulerConstants(total_gpu_blocks=6000, max_num_seqs=slots, max_model_len=131072)
+    return CoreSettings(profile="h100-llama3-8b", constants=constants)
+
+
+@cache
+def speed() -> EngineSpeed:
+    """What an engine of the profile takes for a request alone."""
+    sizes = [2**power for power in range(6, 16)]
+    lone = [
+        request(30.0 * place, range(1000 * place, 1000 * place + size // 64), 100) for place, size in enumerate(sizes)
+    ]
+    setting = Setting(gateway=VirtualSettings(instances=1), core=_core(1))
+    record = GatewayReplay(iter(lone), setting).run()
+    firsts = zip([each.input_length for each in lone], record.times_to_first, strict=True)
+    return EngineSpeed(tuple(firsts), record.gaps.most_common(1)[0][0] / 1e6)
+
+
 def measured(job: Job) -> Figures:
     """Replay one trace under one strategy."""
     fleet = FLEETS[job.cell.fleet]
     slots = fleet.engines * fleet.slots * fleet.traffic
     traffic = trace(job.cell.trace, LOADS[job.cell.load], slots, job.requests, job.seed)
-    constants = SchedulerConstants(total_gpu_blocks=6000, max_num_seqs=fleet.slots, max_model_len=131072)
-    core = CoreSettings(profile="h100-llama3-8b", constants=constants)
-    values = (("routing.strategy", job.strategy), *job.values)
+    faults = [PlannedFault.parse(fault) for fault in fleet.faults]
+    settings = BaselineSettings(
+        instances=fleet.engines,
+        values=(("routing.strategy", job.strategy), *job.values),
+        seed=job.seed,
+        requests=tuple(traffic),
+        speed=speed(),
+        slow=tuple((fault.engine, fault.factor) for fault in faults),
+    )
     setting = Setting(
-        gateway=VirtualSettings(instances=fleet.engines, values=values, seed=job.seed),
-        core=core,
+        gateway=settings,
+        core=_core(fleet.slots),
         slo=_SLO,
-        faults=tuple(map(PlannedFault.parse, fleet.faults)),
+        faults=tuple(faults),
     )
     record = GatewayReplay(iter(traffic), setting).run()
     times = Distribution.of(record.times_to_first)

@@ -194,7 +194,7 @@ class _Learning(Placement):
 
     __slots__ = (
         *("_ahead", "_at", "_costs", "_engine", "_granted", "_host", "_now", "_replica", "_tokens", "_waits"),
-        *("_adapter", "tokens_of"),
+        *("_adapter", "tokens_of", "_wake_s"),
     )
 
     def __init__(self, costs: EngineCosts, now: Callable[[], float], chosen: Candidate, tokens: int) -> None:
@@ -206,11 +206,12 @@ class _Learning(Placement):
         self._granted = self._ahead = 0.0
         self._at = self._waits = False
         self._host, self._replica = chosen.host, chosen.replica
+        self._wake_s = chosen.wake_s
         self._adapter = (chosen.name_there or chosen.model) if chosen.capabilities.parent is not None else ""
-        if chosen.state is not ReplicaState.READY:
-            costs.loading.setdefault(chosen.host, {})[chosen.replica] = chosen.wake_s
 
     def queued(self) -> None:
+        if self._wake_s:
+            self._costs.loading.setdefault(self._host, {})[self._replica] = self._wake_s
         self._costs.expect(self._engine, self._tokens)
         self._waits = True
         if self._adapter:

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from tests.chaos.chaos_loop import ProcessLoop, within
+
 Tap = Callable[["Endpoint", str, bytes], None]
 """Is shown what an endpoint does: ``write``, ``read``, ``close``, ``reset``, ``lost``."""
 Address = tuple[str, int]
@@ -68,6 +70,7 @@ class Endpoint(asyncio.Transport):
         self.resets = False
         self.lost = False
         self._loop = loop
+        self._kernel = loop.parent if isinstance(loop, ProcessLoop) else loop
         self._tap = tap
         self._quality = quality
         self._protocol: Any = None
@@ -164,6 +167,23 @@ class Endpoint(asyncio.Transport):
         self.resets = True
         self._force_close(None)
 
+    def join(self, protocol: asyncio.BaseProtocol) -> tuple[Endpoint, Any]:
+        """Begin to use one end of a ``pair``."""
+        self._protocol, self._paused = protocol, False
+        self._call(self._protocol.connection_made, self)
+        self._loop.call_soon(self._deliver)
+        return self, protocol
+
+    def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether it belongs to the process of ``loop``."""
+        return self._loop is loop
+
+    def exit(self) -> None:
+        """Close as the end of its process does."""
+        if not self.lost:
+            self.abort()
+            self.lost = True
+
     # --- sending
 
     def _pump(self) -> None:
@@ -184,8 +204,8 @@ class Endpoint(asyncio.Transport):
 
     def _travel(self, kind: str, data: bytes) -> None:
         self._wire.append((kind, data))
-        self._wire_free_at = max(self._wire_free_at, self._loop.time() + self._quality.latency())
-        self._loop.call_at(self._wire_free_at, self._arrive)
+        self._wire_free_at = max(self._wire_free_at, self._kernel.time() + self._quality.latency())
+        self._kernel.call_at(self._wire_free_at, self._arrive)
 
     def _arrive(self) -> None:
         if self._wire:  # else a reset has overtaken it
@@ -197,7 +217,7 @@ class Endpoint(asyncio.Transport):
         self._pump()
         if self._writer_paused and len(self._unsent) <= self._low and not self._gone:
             self._writer_paused = False
-            self._protocol.resume_writing()
+            within(self._loop, self._protocol.resume_writing)
 
     # --- receiving
 
@@ -236,7 +256,7 @@ class Endpoint(asyncio.Transport):
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return method(*arguments)
+            return within(self._loop, method, *arguments)
         except Exception as error:
             self._loop.call_exception_handler(
                 {"message": f"Fatal error: {method.__name__}() of {self.name} failed", "exception": error}

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from enginehouse.app.gateway import Gateway
+from enginehouse.app.workers.worker import Worker
 
 _LOG = (256 + 8) * 1024
 
 
-def leftovers(gateway: Gateway) -> Iterator[str]:
+def leftovers(gateway: Gateway, workers: Iterable[Worker]) -> Iterator[str]:
     """Whatever is still counted, waiting or held although every request has ended."""
-    for request in gateway.relay.live:
-        yield f"live request {request.request_id!r} on {request.path}, {request.phase.value}"
+    processes: list[Gateway | Worker] = [gateway, *workers]
+    for process in processes:
+        for request in process.relay.live:
+            yield f"live request {request.request_id!r} on {request.path}, {request.phase.value}"
+        if undecided := len(process.relay.context.waiting_room):
+            yield f"{undecided} requests wait for a model"
+        if held_bytes := process.admission.body_memory.held:
+            yield f"{held_bytes} bytes of bodies held"
+        if held_bytes := process.relay.context.engine_memory.held:
+            yield f"{held_bytes} bytes of engines' answers held"
+        for holder in process.admission.keyring._holders.values():
+            if running := holder._own._running:
+                yield f"{running} requests of key {holder.name}"
     for name in gateway.relay.context.upstreams:
+        gateway.fleet.load(name).refresh()
         if pending := gateway.fleet.load(name).pending:
             yield f"{pending} pending at {name}"
     for host in {id(queue): queue for queue in gateway.engines.queues.values()}.values():
@@ -24,13 +37,6 @@ def leftovers(gateway: Gateway) -> Iterator[str]:
         for replica, count in host._granted._counts.items():
             if count:
                 yield f"{count} in flight at {replica}"
-    if held_bytes := gateway.admission.body_memory.held:
-        yield f"{held_bytes} bytes of bodies held"
-    if held_bytes := gateway.relay.context.engine_memory.held:
-        yield f"{held_bytes} bytes of engines' answers held"
     for name, log in gateway.engines.logs().items():
         if (size := log._bytes + len(log._unfinished)) > _LOG:
             yield f"{size} bytes of the log of {name}"
-    for holder in gateway.admission.keyring._holders.values():
-        if running := holder._own._running:
-            yield f"{running} requests of key {holder.name}"

@@ -62,6 +62,8 @@ def _faults(world: World, client: Client, ask: Ask, servings: Sequence[Serving])
         yield "is refused, and was served all the same"
     if ask.complete:
         yield from _complete(ask, servings)
+    if ask.connection in world.network.killed:
+        return
     if ask.status:
         yield from _served_after_first_byte(world, ask)
     elif ask.sent and not client.left and world.taps.stopped_at is None and not client.plan.manner.pipelines:

@@ -18,7 +18,7 @@ def chaos(*arguments: str) -> str:
     return ran.stdout
 
 
-def check_seeds(first: int, count: int) -> None:
+def check_seeds(first: int, count: int, workers: int = 1) -> None:
     """No run of ``count`` seeds has a violation."""
-    said = chaos(f"--first={first}", f"--seeds={count}")
+    said = chaos(f"--first={first}", f"--seeds={count}", f"--workers={workers}")
     assert re.search(rf"^{count} seeds, \d+ requests, 0 failed", said, re.MULTILINE)

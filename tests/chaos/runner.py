@@ -25,16 +25,17 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--step", type=int, default=1, help="run every STEP-th of them")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes share them")
+    parser.add_argument("--workers", type=int, default=1, help="how many workers each gateway has")
     parser.add_argument("--digests", action="store_true", help="print the checksum of every run")
     arguments = parser.parse_args()
     if arguments.jobs > 1:
-        sys.exit(_share(arguments.first, arguments.seeds, arguments.jobs))
+        sys.exit(_share(arguments.first, arguments.seeds, arguments.jobs, arguments.workers))
     alone = os.environ.get(SEED)
     seeds = [int(alone)] if alone else range(arguments.first, arguments.first + arguments.seeds, arguments.step)
-    sys.exit(run(seeds, in_full=bool(alone), digests=arguments.digests))
+    sys.exit(run(seeds, arguments.workers, in_full=bool(alone), digests=arguments.digests))
 
 
-def run(seeds: Iterable[int], *, in_full: bool, digests: bool) -> bool:
+def run(seeds: Iterable[int], workers: int, *, in_full: bool, digests: bool) -> bool:
     """Run ``seeds`` in this process; whether one failed."""
     logging.getLogger().setLevel(logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
@@ -44,7 +45,7 @@ def run(seeds: Iterable[int], *, in_full: bool, digests: bool) -> bool:
     with tempfile.TemporaryDirectory(prefix="enginehouse-chaos-", dir=_memory()) as folder:
         os.environ["ENGINEHOUSE_STATE_DIR"] = folder
         for count, seed in enumerate(seeds, 1):
-            outcome = run_seed(seed)
+            outcome = run_seed(seed, workers)
             if count == 1:
                 gc.freeze()  # everything is imported
             requests += outcome.requests
@@ -67,11 +68,12 @@ def report(outcome: Outcome, in_full: bool) -> None:
     for violation in outcome.violations:
         print(f"seed {outcome.seed}: {violation}")
     if outcome.violations and not in_full:
-        print(f"  replay it: {SEED}={outcome.seed} python -m tests.chaos", flush=True)
+        arguments = " ".join(["-m tests.chaos", *sys.argv[1:]])
+        print(f"  replay it: {SEED}={outcome.seed} python {arguments}", flush=True)
 
 
-def _share(first: int, seeds: int, jobs: int) -> bool:
-    command = [sys.executable, "-m", "tests.chaos", f"--step={jobs}"]
+def _share(first: int, seeds: int, jobs: int, workers: int) -> bool:
+    command = [sys.executable, "-m", "tests.chaos", f"--step={jobs}", f"--workers={workers}"]
     running = [subprocess.Popen([*command, f"--first={first + n}", f"--seeds={seeds - n}"]) for n in range(jobs)]
     return max(process.wait() for process in running) > 0
 

@@ -9,12 +9,13 @@ import shutil
 import sys
 import warnings
 
-from enginehouse.app.virtual.virtual_loop import Deadlock, VirtualLoop
+from enginehouse.app.virtual.virtual_loop import Deadlock
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
 from tests.chaos import chance, stand_ins
+from tests.chaos.chaos_loop import ChaosLoop
 from tests.chaos.launcher import VirtualLauncher
 from tests.chaos.plugins import plugins
 from tests.chaos.schedule import Schedule, make_schedule
@@ -35,28 +36,32 @@ def registry() -> Registry:
     return _REGISTRIES[0]
 
 
-def run_seed(seed: int) -> Outcome:
-    """Run the schedule of ``seed``."""
+def run_seed(seed: int, workers: int = 1) -> Outcome:
+    """Run the schedule of ``seed`` on a gateway with so many ``workers``."""
     shutil.rmtree(os.environ[STATE_DIR], ignore_errors=True)
     chance.rewind(seed)
     clock.now = 0.0
     stand_ins.forget_failures(lambda: clock.now)
     schedule = make_schedule(seed)
-    world = first = _run(schedule)
+    world = first = _run(schedule, workers)
     if schedule.killed is not None:
-        world = _run(make_schedule(f"{seed}/after", first.config_in_force())._replace(seed=f"{seed}/after"), first)
+        world = _run(
+            make_schedule(f"{seed}/after", first.config_in_force())._replace(seed=f"{seed}/after"), workers, first
+        )
     outcome = world.outcome()._replace(seed=seed)
     if world is not first:
         gc.collect()
         outcome.violations[:0] = first.violations
-        _forget(first)
-    del world, first
+    for each in {first, world}:
+        if each.schedule.killed is not None or each.forks is not None:
+            _forget(each)
+    del world, first, each
     gc.collect()  # finds tasks whose exceptions were never read
     return outcome
 
 
 def _forget(killed: World) -> None:
-    """Let what a killed gateway left in memory end unseen: in its process, nothing of it would have run."""
+    """Let what a killed process left in memory end unseen: in its process, nothing of it would have run."""
     logging.disable()
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
@@ -64,15 +69,16 @@ def _forget(killed: World) -> None:
             warnings.simplefilter("ignore")  # it would stop its engines, but no loop is left to do so
             killed.__dict__.clear()
             gc.collect()
+            gc.collect()  # what its generators have kept alive
     finally:
         sys.unraisablehook = hook
         logging.disable(logging.NOTSET)
 
 
-def _run(schedule: Schedule, killed: World | None = None) -> World:
+def _run(schedule: Schedule, workers: int, killed: World | None = None) -> World:
     """Run one gateway. ``killed``: the one that ran before it."""
-    loop = VirtualLoop(clock)
-    world = World(schedule, loop, registry(), killed)
+    loop = ChaosLoop(clock)
+    world = World(schedule, loop, registry(), workers, killed)
     try:
         loop.run_until_complete(world.run())
     except Deadlock:
@@ -80,5 +86,7 @@ def _run(schedule: Schedule, killed: World | None = None) -> World:
     if schedule.killed is not None:
         loop.abandon()
         world.gateway._state_file.close()  # type: ignore[union-attr]  # its process has ended, and so has its lock
+    if world.forks is not None:
+        world.forks.end()
     loop.close()
     return world

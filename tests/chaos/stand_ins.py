@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from tests.chaos import worker_processes
+
 
 def replace(access_log: Callable[[bytes], None]) -> None:
     """Replace them in this process. ``access_log`` gets what would go to standard error."""
@@ -28,6 +30,7 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     _module("enginehouse.api.pages.metrics.page").ProcessCollector = lambda **_: None  # this machine's figures
     for module in ("email.utils", "uvicorn.server"):  # the headers ``Date`` of libraries, which no clock is handed to
         _module(module).formatdate = lambda *_, **__: "Tue, 14 Nov 2023 22:13:20 GMT"
+    worker_processes.replace()
     routing = _module("starlette.routing")
     routing.compile_path = cache(routing.compile_path)
 

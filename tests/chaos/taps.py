@@ -23,8 +23,11 @@ _PLUGIN_FAILED = re.compile(r"The \w+ '(moody|virtual|tests\.chaos\.plugins\._Mo
 _KNOWN = (
     "The configuration cannot be used, and nothing has changed:",  # a change of the schedule does not fit the rest
     "The gateway can open no more connections",  # the schedule says so
+    "The worker with pid ",  # the bench has killed it
     "Cancel ",  # uvicorn's, for a client that neither reads nor leaves while the gateway stops
 )
+_COLLECTED = "\nGeneratorExit"
+"""What uvicorn logs of a worker that has ended: its memory is collected here, where a process would just vanish."""
 _NONCE = re.compile(rb"nonce-\d+-")
 
 
@@ -88,7 +91,7 @@ class Taps(logging.Handler):
         self._events.append((clock.now, record.name, f"{record.levelname} {text}", b""))
         if _LOGS_SECRET.search(text.encode()):
             self._judge.violated(f"a secret in the log: {text}")
-        known = text.startswith(_KNOWN) or _PLUGIN_FAILED.match(text)
+        known = text.startswith(_KNOWN) or _PLUGIN_FAILED.match(text) or text.rstrip().endswith(_COLLECTED)
         if (record.levelno >= logging.ERROR and not known) or record.name.startswith("asyncio"):
             self._judge.violated(f"in the log: {text}")
 

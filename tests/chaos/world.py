@@ -14,7 +14,7 @@ import msgspec
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
-from enginehouse.app.virtual.virtual_loop import Timer, VirtualLoop
+from enginehouse.app.virtual.virtual_loop import Timer
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.config.load_config import LoadedConfig, read_document
@@ -24,6 +24,7 @@ from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.logs import GatewayLog
 from tests.chaos import configs
 from tests.chaos.asks import plain_ask
+from tests.chaos.chaos_loop import ChaosLoop
 from tests.chaos.clients import Client, Manner, Plan
 from tests.chaos.engines import Engine, Serving
 from tests.chaos.gauges import leftovers
@@ -37,6 +38,7 @@ from tests.chaos.schedule import Action, Schedule
 from tests.chaos.sockets import SocketClient, SocketServing
 from tests.chaos.taps import Taps
 from tests.chaos.virtual_time import GATEWAY_CLOCK, OrderedSet, clock
+from tests.chaos.worker_processes import VirtualForks
 
 _serving = cast(Any, importlib.import_module("enginehouse.cli.gateway_server"))
 GATEWAY = ("127.0.0.1", 8080)
@@ -60,7 +62,9 @@ class World:
 
     current: World
 
-    def __init__(self, schedule: Schedule, loop: VirtualLoop, registry: Registry, killed: World | None = None) -> None:
+    def __init__(
+        self, schedule: Schedule, loop: ChaosLoop, registry: Registry, workers: int = 1, killed: World | None = None
+    ) -> None:
         World.current = self
         self.schedule = schedule
         self.calm = schedule.calm
@@ -95,11 +99,16 @@ class World:
         self.log = GatewayLog()
         self.log.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logging.getLogger().handlers[:] = [self.taps, self.log]
-        self.gateway = Gateway(config, registry, self.log, ConfigSource(self.read, None), Outside(GATEWAY_CLOCK))
+        self.forks = VirtualForks(self, workers) if workers > 1 else None
+        limits = self.forks.limits if self.forks is not None else None
+        self.gateway = Gateway(
+            config, registry, self.log, ConfigSource(self.read, None), Outside(GATEWAY_CLOCK), limits
+        )
         listeners = _VirtualListeners([cast(Any, ListeningAddress(self.network, GATEWAY))])
         self.server = _ChaosServer(
-            self.gateway, ServiceManager({}), listeners, predecessor=None, forks=None, greeting=str
+            self.gateway, ServiceManager({}), listeners, predecessor=None, forks=self.forks, greeting=str
         )
+        self.network.keeps_waiting = lambda address: address == GATEWAY and self._serves_by_workers
         self.server.server_state.connections = OrderedSet()
         self.server.server_state.tasks = OrderedSet()
         self.operators = Operators(self)
@@ -167,6 +176,7 @@ class World:
         talking = [self.spawn(client.run()) for client in everyone]
         for action in self.schedule.actions:
             self._actions.append(self.loop.call_later(action.at + 0.2, self._act, action))
+        self._kill_workers()
         if self.schedule.killed is not None:
             await asyncio.sleep(self.schedule.killed)
             self.note("bench", "kills the gateway")
@@ -185,6 +195,25 @@ class World:
         self.network.exit("gateway<")
         await asyncio.wait({*talking, self.loop.create_task(asyncio.sleep(0))})
         await self._end()
+
+    @property
+    def _serves_by_workers(self) -> bool:
+        return self.forks is not None and self.taps.stopped_at is None
+
+    def _kill_workers(self) -> None:
+        """Kill some of the workers, at times that the seed decides."""
+        if self.forks is None or self.calm:
+            return
+        rng = random.Random(f"{self.schedule.seed}/workers")
+        last = max((action.at for action in self.schedule.actions), default=5.0)
+        for _ in range(rng.choice((0, 1, 1, 2, 4))):
+            self._actions.append(self.loop.call_later(rng.uniform(0.2, last), self._kill_worker, rng))
+
+    def _kill_worker(self, rng: random.Random) -> None:
+        assert self.forks is not None
+        running = self.forks.running()
+        if running and not self.calm:
+            self.forks.kill(rng.choice(running))
 
     def _begin(self) -> asyncio.Task[Any]:
         """Start the engines and the gateway, and make the clients. Returns the gateway's task."""
@@ -225,7 +254,7 @@ class World:
         await asyncio.sleep(_SETTLE_S)  # operators too may have waited for descriptors
         if not self.schedule.calm:
             await self.operators.undrain_all()
-        for left in leftovers(self.gateway):
+        for left in leftovers(self.gateway, self.forks.workers.values() if self.forks is not None else ()):
             self.violated(f"left over: {left}")
         self.config = self.config_in_force()
         for model in configs.models_of(self.config):
@@ -262,6 +291,8 @@ class World:
             self.violated(f"left open: {name}")
         for name in self.processes:
             self.violated(f"left running: {name}")
+        for pid in self.forks.running() if self.forks is not None else ():
+            self.violated(f"left running: worker {pid}")
         for task in list(self.tasks):
             task.cancel()
         await asyncio.sleep(0.5)

@@ -159,7 +159,7 @@ def reconfigured(gateway: GatewayT) -> Iterator[Callable[[str], GatewayT]]:
     with gateway:
         yield reconfigure
         gateway.reconfigure("")
-        gateway.until(lambda status: status["requests"] == 0 and not psutil.Process(gateway.process.pid).children())
+        gateway.until(lambda status: status["requests"] == 0 and not engines_of(gateway.process.pid))
 
 
 class Serve(Protocol):
@@ -172,6 +172,12 @@ class ServeAlone(Protocol):
     """Serves a configuration, or none, in a new process with ``env`` in its environment."""
 
     def __call__(self, config: str | None, **env: str) -> OperatedGateway: ...
+
+
+def engines_of(pid: int) -> list[psutil.Process]:
+    """What the gateway with this ``pid`` has launched."""
+    gateway = psutil.Process(pid)
+    return [child for child in gateway.children() if child.cmdline() != gateway.cmdline()]
 
 
 def started_by(mark: str) -> dict[int, list[str]]:

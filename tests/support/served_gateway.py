@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Literal, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 from uvicorn import Config as UvicornConfig
@@ -21,20 +21,24 @@ from enginehouse.api.doors.admission import INFERENCE_PATHS
 from enginehouse.api.doors.fast import FastDoor, Resumed, fast_door, web_socket_protocol
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
+from enginehouse.app.workers.worker import Worker
 from enginehouse.config.schema import Config
 from enginehouse.config.usage import Prices
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_callers import MemoryLimits
 from tests.support.raw_client import RawClient, RawResponse
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.waiting import until
+from tests.support.workers_in_loop import WorkersInLoop
 
 MODEL = "m"
-DoorName = Literal["fast", "asgi"]
+DoorName = Literal["fast", "asgi", "workers"]
+"""``workers``: the fast door, in two of them."""
 
 
 class ServedGateway:
@@ -43,9 +47,15 @@ class ServedGateway:
     until = staticmethod(until)
 
     def __init__(
-        self, gateway: Gateway, port: int, state: ServerState, make_protocol: Callable[[], asyncio.Protocol]
+        self,
+        gateway: Gateway,
+        port: int,
+        state: ServerState,
+        make_protocol: Callable[[], asyncio.Protocol],
+        workers: WorkersInLoop | None = None,
     ) -> None:
         self.gateway = gateway
+        self._workers = workers
         self._state = state
         self._make_protocol = make_protocol
         self.relay = gateway.relay
@@ -81,12 +91,24 @@ class ServedGateway:
         return b"\r\n".join((*head, b"", b""))
 
     def pending(self) -> dict[str, int]:
+        for backend in self.fleet.backends():
+            self.fleet.load(backend.name).refresh()
         return {backend.name: backend.pending for backend in self.fleet.backends()}
 
     def attempts(self) -> list[Attempt]:
         """The current attempts of live exchanges."""
         dispatches = [exchange._dispatch for exchange in self.relay.live if isinstance(exchange, Exchange)]
         return [dispatch.attempt for dispatch in dispatches if dispatch.attempt is not None]
+
+    @property
+    def relays(self) -> list[Relay]:
+        """The relay that serves requests, or that of each worker."""
+        return [self.relay] if self._workers is None else [each.relay for each in self._workers.workers.values()]
+
+    def refuse_new(self) -> None:
+        """What a gateway that stops does first; operators' pages still answer."""
+        for relay in {self.relay, *self.relays}:
+            relay.refuse_new()
 
     def pass_time(self, seconds: float) -> None:
         """Have every live request believe that ``seconds`` have passed."""
@@ -179,7 +201,11 @@ class ServedGateway:
 
     async def quiet(self) -> None:
         """Until nothing is live; then nothing may be pending either."""
-        await until(lambda: not self.relay.live)
+        workers = self._workers
+        await until(lambda: not any(relay.live for relay in self.relays))
+        if workers is not None:
+            assert not workers.held
+            await workers.stop()
         assert set(self.pending().values()) <= {0}
 
 
@@ -245,21 +271,30 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
 
 
 async def serve(gateway: Gateway, door: DoorName) -> tuple[ServedGateway, asyncio.Server]:
-    """Have ``gateway`` listen on a port of its own behind ``door``."""
+    """Have ``gateway``, or its workers in turn, listen on a port of its own behind ``door``."""
+    state, share = ServerState(), None
+    if door == "workers":
+        share = WorkersInLoop(gateway, 2)
+        await share.start()
+    served = [gateway] if share is None else [*share.workers.values()]
+    makers = itertools.cycle([_maker(each, door, state) for each in served])
+
+    def make() -> asyncio.Protocol:
+        return next(makers)()
+
+    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
+    return ServedGateway(gateway, server.sockets[0].getsockname()[1], state, make, share), server
+
+
+def _maker(gateway: Gateway | Worker, door: DoorName, state: ServerState) -> Callable[[], asyncio.Protocol]:
     config, loop = gateway.config, asyncio.get_running_loop()
-    protocol = fast_door(gateway.admission, cors=bool(config.server.cors)) if door == "fast" else HttpToolsProtocol
+    protocol = fast_door(gateway.admission, cors=bool(config.server.cors)) if door != "asgi" else HttpToolsProtocol
     settings = UvicornConfig(
-        gateway.application,
+        cast("Any", gateway.application),
         log_config=None,
         access_log=False,
         lifespan="off",
-        ws=cast("type[asyncio.Protocol]", web_socket_protocol) if door == "fast" else "websockets-sansio",
+        ws=cast("type[asyncio.Protocol]", web_socket_protocol) if door != "asgi" else "websockets-sansio",
         ws_max_size=config.server.max_body,
     )
-    state = ServerState()
-
-    def make() -> asyncio.Protocol:
-        return protocol(config=settings, server_state=state, app_state={}, _loop=loop)
-
-    server = await loop.create_server(make, "127.0.0.1", 0)
-    return ServedGateway(gateway, server.sockets[0].getsockname()[1], state, make), server
+    return lambda: protocol(config=settings, server_state=state, app_state={}, _loop=loop)

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse.testing.gateway import WORKERS, RunningGateway
 from tests.support import plain_httpx
 from tests.support.operated_gateway import (
     ADMIN_KEY,
@@ -31,6 +31,12 @@ from tests.support.operated_gateway import (
 )
 from tests.support.parallel import all_of
 
+_DECIDE_THEMSELVES = ("test_take_over", "test_usage", "test_workers")
+_LOOK_AT_ONE_PROCESS = ("test_default", "test_hand_over", "test_kills", "test_several_gateways")
+_EXPECT_ONE_MEMORY = ("test_kv_events", "test_remembered", "test_responses_sdk", "test_routing")
+_ALONE = frozenset((*_DECIDE_THEMSELVES, *_LOOK_AT_ONE_PROCESS, *_EXPECT_ONE_MEMORY, "test_moved_streams"))
+"""Modules whose gateways have no workers unless their tests say so."""
+_STARTERS = frozenset({"serve_alone", "shared_gateway"})
 _LIMIT_S = 300
 """Processes start many times slower on a busy machine."""
 
@@ -38,6 +44,25 @@ _LIMIT_S = 300
 def pytest_itemcollected(item: pytest.Item) -> None:
     if item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(_LIMIT_S))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of gateways with two workers too, under ``slow``."""
+    module = metafunc.module.__name__.rpartition(".")[2]
+    starts = hasattr(metafunc.module, "RunningGateway") or not _STARTERS.isdisjoint(metafunc.fixturenames)
+    if starts and module not in _ALONE and ".docs." not in metafunc.module.__name__:
+        counts = [pytest.param(1, id="alone"), pytest.param(2, id="workers", marks=pytest.mark.slow)]
+        metafunc.parametrize("gateway_workers", counts, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gateway_workers(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The number of workers that the gateways of a module have, unless their tests say otherwise."""
+    count = getattr(request, "param", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        if count > 1:
+            patch.setenv(WORKERS, str(count))
+        yield count
 
 
 @pytest.fixture(scope="module")

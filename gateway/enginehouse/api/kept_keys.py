@@ -45,7 +45,8 @@ class NewKey(KeySettings, frozen=True, kw_only=True):
 class KeptKeys(Recogniser):
     """Keys in a file of the gateway's state folder. ``epoch`` tells the time of day.
 
-    ``taken`` returns the names that keys of the configuration have.
+    ``taken`` returns the names that keys of the configuration have. ``changes``: one number, in memory that processes
+    of the gateway share. It grows with each change, which so counts in all of them at once.
     """
 
     def __init__(self, limits: CallerLimits, taken: Callable[[], Sequence[str]], epoch: Callable[[], float]) -> None:
@@ -58,14 +59,11 @@ class KeptKeys(Recogniser):
         self._verified: dict[bytes, KeyHolder] = {}
         self._used: set[str] = set()
         self._read_at = (0, 0)
-        self._shared = False
+        self.changes: memoryview | None = None
+        self._seen = 0
 
-    def open(self, folder: Path, *, shared: bool = False) -> None:
-        """Read the keys in ``folder``. Raises ``ConfigError`` for a file that cannot be read: nobody may come in.
-
-        ``shared``: another process makes and revokes keys, which counts here at once.
-        """
-        self._shared = shared
+    def open(self, folder: Path) -> None:
+        """Read the keys in ``folder``. Raises ``ConfigError`` for a file that cannot be read: nobody may come in."""
         self._file = folder / "keys.json"
         self._read()
 
@@ -73,6 +71,11 @@ class KeptKeys(Recogniser):
         """Read the file again, if another process has replaced it."""
         if self._file is not None and self._stamp() != self._read_at:
             self._read()
+
+    def _follow(self) -> None:
+        if self.changes is not None and self.changes[0] != self._seen:
+            self._seen = self.changes[0]
+            self.refresh()
 
     def _stamp(self) -> tuple[int, int]:
         assert self._file is not None
@@ -108,13 +111,11 @@ class KeptKeys(Recogniser):
 
     @property
     def is_active(self) -> bool:
-        if self._shared:
-            self.refresh()
+        self._follow()
         return bool(self._keys)
 
     def find(self, shown: bytes) -> KeyHolder | None:
-        if self._shared:
-            self.refresh()
+        self._follow()
         digest = hashlib.sha256(shown).digest()
         holder = self._verified.get(digest)
         if holder is None:
@@ -238,6 +239,9 @@ class KeptKeys(Recogniser):
         self._read_at = self._stamp()
         self._keys = keys
         self._verified.clear()
+        if self.changes is not None:
+            self.changes[0] += 1
+            self._seen = self.changes[0]
 
 
 def _hash(salt: str, secret: bytes) -> str:

@@ -12,7 +12,7 @@ from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import BackendModelSettings, BackendSettings, CapabilitySettings, Config, ModelSettings
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError
-from enginehouse.domain.replica import Health, ReplicaState, replica_name
+from enginehouse.domain.replica import ASSUMED_LOAD_S, Health, ReplicaState, replica_name
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -50,7 +50,7 @@ def build_fleet(
         for managed, host in managed_backends(name, model).items():
             fleet.add(_managed(managed, name, model, host))
             fleet.load(managed).slots = model.concurrency
-            fleet.set_state(replica_name(name, managed), ReplicaState.STOPPED)
+            fleet.set_state(replica_name(name, managed), ReplicaState.STOPPED, ASSUMED_LOAD_S)
     return fleet
 
 

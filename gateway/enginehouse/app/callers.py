@@ -102,8 +102,12 @@ class Callers:
         """
         self._folder, self._context, self._deliver = folder, context, deliver
         self._use_addresses()
-        self._kept.open(folder, shared=deliver is not None)
+        self._kept.open(folder)
         self._keep_usage()
+
+    def share(self, key_changes: memoryview) -> None:
+        """Count changes of keys made at run time where the other processes of the gateway see them."""
+        self._kept.changes = key_changes
 
     @property
     def folder(self) -> str:

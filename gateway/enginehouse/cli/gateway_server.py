@@ -116,7 +116,9 @@ class GatewayServer(AcceptingServer):
         if self._workers is None:
             await super().accept()
         else:
-            await run_unless(asyncio.ensure_future(self._signalled.wait()), self._workers.start())
+            signalled = asyncio.ensure_future(self._signalled.wait())
+            await run_unless(signalled, self._workers.start())
+            signalled.cancel()
         if self.started:
             _tune_garbage_collector()
             return_freed_memory()

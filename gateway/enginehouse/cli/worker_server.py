@@ -28,6 +28,7 @@ from enginehouse.app.workers.worker_channel import SentLog, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.app.workers.worker_pool import WorkerPool
 from enginehouse.cli.accepting import AcceptingServer
+from enginehouse.cli.allocator import return_freed_memory
 from enginehouse.cli.listen import Listeners
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
@@ -145,6 +146,7 @@ class _WorkerServer(AcceptingServer):
         await self.accept()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
+        return_freed_memory()
         self._worker.loop_monitor.start()
         self._worker.ready()
 

@@ -34,6 +34,8 @@ class ReplicaState(str, Enum):
     FAILED = "failed"
 
 
+ASSUMED_LOAD_S = 5.0
+"""The assumed duration of a load until one was measured."""
 AT_REST = (ReplicaState.STOPPED, ReplicaState.FAILED)
 """The states in which a replica uses no memory."""
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from enginehouse.config.schema import BackendSettings
 from enginehouse.domain.errors import NotFound
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.replica import ASSUMED_LOAD_S, ReplicaState
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import ManagedReplica
@@ -17,8 +17,6 @@ from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.telemetry.observers import notify
 
-_WAKE_S = 5.0
-"""The assumed duration of a load until one was measured."""
 _CLIENT_S = 60.0
 """The time limit of a request to an engine that starts, falls asleep or wakes."""
 
@@ -83,7 +81,7 @@ class StatusPublisher:
 
     def show(self, replica: str, state: ReplicaState, problem: str = "") -> None:
         """Show routing the state of a replica."""
-        wake_s = 0.0 if state is ReplicaState.READY else self._wake_s.get(replica, _WAKE_S)
+        wake_s = 0.0 if state is ReplicaState.READY else self._wake_s.get(replica, ASSUMED_LOAD_S)
         with suppress(NotFound):  # a server elsewhere no longer lists its model
             self.context.fleet.set_state(replica, state, wake_s, problem)
 

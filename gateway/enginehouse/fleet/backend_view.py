@@ -14,8 +14,8 @@ from enginehouse.fleet.live_backend import LiveBackend
 class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that decisions read of a backend and the configuration does not say.
 
-    ``suspicions``: of its models, each with the status, the end of the pause and its doublings. Times are those of the
-    fleet's clock. ``slots`` and the figures after it are those of ``Load``.
+    ``counts``: as ``HealthTracker`` has them. ``suspicions``: of its models, each with the status, the end of the pause
+    and its doublings. Times are those of the fleet's clock. ``slots`` and the figures after it are those of ``Load``.
     """
 
     name: str
@@ -24,6 +24,7 @@ class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     proxied: frozenset[str] = frozenset()
     health: Health = Health.UNKNOWN
     steady: bool = False
+    counts: tuple[int, int, int] = (0, 0, 0)
     last_error: str | None = None
     last_error_at: float | None = None
     draining: bool = False
@@ -48,6 +49,7 @@ def view_of(live: LiveBackend) -> BackendView:
         proxied=live.proxied,
         health=health.health,
         steady=health.steady,
+        counts=health.counts,
         last_error=health.last_error,
         last_error_at=health.last_error_at,
         draining=live.draining,
@@ -74,7 +76,7 @@ def follow(live: LiveBackend, view: BackendView) -> None:
     health, load = live.health, live.load
     if view.health is Health.HEALTHY and health.health is not Health.HEALTHY:
         load.forget_latencies()
-    health.health, health.steady = view.health, view.steady
+    health.health, health.steady, health.counts = view.health, view.steady, view.counts
     health.last_error, health.last_error_at = view.last_error, view.last_error_at
     load.slots = view.slots
     load.engine_waiting, load.kv_usage, load.figures_at = view.engine_waiting, view.kv_usage, view.figures_at

@@ -32,9 +32,9 @@ class Fleet:
 
     ``has_suspects``: some backend refuses a model, so ``served`` has to be told of answers.
 
-    In a worker, another process judges backends. ``reports`` takes the outcomes of requests there, and ``refresh`` is
-    called before the snapshot is read. In that other process, ``on_facts`` is called with each backend whose facts
-    changed.
+    In a worker, another process has the last word on backends. ``reports`` takes the outcomes of requests there, while
+    this fleet judges by them at once, and ``refresh`` is called before the snapshot is read. In that other process,
+    ``on_facts`` is called with each backend whose facts changed.
     """
 
     def __init__(
@@ -174,7 +174,6 @@ class Fleet:
             return
         if self.reports is not None:
             self.reports.succeeded(name, live.health.steady)
-            return
         live.errors.good += 1
         if not live.health.steady and live.listed and live.health.succeeded():
             self._health_changed(live)
@@ -183,7 +182,6 @@ class Fleet:
         """Report that a request of the backend failed. Ignored unless its engine is meant to run."""
         if self.reports is not None:
             self.reports.failed(name, why)
-            return
         live = self._backends.get(name)
         if live is None or not live.runs:
             return
@@ -196,7 +194,6 @@ class Fleet:
         """Report a failed request that may be at fault itself. Ignored unless the engine is meant to run."""
         if self.reports is not None:
             self.reports.doubted(name, why)
-            return
         live = self._backends.get(name)
         if live is None or not live.runs:
             return
@@ -229,7 +226,6 @@ class Fleet:
         """Report that the backend did not refuse ``model``: it is not suspect any more."""
         if self.reports is not None:
             self.reports.served(name, model)
-            return
         live = self._backends.get(name)
         if live is not None and live.pauses.clear(model):
             self._publish(live)
@@ -238,7 +234,6 @@ class Fleet:
         """Report that the backend refused ``model`` with ``status`` though another backend serves it."""
         if self.reports is not None:
             self.reports.refused(name, model, status)
-            return
         live = self._backends.get(name)
         if live is not None:
             now = self._clock()
@@ -251,7 +246,6 @@ class Fleet:
         """Send requests to other backends for so long: the engine asked for that."""
         if self.reports is not None:
             self.reports.leave_alone(name, seconds)
-            return
         live = self._backends.get(name)
         if live is not None:
             live.pauses.leave_alone(self._clock() + seconds)

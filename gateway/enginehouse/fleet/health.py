@@ -52,6 +52,15 @@ class HealthTracker:
         self.last_error: str | None = None
         self.last_error_at: float | None = None
 
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Reports in a row against the health, doubts in a row, and how often requests have made it unhealthy."""
+        return self._streak, self._doubts, self._trips
+
+    @counts.setter
+    def counts(self, counts: tuple[int, int, int]) -> None:
+        self._streak, self._doubts, self._trips = counts
+
     def reconfigure(self, checks: CheckSettings) -> None:
         """Use other ``checks``. The counts stay."""
         self._checks = checks

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.backend_load import Load
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
-from enginehouse.domain.replica import Candidate, ReplicaState, replica_name
+from enginehouse.domain.replica import ASSUMED_LOAD_S, Candidate, ReplicaState, replica_name
 from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
 from enginehouse.fleet.error_window import ErrorWindow
 from enginehouse.fleet.health import HealthTracker
 from enginehouse.fleet.pauses import RoutingPauses
 
 _READY = (ReplicaState.READY, 0.0)
-_STOPPED = (ReplicaState.STOPPED, 5.0)
-"""With the assumed seconds of a load, until one was measured."""
+_STOPPED = (ReplicaState.STOPPED, ASSUMED_LOAD_S)
 
 
 class LiveBackend:

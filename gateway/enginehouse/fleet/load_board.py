@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from time import monotonic
 from typing import Final
 
 from enginehouse.domain.backend_load import Load
@@ -18,8 +17,8 @@ class LoadBoard:
     """Plain numbers in shared memory, one writer each: whoever is forked after this has them too.
 
     For each backend, which has a column, cells: one for each worker and the last one for their owner. ``beats``: of
-    each worker, the time of its last sign of life, on the monotonic clock. ``waiting``: how many of its requests wait
-    for a model.
+    each worker, the time of its last sign of life, in seconds of the gateway's clock. ``waiting``: how many of its
+    requests wait for a model.
     """
 
     def __init__(self, workers: int, backends: int = MOST_BACKENDS) -> None:
@@ -68,7 +67,7 @@ class BoardColumns:
 class BoardReader:
     """Keeps the ``pending`` of loads as all workers together have it, at most a millisecond old."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._read_at = 0.0
         self._loads: Sequence[Load] = ()

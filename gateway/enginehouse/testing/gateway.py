@@ -18,6 +18,8 @@ from enginehouse.testing.process import ServerProcess, fetch
 
 _ADDRESS = re.compile(r"listening on (http://[^\s,]+)")
 _PAUSE = 0.02
+WORKERS = "ENGINEHOUSE_TEST_WORKERS"
+"""The environment variable with the ``server.workers`` of every gateway that has no other in its ``env``."""
 
 Status = dict[str, Any]
 """The JSON object of ``GET /api/status``."""
@@ -27,7 +29,8 @@ class RunningGateway:
     """``enginehouse serve`` on a free port. Use it as a context manager.
 
     ``config`` is the text of its ``enginehouse.toml``; ``None`` means that there is no such file. ``env`` is added to
-    its environment, which has no ``ENGINEHOUSE_`` variables of this process. ``key`` is an admin key for ``status`` and
+    its environment, which has no ``ENGINEHOUSE_`` variables of this process; but with ``ENGINEHOUSE_TEST_WORKERS=2`` in
+    this one, every gateway has two workers. ``key`` is an admin key for ``status`` and
     ``until``, for a configuration with keys. ``python`` is the interpreter of the environment where it is installed.
     ``url`` is the gateway's address, ``greeting`` the text it printed first.
     """
@@ -75,6 +78,8 @@ class RunningGateway:
         self._log = folder / "log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ENGINEHOUSE_")}
         own = {"XDG_CONFIG_HOME": str(folder), "ENGINEHOUSE_STATE_DIR": str(folder)}
+        if workers := os.environ.get(WORKERS):
+            own["ENGINEHOUSE_SERVER_WORKERS"] = workers
         command = [self._python, "-m", "enginehouse", "serve", "--port", "0"]
         environment |= {**own, **self._env}
         self._process = ServerProcess(command, folder=folder, environment=environment, log=self._log)

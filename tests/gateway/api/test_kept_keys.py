@@ -19,12 +19,13 @@ from tests.support.served_gateway import limits_at
 class Ring:
     """A keyring with keys of both sorts."""
 
-    def __init__(self, folder: Path, *configured: KeySettings, shared: bool = False) -> None:
+    def __init__(self, folder: Path, *configured: KeySettings, changes: memoryview | None = None) -> None:
         self.clock = StoppedClock(1_000_000.0)
         self.ring = Keyring(configured, limits_at(self.clock), self.clock)
         self.kept = KeptKeys(self.ring.limits, lambda: [key.name for key in configured], self.clock)
         self.ring.recognisers.append(self.kept)
-        self.kept.open(folder, shared=shared)
+        self.kept.changes = changes
+        self.kept.open(folder)
 
     def new(self, name: str, **settings: object) -> str:
         return self.kept.new(NewKey(name=name, **settings), first=self.ring.is_open)  # type: ignore[arg-type]
@@ -156,7 +157,8 @@ def test_it_is_known_when_a_key_was_used_last(tmp_path: Path) -> None:
 
 
 def test_another_process_knows_at_once_what_was_made_and_revoked(tmp_path: Path) -> None:
-    owner, worker = Ring(tmp_path), Ring(tmp_path, shared=True)
+    changes = memoryview(bytearray(8)).cast("q")
+    owner, worker = (Ring(tmp_path, changes=changes) for _ in range(2))
     assert worker.who("whatever") == "anyone"
     boss = owner.new("boss", admin=True)
     assert worker.who(boss) == "boss"

@@ -17,6 +17,7 @@ from tests.support.scripted_engine import StartEngine, scripted_engines
 from tests.support.served_gateway import DoorName, HasUrl, OpenGateway, ServedGateway, configure, prepare, serve
 from tests.support.web_sockets import Dial, StartSocketEngine, dialled, socket_engines
 
+_WITH_WORKERS = frozenset({"test_endpoints", "test_engine_errors", "test_filters", "test_history", "test_operations"})
 _ON_BOTH_LOOPS = {f"test_{topic}.py" for topic in ("aborts", "pressure", "progress", "streaming", "tls")}
 
 
@@ -83,7 +84,15 @@ def registry() -> Registry:
     return installed_plugins()
 
 
-@pytest.fixture(params=["fast", "asgi"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Behind both doors and, for what does not look into the gateway, in two workers behind the fast one."""
+    if "door" in metafunc.fixturenames:
+        module = metafunc.module.__name__.rpartition(".")[2]
+        doors = ["fast", "asgi", *(["workers"] if module in _WITH_WORKERS else [])]
+        metafunc.parametrize("door", doors, indirect=True)
+
+
+@pytest.fixture
 def door(request: pytest.FixtureRequest) -> DoorName:
     name: DoorName = request.param
     return name
@@ -92,7 +101,7 @@ def door(request: pytest.FixtureRequest) -> DoorName:
 @pytest.fixture
 def only_fast(door: DoorName) -> None:
     """For tests of what uvicorn's own protocol decides before the ASGI door."""
-    if door != "fast":
+    if door == "asgi":
         pytest.skip("not the ASGI door's business")
 
 

@@ -67,7 +67,7 @@ async def test_all_requests_of_an_id_are_cancelled(house: OpenGateway, engine: S
         await served.call(number)
     assert (await gateway.ask(gateway.get("/api/requests/mine", method="DELETE"))).status == 200
     assert [(await client.reply()).code for client in clients[:2]] == ["cancelled", "cancelled"]
-    assert len(gateway.relay.live) == 1
+    assert sum(len(relay.live) for relay in gateway.relays) == 1
     assert (await gateway.ask(gateway.get("/api/requests/other", method="DELETE"))).status == 200
     assert (await clients[2].reply()).code == "cancelled"
 
@@ -94,7 +94,7 @@ async def test_new_requests_are_refused_while_live_ones_finish(house: OpenGatewa
     client.send(gateway.post(stream=True))
     await client.head()
     await client.chunk()
-    gateway.relay.refuse_new()
+    gateway.refuse_new()
     refused = await gateway.ask()
     assert (refused.status, refused.code) == (503, "shutting_down")
     assert refused.header("retry-after")
@@ -115,7 +115,8 @@ async def test_requests_that_still_run_at_the_end_are_cancelled(house: OpenGatew
     await streaming.chunk()
     waiting.send(gateway.post())
     await served.call(1)
-    gateway.relay.close()
+    for relay in gateway.relays:
+        relay.close()
     last = await streaming.chunk()
     assert last.startswith(b"event: error\ndata: ")
     assert b"shutting_down" in last
@@ -131,7 +132,8 @@ async def test_kept_connections_are_closed_at_the_end(house: OpenGateway, engine
     gateway = await house(served)
     await gateway.ask()
     assert not served.connections[0].closed.is_set()
-    gateway.relay.close()
+    for relay in gateway.relays:
+        relay.close()
     await served.connections[0].closed.wait()
 
 

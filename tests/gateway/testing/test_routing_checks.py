@@ -238,6 +238,38 @@ class SharesItsState(Strategy):
         return candidates[next(SharesItsState.turns) % len(candidates)]
 
 
+class Gossips(Rotates):
+    """Tells the number of its turns, and what it has heard."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told = 0
+
+    def news(self) -> bytes:
+        told, self._told = self._told, self._turn
+        return str(self._turn).encode() if told != self._turn else b""
+
+    def hear(self, news: bytes) -> None:
+        self._turn = int(news)
+
+
+class Discusses(Gossips):
+    """As ``Gossips``, but what it has heard is no news."""
+
+    def hear(self, news: bytes) -> None:
+        self._turn = self._told = int(news)
+
+
+class TellsTwice(Discusses):
+    def news(self) -> bytes:
+        return str(self._turn).encode()
+
+
+class CannotHear(Discusses):
+    def hear(self, news: bytes) -> None:
+        self._turn = int(news.decode("utf-16"))
+
+
 class RefusesPictures(First):
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         if requirements.needs_vision:
@@ -254,6 +286,9 @@ class RefusesPictures(First):
         (Invents, AssertionError, "must return one of the candidates"),
         (SaysTooLittle, AssertionError, "one verdict per candidate"),
         (WantsScorers, IndexError, "out of range"),
+        (Gossips, AssertionError, "heard from another worker"),
+        (TellsTwice, AssertionError, "not the same again"),
+        (CannotHear, AssertionError, "hear failed"),
     ],
 )
 def test_a_strategy_that_breaks_a_rule_is_caught(broken: type[Strategy], error: type[Exception], rule: str) -> None:
@@ -261,7 +296,7 @@ def test_a_strategy_that_breaks_a_rule_is_caught(broken: type[Strategy], error: 
         check_strategy(broken)
 
 
-@pytest.mark.parametrize("strategy", [First, Rotates, RefusesPictures])
+@pytest.mark.parametrize("strategy", [First, Rotates, Discusses, RefusesPictures])
 def test_a_strategy_that_keeps_the_rules_passes(strategy: type[Strategy]) -> None:
     check_strategy(strategy)
 

@@ -152,6 +152,16 @@ def test_loads_spread_over_hosts() -> None:
     assert verdict.parts["backlog_s"] == pytest.approx(6.0), "its own load, and the one that still waits"
 
 
+def test_a_load_that_nobody_waits_for_after_all_keeps_no_host_busy() -> None:
+    gateway = Gateway()
+    cold = candidate("cold", host="h1", state=ReplicaState.STOPPED, wake_s=3.0)
+    gateway.strategy.placed(gateway.asks(1), cold)  # it is sent elsewhere, and never queued
+    [verdict] = gateway.strategy.explain(
+        gateway.asks(2), [candidate("other", host="h1", state=ReplicaState.STOPPED, wake_s=3.0)]
+    )
+    assert verdict.parts["backlog_s"] == 3.0
+
+
 def test_an_engine_that_is_launched_again_has_nothing_cached() -> None:
     gateway = Gateway()
     gateway.learn(gateway.asks(1, 2), candidate("a"))

@@ -196,12 +196,10 @@ def _combined(random: Random, workload: Workload) -> None:
             {_threshold} | ({_async} if drafts is _ngram else set()) | ({_tight} if connector in chosen else set())
         )
     if _unchunked in chosen:
-        chosen -= {_async_connector, _loras}
+        chosen -= {_async_connector, _loras, _images}
     for feature in features:
         if feature in chosen:
             feature(random, workload)
-    if _unchunked in chosen:
-        workload.limits["disable_chunked_mm_input"] = False
 
 
 SETUPS: dict[str, Callable[[Random, Workload], None]] = {

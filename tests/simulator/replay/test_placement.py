@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from enginehouse import VirtualSettings
@@ -58,6 +60,18 @@ def test_requests_with_one_beginning_share_the_slots_of_all_engines() -> None:
 def test_requests_in_sequence_spread_over_equal_engines() -> None:
     _, places = replayed([asks(n, range(100 * n, 100 * n + 9)) for n in range(40)], 8)
     assert sorted(places.values()) == pytest.approx([5] * 8, abs=2)
+
+
+def test_four_cold_models_end_two_and_two_on_two_hosts(tmp_path: Path) -> None:
+    file = tmp_path / "enginehouse.toml"
+    models = [f'[models.m{number}]\ndriver = "sim"\nhost = ["h1", "h2"]' for number in range(4)]
+    file.write_text("\n".join(["hosts = { h1 = {}, h2 = {} }", *models]))
+    trace = [msgspec.structs.replace(asks(0.01 * n, [n]), model=f"m{n}") for n in range(4)]
+    setting = Setting(gateway=VirtualSettings(file=file), core=CoreSettings(profile="h100-llama3-8b"), load_time=3.0)
+    places: dict[int, str] = {}
+    record = GatewayReplay(iter(trace), setting, places.__setitem__).run()
+    assert sorted(place.endswith("-2") for place in places.values()) == [False, False, True, True]
+    assert max(record.times_to_first) < 2.5 * 3.0
 
 
 def test_an_engine_at_half_speed_gets_less() -> None:

@@ -6,27 +6,29 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Union, cast
 
 import msgspec
 
-from enginehouse.domain.errors import RequestError, ShuttingDown
+from enginehouse.app.workers.messages import Told, WorkerMessage, told
+from enginehouse.domain.errors import ShuttingDown
 
 _log = logging.getLogger(__name__)
 
 _LENGTH: Final = 4
 _encode = msgspec.msgpack.Encoder().encode
-_In = TypeVar("_In")
+_decode: Final[Callable[[bytes], WorkerMessage]] = msgspec.msgpack.Decoder(
+    Union[tuple(WorkerMessage.__subclasses__())]  # noqa: UP007 - made of a tuple
+).decode
 
 
-class Channel(asyncio.Protocol, Generic[_In]):
+class Channel(asyncio.Protocol):
     """One side of the connection. Messages of one turn of the event loop are written together.
 
-    ``on_message`` is called with each message, ``on_lost`` when the other process is gone.
+    ``on_message`` is called with each message but the answers to ``ask``, ``on_lost`` when the other process is gone.
     """
 
-    def __init__(self, incoming: Any, on_message: Callable[[_In], None], on_lost: Callable[[], None]) -> None:
-        self._decode: Callable[[bytes], _In] = msgspec.msgpack.Decoder(incoming).decode
+    def __init__(self, on_message: Callable[[WorkerMessage], None], on_lost: Callable[[], None]) -> None:
         self._on_message = on_message
         self._on_lost = on_lost
         self._transport: asyncio.WriteTransport | None = None
@@ -57,7 +59,7 @@ class Channel(asyncio.Protocol, Generic[_In]):
     def flush(self) -> None:
         """Write the messages that wait."""
         outgoing, self._outgoing = self._outgoing, []
-        if self._transport is not None and outgoing:
+        if self._transport is not None and outgoing and not self.closed:
             self._transport.write(b"".join(outgoing))
 
     async def ask(self, message: Callable[[int], msgspec.Struct]) -> Any:
@@ -73,18 +75,10 @@ class Channel(asyncio.Protocol, Generic[_In]):
         finally:
             del self._calls[call]
 
-    def answer(self, call: int, value: Any, error: RequestError | None = None) -> None:
-        """End a call of ``ask``."""
-        waiting = self._calls.get(call)
-        if waiting is not None and not waiting.done():
-            if error is None:
-                waiting.set_result(value)
-            else:
-                waiting.set_exception(error)
-
     def close(self) -> None:
         """End the connection, when all is written."""
         self.flush()
+        self.closed = True
         if self._transport is not None:
             self._transport.close()
 
@@ -102,10 +96,13 @@ class Channel(asyncio.Protocol, Generic[_In]):
             end = place + _LENGTH + int.from_bytes(received[place : place + _LENGTH], "big")
             if len(received) < end:
                 break
-            message = self._decode(bytes(received[place + _LENGTH : end]))
+            message = _decode(bytes(received[place + _LENGTH : end]))
             place = end
             try:
-                self._on_message(message)
+                if isinstance(message, Told):
+                    self._answer(message)
+                else:
+                    self._on_message(message)
             except Exception:
                 _log.exception("A message between the gateway's processes met a defect")
         del received[:place]
@@ -116,6 +113,15 @@ class Channel(asyncio.Protocol, Generic[_In]):
             if not waiting.done():
                 waiting.set_exception(_gone())
         self._on_lost()
+
+    def _answer(self, message: Told) -> None:
+        waiting = self._calls.get(message.call)
+        if waiting is None or waiting.done():
+            return
+        if message.error is None:
+            waiting.set_result(message.value)
+        else:
+            waiting.set_exception(told(message.error))
 
 
 def _gone() -> ShuttingDown:

@@ -94,6 +94,10 @@ class QueueChanged(WorkerMessage, frozen=True):
     """A slot may be free."""
 
 
+class Judged(WorkerMessage, frozen=True):
+    """The next news of backends that ``Outcomes`` told are known. ``Views`` of these backends follow."""
+
+
 class Recall(WorkerMessage, frozen=True):
     """Requests wait for a backend: give the places there back that are kept for later requests."""
 
@@ -331,9 +335,8 @@ class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SendsReport(WorkerMessage, frozen=True):
-    """The answer to ``WantReport``; without a ``call``, the report of each second."""
+    """The report of each second, or the one that ``WantReport`` asked for, before a ``Told``."""
 
-    call: int
     report: WorkerReport
 
 
@@ -350,51 +353,6 @@ class Told(WorkerMessage, frozen=True):
     call: int
     value: Any
     error: TellingError | None = None
-
-
-FromOwner = (
-    Configure
-    | Views
-    | Granted
-    | Refused
-    | Positions
-    | QueueChanged
-    | Recall
-    | WatchRequests
-    | Learned
-    | Drain
-    | Act
-    | MoveRequest
-    | WantReport
-    | PageOut
-    | Accept
-    | PassOnTo
-    | Leave
-    | EndLive
-    | Told
-)
-FromWorker = (
-    SaysReady
-    | Outcomes
-    | Submit
-    | AskSlot
-    | CancelTicket
-    | Served
-    | FoundUnloaded
-    | AskExited
-    | AskPage
-    | PageIn
-    | PageTaken
-    | LogLines
-    | RequestRouted
-    | RequestMoved
-    | RequestEnded
-    | Traced
-    | Learned
-    | SendsReport
-    | SendsUsage
-    | Told
-)
 
 
 def telling(error: Exception) -> TellingError:

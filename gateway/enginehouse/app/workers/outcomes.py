@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,30 +12,30 @@ from enginehouse.app.workers.messages import Outcomes
 from enginehouse.domain.backend_load import Load
 from enginehouse.fleet.fleet import Fleet
 
-_SOON_S: Final = 0.1
 _MOST_ANSWERS: Final = 64
 """More answers at once change an average no further than so many do."""
 
 
 class OutcomeSender:
-    """Collects outcomes: failures go at once, successes of healthy backends ten times a second.
+    """Collects outcomes: failures go at once, successes of healthy backends with ``flush``, ten times a second.
 
     Implements ``OutcomeReports``. ``name_of`` knows the backend of a load.
+
+    The worker judges a backend by its news at once. What the owner told before it had them must not undo that.
     """
 
     def __init__(self, send: Callable[[msgspec.Struct], None], name_of: Callable[[Load], str | None]) -> None:
         self._send = send
         self._name_of = name_of
         self._good: defaultdict[str, int] = defaultdict(int)
-        self._latencies: dict[str, tuple[int, float]] = {}
+        self._latencies: dict[int, list[Any]] = {}
         self._news: list[tuple[str, list[Any]]] = []
-        self._timer: asyncio.TimerHandle | None = None
+        self._sent = self._judged = 0
+        self._unjudged: dict[str, int] = {}
 
     def succeeded(self, name: str, steady: bool) -> None:
         self._good[name] += 1
-        if steady:
-            self._send_soon()
-        else:
+        if not steady:
             self.flush()
 
     def failed(self, name: str, why: str) -> None:
@@ -46,11 +45,11 @@ class OutcomeSender:
         self._tell("doubted", name, why)
 
     def answered(self, load: Load, latency_ms: float) -> None:
-        name = self._name_of(load)
-        if name is not None:
-            count, total = self._latencies.get(name, (0, 0.0))
-            self._latencies[name] = (count + 1, total + latency_ms)
-            self._send_soon()
+        known = self._latencies.get(id(load))
+        if known is None:
+            known = self._latencies[id(load)] = [self._name_of(load), 0, 0.0]
+        known[1] += 1
+        known[2] += latency_ms
 
     def served(self, name: str, model: str) -> None:
         self._tell("served", name, model)
@@ -63,21 +62,27 @@ class OutcomeSender:
 
     def flush(self) -> None:
         """Send everything now."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if self._good or self._latencies or self._news:
-            self._send(Outcomes(dict(self._good), self._latencies, self._news))
+            self._sent += bool(self._news)
+            for _, (name, *_) in self._news:
+                self._unjudged[name] = self._sent
+            latencies = {name: (count, total) for name, count, total in self._latencies.values() if name is not None}
+            self._send(Outcomes(dict(self._good), latencies, self._news))
             self._good.clear()
             self._latencies, self._news = {}, []
+
+    def judged(self) -> None:
+        """Note that the owner has the oldest news that it had not."""
+        self._judged += 1
+        self._unjudged = {name: number for name, number in self._unjudged.items() if number > self._judged}
+
+    def awaits_judgement(self, name: str) -> bool:
+        """Whether the owner does not know yet what requests told of a backend."""
+        return name in self._unjudged
 
     def _tell(self, method: str, *facts: object) -> None:
         self._news.append((method, list(facts)))
         self.flush()
-
-    def _send_soon(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_SOON_S, self.flush)
 
 
 def take_outcomes(fleet: Fleet, outcomes: Outcomes) -> None:

@@ -51,7 +51,7 @@ class Publisher:
 
     def open(self) -> None:
         """Begin, on the running event loop."""
-        self._relay.context.fleet.on_facts = self._note
+        self._relay.context.fleet.on_facts = self.note
         self._look()
 
     def close(self) -> None:
@@ -91,6 +91,18 @@ class Publisher:
         if self._changed:
             self._publish(self._changed)
 
+    def correct(self, names: Iterable[str]) -> None:
+        """Tell the state of these backends soon, even if it has not changed: a worker has judged them by itself."""
+        for name in names:
+            self._sent.pop(name, None)
+            self.note(name)
+
+    def note(self, name: str) -> None:
+        """Look at a backend soon, and tell what has changed."""
+        self._changed.add(name)
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_soon(self.flush)
+
     def views(self) -> Views:
         """The state of all backends, as it is now."""
         for name in self._relay.context.upstreams:
@@ -102,11 +114,6 @@ class Publisher:
         """Read how many requests all workers have at each backend."""
         for name in self._relay.context.upstreams:
             self._relay.context.fleet.load(name).refresh()
-
-    def _note(self, name: str) -> None:
-        self._changed.add(name)
-        if self._soon is None:
-            self._soon = asyncio.get_running_loop().call_soon(self.flush)
 
     def _look(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)

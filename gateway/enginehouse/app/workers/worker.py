@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Final
 
 import msgspec
@@ -39,8 +38,15 @@ from enginehouse.app.workers.messages import (
     Act,
     Configure,
     Drain,
+    Granted,
+    Judged,
     Learned,
     MoveRequest,
+    PageOut,
+    Positions,
+    QueueChanged,
+    Recall,
+    Refused,
     SaysReady,
     SendsReport,
     SendsUsage,
@@ -57,12 +63,11 @@ from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
 from enginehouse.app.workers.request_events import RequestEvents
 from enginehouse.app.workers.traces import OwnerExporter
-from enginehouse.app.workers.worker_channel import WorkerChannel
+from enginehouse.app.workers.worker_channel import Handlers, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
-from enginehouse.domain.backend_load import Load
 from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.usage import UsageRow
 from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
@@ -108,13 +113,14 @@ class Worker:
         self._channel = channel
         self._log = log
         self._outside = outside = Outside()
+        self._now = outside.clock.now
         outside.engine_memory.most = config.server.max_engine_memory
         self._observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
         self._protocols: list[Protocol] = [each for _, each in create_installed(config, registry, "protocol")]
         self._drivers = build_drivers(config, registry, {}, outside)
         self._fleet = build_fleet(config, clock=outside.clock.epoch, drivers=self._drivers)
-        self._reader = BoardReader()
-        self._outcomes = OutcomeSender(channel.send, self._name_of)
+        self._reader = BoardReader(self._now)
+        self._outcomes = OutcomeSender(channel.send, lambda load: self._names.get(id(load)))
         self._fleet.reports, self._fleet.refresh = self._outcomes, self._reader.refresh
         waiting_room = build_waiting_room(config, self._fleet, self._observers)
         queue_changed = partial(notify, self._observers.callbacks("queue_changed"))
@@ -151,6 +157,7 @@ class Worker:
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.relay.context.guards = build_guards(config, registry)
         self._callers = Callers(config, registry, outside.clock, self._observers, memory.limit_store(config, number))
+        self._callers.share(memory.key_changes)
         self._callers.open(Path(first.folder), self.relay.context, self._send_usage)
         self.admission = build_admission(config, self.relay, self._callers.keyring)
         self.loop_monitor = LoopMonitor()
@@ -163,7 +170,7 @@ class Worker:
         self._events: RequestEvents | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._share_load(first.columns)
-        channel.worker = self
+        channel.attach(self._handlers(), self.pages.lost)
 
     def start(self) -> None:
         """Begin to report, on the running event loop."""
@@ -189,14 +196,33 @@ class Worker:
         await self._callers.close()
         self.exporter.flush()
         self._outcomes.flush()
-        self._channel.send(SendsReport(0, self._reporter.report(live=False, past=False)))
+        self._channel.send(SendsReport(self._reporter.report(live=False, past=False)))
         self._tasks.cancel()
         for timer in self._timers.values():
             timer.cancel()
 
     # --- from the owner
 
-    def configure(self, message: Configure) -> None:
+    def _handlers(self) -> Handlers:
+        return {
+            Granted: self.queues.granted,
+            Refused: self.queues.refused,
+            Positions: self.queues.put_positions,
+            Recall: self.queues.recall,
+            QueueChanged: lambda _: self._queue_changed(),
+            PageOut: self.pages.answer,
+            Configure: self._configure,
+            Views: self._follow,
+            Judged: lambda _: self._outcomes.judged(),
+            WantReport: self._report,
+            WatchRequests: self._watch,
+            Learned: self._learn,
+            Drain: self._drain,
+            Act: self._act,
+            MoveRequest: self._move_soon,
+        }
+
+    def _configure(self, message: Configure) -> None:
         """Put another configuration in force, in one step of the event loop."""
         old, new = self.config, _share_of(pickle.loads(message.config), self._board.workers)
         drivers = build_drivers(new, self._registry, self._drivers, self._outside)
@@ -223,7 +249,7 @@ class Worker:
         configure_logs(new.telemetry, self._log, secret_values(new))
         self._channel.send(SaysReady(self.version))
 
-    def follow(self, message: Views) -> None:
+    def _follow(self, message: Views) -> None:
         """Take over the state of backends."""
         for place in message.places:
             upstream = self.relay.context.upstreams.get(place.name)
@@ -233,18 +259,15 @@ class Worker:
                 upstream.locate(place.url)
             self.queues.place(place, self._hosts[place.name])
         for view in message.views:
-            self._fleet.follow(view)
+            if not self._outcomes.awaits_judgement(view.name):
+                self._fleet.follow(view)
         self._queue_changed()
 
-    def queue_changed(self) -> None:
-        """Let waiting requests look for a free slot."""
-        self._queue_changed()
-
-    def learn(self, message: Learned) -> None:
+    def _learn(self, message: Learned) -> None:
         """Tell the strategies what they have learned in another worker."""
         self.relay.context.router.hear(message.news)
 
-    def watch(self, message: WatchRequests) -> None:
+    def _watch(self, message: WatchRequests) -> None:
         """Tell the owner of each event of a request, or no longer."""
         if message.wanted and self._events is None:
             self._events = RequestEvents(self._channel.send)
@@ -253,7 +276,7 @@ class Worker:
             self._observers.remove(self._events)
             self._events = None
 
-    def drain(self, message: Drain) -> None:
+    def _drain(self, message: Drain) -> None:
         """Move or end streams of a backend or a replica."""
         drains = self.relay.drains
         if message.step == "retire" and message.error is not None:
@@ -265,7 +288,7 @@ class Worker:
         else:
             drains.vacate(message.place)
 
-    def act(self, message: Act) -> None:
+    def _act(self, message: Act) -> None:
         """Cancel a live request, or cut it off."""
         live = self._reporter.numbers.find(message.request)
         if live is None:
@@ -275,16 +298,16 @@ class Worker:
         else:
             live.cut_off(message.why)
 
-    def move(self, message: MoveRequest) -> None:
-        """Move a live request, and tell the owner how that ended."""
-        self._tasks.start(self._move(message))
-
-    def report(self, message: WantReport) -> None:
+    def _report(self, message: WantReport) -> None:
         """Send the owner a report."""
         self._outcomes.flush()
-        self._channel.send(SendsReport(message.call, self._reporter.report(live=True, past=message.past)))
+        self._channel.send(SendsReport(self._reporter.report(live=True, past=message.past)))
+        self._channel.send(Told(message.call, None))
 
     # --- inside
+
+    def _move_soon(self, message: MoveRequest) -> None:
+        self._tasks.start(self._move(message))
 
     async def _move(self, message: MoveRequest) -> None:
         live = self._reporter.numbers.find(message.request)
@@ -301,8 +324,9 @@ class Worker:
         self._channel.send(SendsUsage(rows, used))
 
     def _beat(self) -> None:
-        self._board.beats[self.number] = monotonic()
+        self._board.beats[self.number] = self._now()
         self._board.waiting[self.number] = len(self.relay.context.waiting_room)
+        self._outcomes.flush()
         if news := self.relay.context.router.news():
             self._channel.send(Learned(news))
         self._timers["beat"] = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
@@ -312,7 +336,7 @@ class Worker:
 
     def _send_report(self) -> None:
         self._report_soon()
-        self._channel.send(SendsReport(0, self._reporter.report(live=False, past=False)))
+        self._channel.send(SendsReport(self._reporter.report(live=False, past=False)))
 
     def _share_load(self, columns: dict[str, int]) -> None:
         self._hosts = {each.name: each.host for each in self._fleet.backends()}
@@ -323,9 +347,6 @@ class Worker:
             loads.append(load)
         self._reader.watch(loads)
         self._names = {id(load): name for name, load in zip(self.relay.context.upstreams, loads, strict=True)}
-
-    def _name_of(self, load: Load) -> str | None:
-        return self._names.get(id(load))
 
     def _session_headers(self) -> Sequence[str]:
         sources = self.config.routing.session

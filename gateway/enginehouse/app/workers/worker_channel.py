@@ -4,71 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
 from enginehouse.app.workers.channel import Channel
 from enginehouse.app.workers.messages import (
     Accept,
-    Act,
     AskExited,
     AskSlot,
     Configure,
-    Drain,
     EndLive,
-    FromOwner,
-    Granted,
-    Learned,
     Leave,
     LogLines,
-    MoveRequest,
-    PageOut,
     PassOnTo,
-    Positions,
-    QueueChanged,
-    Recall,
-    Refused,
     Submit,
-    Told,
-    Views,
-    WantReport,
-    WatchRequests,
-    told,
+    WorkerMessage,
 )
-from enginehouse.app.workers.pages import OwnerPages
-from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.telemetry.log_ring import LogRing
 
-
-class Follower(Protocol):
-    """A worker, as its channel sees it."""
-
-    queues: OwnerQueues
-    pages: OwnerPages
-
-    def configure(self, message: Configure) -> None: ...
-
-    def follow(self, message: Views) -> None: ...
-
-    def queue_changed(self) -> None: ...
-
-    def learn(self, message: Learned) -> None: ...
-
-    def watch(self, message: WatchRequests) -> None: ...
-
-    def drain(self, message: Drain) -> None: ...
-
-    def act(self, message: Act) -> None: ...
-
-    def move(self, message: MoveRequest) -> None: ...
-
-    def report(self, message: WantReport) -> None: ...
+Handlers = Mapping[type[WorkerMessage], Callable[[Any], None]]
+"""What is done with each kind of message."""
 
 
 class WorkerChannel:
-    """Hands the owner's messages to ``worker``, once it is made from the ``first`` one.
+    """Hands the owner's messages to a worker, once it is made from the ``first`` one.
 
     ``on_leave`` is called when the worker is to stop, with whether its live requests end at once: the owner says so, or
     is gone. ``on_connections``: with what becomes of connections.
@@ -77,12 +38,17 @@ class WorkerChannel:
     def __init__(
         self, on_leave: Callable[[bool], None], on_connections: Callable[[Accept | PassOnTo], None] = lambda _: None
     ) -> None:
-        self.worker: Follower | None = None
         self.first: asyncio.Future[Configure] = asyncio.get_running_loop().create_future()
         self._on_leave = on_leave
-        self._on_connections = on_connections
-        self._early: list[FromOwner] = []
-        self._channel: Channel[FromOwner] = Channel(FromOwner, self._take, self._lost)
+        self._handlers: dict[type[WorkerMessage], Callable[[Any], None]] = {
+            Accept: on_connections,
+            PassOnTo: on_connections,
+            Leave: lambda _: on_leave(False),
+            EndLive: lambda _: on_leave(True),
+        }
+        self._on_lost: Callable[[], None] | None = None
+        self._early: list[WorkerMessage] = []
+        self._channel = Channel(self._take, self._lost)
 
     async def open(self, connected: socket.socket) -> None:
         """Begin to listen to the owner."""
@@ -104,6 +70,11 @@ class WorkerChannel:
         generation: int | None = await self._channel.ask(lambda call: AskSlot(call, ticket))
         return generation
 
+    def attach(self, handlers: Handlers, on_lost: Callable[[], None]) -> None:
+        """Have these ``handlers``, from ``take_early`` on. ``on_lost`` is called when the owner is gone."""
+        self._handlers |= handlers
+        self._on_lost = on_lost
+
     def take_early(self) -> None:
         """Hand over what came while the worker was being made."""
         early, self._early = self._early, []
@@ -114,58 +85,19 @@ class WorkerChannel:
         """Say nothing more."""
         self._channel.close()
 
-    def _take(self, message: FromOwner) -> None:
-        worker = self.worker
-        if worker is None:
-            if isinstance(message, Configure) and not self.first.done():
-                self.first.set_result(message)
-            else:
-                self._early.append(message)
-            return
-        if isinstance(message, Granted):
-            worker.queues.granted(message)
-        elif isinstance(message, Refused):
-            worker.queues.refused(message)
-        elif isinstance(message, PageOut):
-            worker.pages.answer(message)
-        elif isinstance(message, Views):
-            worker.follow(message)
-        elif isinstance(message, WantReport):
-            worker.report(message)
-        elif isinstance(message, Told):
-            self._channel.answer(message.call, message.value, told(message.error) if message.error else None)
+    def _take(self, message: WorkerMessage) -> None:
+        if self._on_lost is not None:
+            self._handlers[type(message)](message)
+        elif isinstance(message, Configure) and not self.first.done():
+            self.first.set_result(message)
         else:
-            self._take_rare(worker, message)
-
-    def _take_rare(self, worker: Follower, message: FromOwner) -> None:
-        if isinstance(message, Positions):
-            worker.queues.put_positions(message)
-        elif isinstance(message, QueueChanged):
-            worker.queue_changed()
-        elif isinstance(message, WatchRequests):
-            worker.watch(message)
-        elif isinstance(message, Learned):
-            worker.learn(message)
-        elif isinstance(message, Recall):
-            worker.queues.recall(message)
-        elif isinstance(message, Configure):
-            worker.configure(message)
-        elif isinstance(message, Drain):
-            worker.drain(message)
-        elif isinstance(message, Act):
-            worker.act(message)
-        elif isinstance(message, MoveRequest):
-            worker.move(message)
-        elif isinstance(message, (Accept, PassOnTo)):
-            self._on_connections(message)
-        elif isinstance(message, (Leave, EndLive)):
-            self._on_leave(isinstance(message, EndLive))
+            self._early.append(message)
 
     def _lost(self) -> None:
         if not self.first.done():
             self.first.cancel()
-        if self.worker is not None:
-            self.worker.pages.lost()
+        if self._on_lost is not None:
+            self._on_lost()
         self._on_leave(False)
 
 

@@ -20,7 +20,7 @@ from enginehouse.app.workers.messages import (
     AskSlot,
     CancelTicket,
     FoundUnloaded,
-    FromWorker,
+    Judged,
     Learned,
     LogLines,
     MoveRequest,
@@ -35,17 +35,16 @@ from enginehouse.app.workers.messages import (
     SendsUsage,
     Served,
     Submit,
-    Told,
     Traced,
     WantReport,
     WorkerReport,
     telling,
-    told,
 )
 from enginehouse.app.workers.outcomes import take_outcomes
 from enginehouse.app.workers.pages import PageAnswers
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.reports import ReportedSums, add_report, hold
+from enginehouse.app.workers.worker_channel import Handlers
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
@@ -98,12 +97,13 @@ class WorkerLink:
         self._parts = parts
         self._changed = changed
         self._on_lost = on_lost
-        self._channel: Channel[FromWorker] = Channel(FromWorker, self._take, self._lost)
+        self._channel = Channel(lambda message: handlers[type(message)](message), self._lost)
         queues = parts.relay.context.queues
         self.desk = TicketDesk(number, queues, self.send, parts.publisher.flush, parts.recall)
         self._pages = PageAnswers(parts.application, self.send, parts.prepare)
         self._requests: dict[int, WorkerRequest] = {}
         self._report: WorkerReport | None = None
+        handlers = self._handlers()
 
     async def open(self, connected: socket.socket) -> None:
         """Begin to speak to the worker."""
@@ -127,50 +127,44 @@ class WorkerLink:
 
     # --- from the worker
 
-    def _take(self, message: FromWorker) -> None:
-        if isinstance(message, Outcomes):
-            take_outcomes(self._parts.relay.context.fleet, message)
-        elif isinstance(message, Submit):
-            self.desk.submit(message)
-        elif isinstance(message, Served):
-            self.desk.served(message)
-        elif isinstance(message, CancelTicket):
-            self.desk.cancel(message.ticket)
-        elif isinstance(message, SendsReport):
-            self._take_report(message)
-        elif isinstance(message, AskPage):
-            self._pages.begin(message)
-        elif isinstance(message, PageIn):
-            self._pages.take(message)
-        elif isinstance(message, PageTaken):
-            self._pages.taken(message)
-        else:
-            self._take_rare(message)
+    def _handlers(self) -> Handlers:
+        parts = self._parts
+        return {
+            Outcomes: self._judge,
+            Submit: self.desk.submit,
+            AskSlot: self.desk.ask_slot,
+            CancelTicket: lambda message: self.desk.cancel(message.ticket),
+            Served: self.desk.served,
+            FoundUnloaded: self.desk.found_unloaded,
+            AskExited: self.desk.ask_exited,
+            AskPage: self._pages.begin,
+            PageIn: self._pages.take,
+            PageTaken: self._pages.taken,
+            RequestRouted: self._tell_routed,
+            RequestMoved: self._tell_moved,
+            RequestEnded: self._tell_ended,
+            SendsReport: self._take_report,
+            SendsUsage: lambda message: parts.callers.take(message.rows, message.used),
+            Learned: lambda message: parts.learned(self, message),
+            LogLines: lambda message: parts.log.write(message.data),
+            Traced: self._export,
+            SaysReady: self._note_ready,
+        }
 
-    def _take_rare(self, message: FromWorker) -> None:
-        if isinstance(message, LogLines):
-            self._parts.log.write(message.data)
-        elif isinstance(message, Traced):
-            if self._parts.exporter is not None:
-                for each in message.requests:
-                    self._parts.exporter.add(each)
-        elif isinstance(message, (RequestRouted, RequestMoved, RequestEnded)):
-            self._tell_observers(message)
-        elif isinstance(message, Learned):
-            self._parts.learned(self, message)
-        elif isinstance(message, SendsUsage):
-            self._parts.callers.take(message.rows, message.used)
-        elif isinstance(message, Told):
-            self._channel.answer(message.call, message.value, told(message.error) if message.error else None)
-        elif isinstance(message, AskSlot):
-            self.desk.ask_slot(message)
-        elif isinstance(message, AskExited):
-            self.desk.ask_exited(message)
-        elif isinstance(message, FoundUnloaded):
-            self.desk.found_unloaded(message)
-        elif isinstance(message, SaysReady):
-            self.version = message.version
-            self._changed.set()
+    def _note_ready(self, message: SaysReady) -> None:
+        self.version = message.version
+        self._changed.set()
+
+    def _export(self, message: Traced) -> None:
+        if self._parts.exporter is not None:
+            for each in message.requests:
+                self._parts.exporter.add(each)
+
+    def _judge(self, outcomes: Outcomes) -> None:
+        take_outcomes(self._parts.relay.context.fleet, outcomes)
+        if outcomes.news:
+            self.send(Judged())
+            self._parts.publisher.correct([name for _, (name, *_) in outcomes.news])
 
     def _take_report(self, message: SendsReport) -> None:
         report = message.report
@@ -179,7 +173,6 @@ class WorkerLink:
         self.busy, self.live = report.busy, report.requests
         if report.live is not None or not report.requests:
             self._show(report.live or [])
-        self._channel.answer(message.call, None)
 
     def _show(self, states: list[LiveState]) -> None:
         """Have the relay show the live requests as they are now, the same objects for the same requests."""
@@ -206,18 +199,18 @@ class WorkerLink:
         asked = state.requirements.model if state.requirements is not None else state.model
         return Route(asked, chosen, state.reason, state.attempted)
 
-    def _tell_observers(self, message: RequestRouted | RequestMoved | RequestEnded) -> None:
-        observers = self._parts.observers
-        if isinstance(message, RequestRouted):
-            route = self._place(message.state)
-            for tell in observers.added("routed") if route is not None else ():
-                tell(message.id, message.requirements, route)
-        elif isinstance(message, RequestMoved):
-            for tell in observers.added("moved"):
-                tell(message.id, message.source, message.destination, message.gap_ms)
-        else:
-            for tell in observers.added("finished"):
-                tell(message.record)
+    def _tell_routed(self, message: RequestRouted) -> None:
+        route = self._place(message.state)
+        for tell in self._parts.observers.added("routed") if route is not None else ():
+            tell(message.id, message.requirements, route)
+
+    def _tell_moved(self, message: RequestMoved) -> None:
+        for tell in self._parts.observers.added("moved"):
+            tell(message.id, message.source, message.destination, message.gap_ms)
+
+    def _tell_ended(self, message: RequestEnded) -> None:
+        for tell in self._parts.observers.added("finished"):
+            tell(message.record)
 
     def _act(self, number: int, act: str, error: RequestError | None, why: str) -> None:
         self.send(Act(number, act, telling(error) if error is not None else None, why))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 from enginehouse.app.workers.shared_limits import LimitMemory, SharedLimitStore
 from enginehouse.config.limits import LimitSettings
 from enginehouse.config.schema import Config
@@ -10,10 +12,11 @@ from enginehouse.interfaces.limit_stores import LimitStore
 
 
 class WorkerMemory:
-    """The load of backends and the limits of keys, for a number of ``workers``."""
+    """The load of backends and the limits of keys, for a number of ``workers``, and how often keys have changed."""
 
     def __init__(self, workers: int) -> None:
         self.board = LoadBoard(workers)
+        self.key_changes = memoryview(mmap.mmap(-1, 8)).cast("q")
         self._limits = LimitMemory(workers + 1)
 
     def limit_store(self, config: Config, number: int) -> LimitStore | None:

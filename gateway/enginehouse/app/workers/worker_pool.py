@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final
 
 import msgspec
@@ -75,6 +71,7 @@ class WorkerPool(Observer):
         self._board = board = memory.board
         self._server = server
         relay = gateway.relay
+        self._now = relay.context.clock.now
         self._publisher = Publisher(relay, gateway.current, board, self.send, lambda: gateway.callers.folder)
         self._parts = OwnerParts(
             relay,
@@ -89,6 +86,7 @@ class WorkerPool(Observer):
             gateway.callers,
             gateway.observers,
         )
+        gateway.callers.share(memory.key_changes)
         self._changed = asyncio.Event()
         self._tasks = BackgroundTasks()
         self._started: dict[int, float] = {}
@@ -157,7 +155,7 @@ class WorkerPool(Observer):
             if order is not None:
                 self.send(order)
         for link in self.links.values():
-            _kill(link.pid)
+            self._server.kill(link.pid)
 
     def pass_on(self, folder: Path) -> None:
         """Have the workers give their connections to the gateway that has taken over in the state folder ``folder``."""
@@ -185,7 +183,7 @@ class WorkerPool(Observer):
     async def _begin(self, number: int) -> None:
         pid, connected = self._server.fork(number)
         self._board.beats[number] = 0.0
-        self._started[number] = monotonic()
+        self._started[number] = self._now()
         self.links[number] = link = WorkerLink(number, pid, self._parts, self._changed, self._gone)
         await link.open(connected)
         link.send(WatchRequests(self._watched))
@@ -202,7 +200,7 @@ class WorkerPool(Observer):
         self._hung.discard(link.pid)
         self.replaced[why] += 1
         _log.error("The worker with pid %d has %s: another one takes its place", link.pid, why)
-        young = monotonic() - self._started[number] < _YOUNG_S
+        young = self._now() - self._started[number] < _YOUNG_S
         pause = min(max(0.1, self._pause.get(number, 0.0) * 2), _LONGEST_PAUSE_S) if young else 0.0
         self._pause[number] = pause
         self._tasks.start(self._replace(number, pause))
@@ -217,14 +215,14 @@ class WorkerPool(Observer):
     def _look(self) -> None:
         """Kill workers that hang, and tell the others the places of their tickets."""
         self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
-        now, longest = monotonic(), self._gateway.config.server.worker_timeout
+        now, longest = self._now(), self._gateway.config.server.worker_timeout
         for link in self.links.values():
             beat = self._board.beats[link.number]
             silent = now - beat > longest if beat else now - self._started[link.number] > _START_S
             if silent and longest and link.pid not in self._hung:
                 self._hung.add(link.pid)
                 _log.error("The worker with pid %d has not answered for %.1f s", link.pid, now - beat)
-                _kill(link.pid)
+                self._server.kill(link.pid)
         if self._gateway.config.telemetry.per_worker:
             self.busy.update({number: link.busy for number, link in sorted(self.links.items())})
         self._turns += 1
@@ -263,12 +261,13 @@ class WorkerPool(Observer):
                 link.send(QueueChanged())
 
     def _drain(self, step: str, place: str, error: RequestError | None, why: str) -> None:
-        self._publisher.flush()  # who moves requests must see where they may not go
+        self._publisher.note(place.rpartition("@")[2])
+        self._publisher.flush()  # who moves requests must see where they may not go, and why
         self.send(Drain(step, place, telling(error) if error is not None else None, why))
 
     def _recall(self, backend: str) -> None:
         """Ask for the places that workers keep, unless that was done just now."""
-        now = monotonic()
+        now = self._now()
         if now - self._recalled.get(backend, 0.0) >= _RECALL_EVERY_S:
             self._recalled[backend] = now
             self.send(Recall(backend))
@@ -296,8 +295,3 @@ class WorkerPool(Observer):
         while self.links and loop.time() < limit:
             self._changed.clear()
             await wait_within(limit - loop.time(), self._changed)
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

@@ -49,7 +49,8 @@ def check_strategy(factory: Callable[[], Strategy]) -> None:
     Also checks that ``explain`` returns one verdict per candidate, that neither changes its arguments, and that
     ``explain`` leaves the strategy as it is. A ``copy.deepcopy`` must pick the same, because the gateway explains with
     one. A strategy that needs scorers may raise ``ConfigError`` when it gets none. After the picks, another object must
-    be able to ``recall`` what the first one has ``remembered``, and pick.
+    be able to ``recall`` what the first one has ``remembered``, and pick. Two objects pick in turn as in two workers:
+    each must ``hear`` the ``news`` of the other, and not tell it again.
     """
     for it in _with_scorers(factory):
         twin, large = _copied(it), _large()
@@ -61,6 +62,8 @@ def check_strategy(factory: Callable[[], Strategy]) -> None:
         expect(len(remembered) <= MOST_REMEMBERED, f"remembered returned {len(remembered)} bytes, which are not kept")
         if remembered:
             _check_recall(factory, remembered)
+    for one, other in zip(_with_scorers(factory), _with_scorers(factory), strict=True):
+        _check_workers(one, other)
 
 
 def _check_recall(factory: Callable[[], Strategy], remembered: bytes) -> None:
@@ -72,6 +75,27 @@ def _check_recall(factory: Callable[[], Strategy], remembered: bytes) -> None:
         for question in _decisions(empty=False):
             with suppress(RequestError):
                 _check_pick(another, question)
+
+
+def _check_workers(one: Strategy, other: Strategy) -> None:
+    for question in _decisions(empty=False):
+        with suppress(RequestError):
+            _picked(one, question)
+        _tell(one, other)
+        heard = other.news()
+        expect(not heard, f"news returned {heard[:50]!r}, which was heard from another worker: it would never end")
+        one, other = other, one
+
+
+def _tell(one: Strategy, other: Strategy) -> None:
+    news = one.news()
+    expect(isinstance(news, bytes), f"news returned {news!r} instead of bytes")
+    if news:
+        try:
+            other.hear(news)
+        except Exception as error:
+            raise AssertionError(f"hear failed with what news had returned: {error!r}") from error
+    expect(not one.news(), "news must return what has been learned since the last call, not the same again")
 
 
 def _check_pure(

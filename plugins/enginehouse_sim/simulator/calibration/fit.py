@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain, combinations
 from operator import mul
 from statistics import median
 
@@ -14,7 +15,8 @@ from enginehouse_sim.simulator.steps.costs import PassCosts
 _HUBER = 0.15
 """A relative error above this counts in proportion to its size, not to its square."""
 _STALLED = 2.5
-"""A repeat that took so many times as long as the median of its point says nothing about the engine."""
+"""A repeat that took so many times as long as the median of its point, or as short, says nothing about the engine: it
+stood still, or its answers were held up."""
 _ROUNDS = 5
 _CROSSINGS = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """The numbers of tokens to try first at which computing them takes as long as reading the weights."""
@@ -127,13 +129,14 @@ def _fit(observations: Sequence[Observation], crossing: int) -> Fitted:
 
 
 def _by_point(observations: Iterable[Observation]) -> list[list[Observation]]:
-    """The repeats of each point, but for those that took much longer than the others."""
+    """The repeats of each point, but for those that are far from the others."""
     points: dict[str, list[Observation]] = {}
     for each in observations:
         points.setdefault(each.point, []).append(each)
+    middles = {point: median(each.ms for each in repeats) for point, repeats in points.items()}
     return [
-        [each for each in repeats if each.ms <= _STALLED * median(other.ms for other in repeats)]
-        for repeats in points.values()
+        [each for each in repeats if middles[point] / _STALLED <= each.ms <= middles[point] * _STALLED]
+        for point, repeats in points.items()
     ]
 
 
@@ -170,52 +173,20 @@ def _loss(observations: Sequence[Observation], fitted: Fitted) -> float:
 
 
 def _non_negative(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[float]:
-    """The solution of least squares without negative numbers, by the method of Lawson and Hanson."""
+    """The solution of least squares without negative numbers: the best of those with some variables fixed at 0."""
     columns = [list(column) for column in zip(*rows, strict=True)]
-    size = len(columns)
     scale = [sum(map(mul, column, column)) ** 0.5 or 1.0 for column in columns]
     scaled = [[value / unit for value in column] for column, unit in zip(columns, scale, strict=True)]
     gram = [[sum(map(mul, a, b)) for b in scaled] for a in scaled]
     goal = [sum(map(mul, column, targets)) for column in scaled]
-    solution, free = [0.0] * size, set[int]()
-    while len(free) < size:
-        slope = {
-            at: goal[at] - sum(gram[at][other] * solution[other] for other in range(size))
-            for at in range(size)
-            if at not in free
-        }
-        steepest = max(slope, key=lambda at: slope[at])
-        if slope[steepest] < 1e-9 * max(1.0, abs(goal[steepest])):
-            break
-        free.add(steepest)
-        solution = _within(gram, goal, solution, free)
-    return [value / unit for value, unit in zip(solution, scale, strict=True)]
-
-
-def _within(
-    gram: Sequence[Sequence[float]], goal: Sequence[float], solution: list[float], free: set[int]
-) -> list[float]:
-    """Go towards the solution of the ``free`` variables; those that would become negative stop at 0."""
-    while True:
-        places = sorted(free)
+    best, most = [0.0] * len(columns), 0.0
+    for places in chain.from_iterable(combinations(range(len(columns)), count + 1) for count in range(len(columns))):
         values = _solved([[gram[a][b] for b in places] for a in places], [goal[at] for at in places])
-        wanted = dict(zip(places, values, strict=True))
-        if all(value > 0 for value in values):
-            return [wanted.get(at, 0.0) for at in range(len(goal))]
-        share = min(
-            (
-                solution[at] / (solution[at] - value)
-                for at, value in wanted.items()
-                if value <= 0 and solution[at] > value
-            ),
-            default=0.0,
-        )
-        solution = [old + share * (wanted.get(at, 0.0) - old) for at, old in enumerate(solution)]
-        stopped = {at for at in places if wanted[at] <= 0 and solution[at] <= 1e-12}
-        free -= stopped or {min(places, key=lambda at: wanted[at])}
-        solution = [value if at in free else 0.0 for at, value in enumerate(solution)]
-        if not free:
-            return solution
+        explained = sum(goal[at] * value for at, value in zip(places, values, strict=True))
+        if explained > most and min(values) >= 0:
+            found = dict(zip(places, values, strict=True))
+            best, most = [found.get(at, 0.0) for at in range(len(columns))], explained
+    return [value / unit for value, unit in zip(best, scale, strict=True)]
 
 
 def _solved(matrix: list[list[float]], goal: list[float]) -> list[float]:

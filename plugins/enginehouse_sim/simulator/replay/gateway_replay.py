@@ -98,7 +98,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
 
     ``on_routed`` gets the number and the backend of each request that reaches an engine. ``on_ended`` gets the number
     of each request that has ended, and the code of its error, empty for a whole answer. ``gateway``: set by ``run``,
-    after which ``record`` is complete.
+    after which ``record`` is complete. ``engines``: by backend.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         self._catch_up_every = _CATCH_UP_S
         self._catch_up_at = math.inf
         self._model = ""
-        self._engines: dict[str, PlayedEngine] = {}
+        self.engines: dict[str, PlayedEngine] = {}
         self._servers: dict[str, PlayedServer] = {}
         self._stores: dict[tuple[frozenset[str], int], ExternalStore] = {}
         self._read: dict[str, asyncio.Event] = {}
@@ -147,7 +147,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         self.gateway = gateway = self._setting.gateway.gateway(self)
         try:
             for backend in gateway.backends:
-                self._engines[backend.name] = engine = self._engine(backend)
+                self.engines[backend.name] = engine = self._engine(backend)
                 self._servers[backend.name] = PlayedServer(
                     backend, self._models(backend), engine, self, outside_costs(self._core(backend))
                 )
@@ -165,7 +165,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         finally:
             self._loop.world = None
             await gateway.close()
-            for engine in self._engines.values():
+            for engine in self.engines.values():
                 engine.close()
 
     def _note_end(self) -> None:
@@ -194,7 +194,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         now, began = self._loop.time(), self._began
         self.place = ReplayPlace(now, -1)
         if now >= began + self.record.moments.due:
-            self.record.moments.add(moment_of(now - began, list(self._engines.values()), self.gateway.waiting))
+            self.record.moments.add(moment_of(now - began, list(self.engines.values()), self.gateway.waiting))
         elif now >= began + self._faults.next_at:
             self._faults.advance(now)
         elif now >= self._catch_up_at:
@@ -225,7 +225,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         answer.owner.ended()
 
     def due_sooner(self, index: int) -> None:
-        engine = list(self._engines.values())[index]
+        engine = list(self.engines.values())[index]
         heapq.heappush(self._steps, (engine.due, index, engine))
 
     def begin_step(self, engine: PlayedEngine) -> None:
@@ -253,7 +253,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         return PlayedBootstrapDriver() if bootstraps else PlayedDriver()
 
     def migrator(self, type: str, configured: Migrator) -> Migrator:
-        return PlayedLlumlet(self._moves, self._engines) if type == "llumlet" else configured
+        return PlayedLlumlet(self._moves, self.engines) if type == "llumlet" else configured
 
     async def launch(self, process: VirtualProcess) -> None:
         await asyncio.sleep(self._setting.load_time)

@@ -1,0 +1,70 @@
+"""The accuracy that docs/how-to/plan-capacity.md states, with what real engines did.
+
+``recorded/ENGINE`` has the probes that ``sim calibrate`` sent to an engine, and what the engine did with three traces
+in the same hour, by ``sim validate --measured``. The profile is fitted and the traces are replayed anew each time.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from enginehouse_sim.commands import sim
+from enginehouse_sim.simulator.calibration.calibrate import calibrated
+from enginehouse_sim.simulator.calibration.journal import Journal
+from enginehouse_sim.simulator.replay.traces.workload import Workload, write
+from enginehouse_sim.simulator.steps.profile import EngineLimits, write_profile
+
+pytestmark = pytest.mark.slow
+
+RECORDED = Path(__file__).parent / "recorded"
+LENGTHS = "50-600:20-120"
+RATES = {
+    "llama-server": {"light": 3.0, "busy": 8.0, "saturated": 25.0},
+    "vllm": {"light": 5.0, "busy": 14.0, "saturated": 35.0},
+}
+"""Requests in a second; the traces have 100 requests and the seeds 1, 2 and 3."""
+MEDIAN, P99, TWICE = 0.15, 0.30, 2.0
+"""The errors that may be, or else twice the engine's own spread between two runs."""
+STATED = {
+    ("llama-server", "light", "tpot_ms p50"): 0.37,
+    ("llama-server", "saturated", "latency_ms p50"): 0.16,
+    ("vllm", "light", "ttft_ms p50"): 0.25,
+    ("vllm", "light", "latency_ms p50"): 0.26,
+    ("vllm", "saturated", "tpot_ms p50"): 0.32,
+}
+"""The figures that are further off, as the docs say."""
+
+
+def profile_of(engine: str, folder: Path) -> Path:
+    """The profile that the recorded probes give."""
+    recorded = RECORDED / engine
+    url, model, probes = msgspec.json.decode((recorded / "probes.jsonl").read_bytes().splitlines()[0]).values()
+    observations = Journal(recorded / "probes.jsonl", url, model, probes).observations
+    limits = msgspec.json.decode((recorded / "limits.json").read_bytes(), type=EngineLimits)
+    profile = folder / "engine.toml"
+    write_profile(profile, calibrated(observations, engine, limits, "recorded probes").profile)
+    return profile
+
+
+@pytest.mark.parametrize("engine", RATES)
+def test_predictions_are_as_close_as_the_docs_say(engine: str, tmp_path: Path) -> None:
+    profile = profile_of(engine, tmp_path)
+    for seed, (name, rate) in enumerate(RATES[engine].items(), 1):
+        trace = tmp_path / f"{name}.jsonl"
+        with trace.open("wb") as file:
+            write(Workload(rate=rate, lengths=LENGTHS, seed=seed).requests(100), file)
+        asked = ["validate", str(trace), "--profile", str(profile), "--json"]
+        result = CliRunner().invoke(sim, [*asked, "--measured", str(RECORDED / engine / f"{name}.json")])
+        assert result.exit_code == 0, result.output
+        for figure in json.loads(result.stdout)["figures"]:
+            latency, _, share = figure["figure"].partition(" ")
+            if latency not in ("ttft_ms", "tpot_ms", "latency_ms") or share == "p90":
+                continue
+            allowed = max(MEDIAN if share == "p50" else P99, TWICE * figure["spread"])
+            allowed = STATED.get((engine, name, figure["figure"]), allowed)
+            assert abs(figure["error"]) <= allowed, f"{name}: {figure}"

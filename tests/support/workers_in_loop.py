@@ -1,0 +1,65 @@
+"""A gateway's workers in the event loop of the test: what their processes would say goes over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.app import Gateway
+from enginehouse.app.workers.fork_server import ForkServer
+from enginehouse.app.workers.worker import Worker
+from enginehouse.app.workers.worker_channel import WorkerChannel
+from enginehouse.app.workers.worker_memory import WorkerMemory
+from enginehouse.app.workers.worker_pool import WorkerPool
+from enginehouse.telemetry.logs import GatewayLog
+
+
+class WorkersInLoop(ForkServer):
+    """``count`` workers of ``gateway``."""
+
+    def __init__(self, gateway: Gateway, count: int) -> None:
+        self.workers: dict[int, Worker] = {}
+        self._gateway = gateway
+        self._memory = WorkerMemory(count)
+        self._pids = itertools.count(1)
+        self._tasks = BackgroundTasks()
+        self.pool = WorkerPool(gateway, self._memory, self)
+
+    async def start(self) -> None:
+        """Start them, and wait until they know the configuration and all backends."""
+        await self.pool.start()
+
+    async def stop(self) -> None:
+        """End them."""
+        self.pool.close()
+        for worker in self.workers.values():
+            await worker.stop()
+        await asyncio.sleep(0)
+        self._tasks.cancel()
+
+    @property
+    def held(self) -> int:
+        """The bytes of bodies that workers hold."""
+        return sum(worker.admission.body_memory.held for worker in self.workers.values())
+
+    def fork(self, number: int) -> tuple[int, socket.socket]:
+        ours, theirs = socket.socketpair()
+        self._tasks.start(self._serve(number, theirs))
+        return next(self._pids), ours
+
+    def kill(self, pid: int) -> None:
+        raise AssertionError("a worker hangs")
+
+    def close(self) -> None: ...
+
+    async def _serve(self, number: int, owner: socket.socket) -> None:
+        channel = WorkerChannel(lambda _: None)
+        await channel.open(owner)
+        first = await channel.first
+        worker = Worker(number, first, self._gateway.registry, channel, self._memory, GatewayLog())
+        worker.start()
+        channel.take_early()
+        self.workers[number] = worker
+        worker.ready()
