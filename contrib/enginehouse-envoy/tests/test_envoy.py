@@ -214,8 +214,8 @@ def test_a_killed_picker_fails_what_it_holds_and_nothing_after_its_return(
 def test_one_of_two_pickers_is_killed_under_load(
     engines: tuple[SimEngine, SimEngine], tmp_path: Path, way: str
 ) -> None:
-    """Another picker decides about what the killed one held: nobody sees an error."""
-    statuses: list[int] = []
+    """It costs what it held, and what came before Envoy had noticed. The next ones go to the other picker."""
+    clients: list[list[int]] = [[] for _ in range(8)]
     folders = [tmp_path / name for name in ("a", "b", "envoy")]
     for folder in folders:
         folder.mkdir()
@@ -224,22 +224,25 @@ def test_one_of_two_pickers_is_killed_under_load(
         with running_envoy(a.authz, a.ext_proc, folders[2], str, "--also", also) as envoy:
             port = int(getattr(envoy, way))
 
-            def client() -> None:
+            def client(statuses: list[int]) -> None:
                 for body in (*[BODY] * 40, {**BODY, "model": "launched"}):
                     status = ask(port, body).status
                     statuses.append(status)
 
             until(lambda: ask(port).status == 200, "it serves")
-            threads = [threading.Thread(target=client) for _ in range(8)]
+            threads = [threading.Thread(target=client, args=(statuses,)) for statuses in clients]
             for thread in threads:
                 thread.start()
-            until(lambda: len(statuses) > 60, "the load runs")
+            until(lambda: sum(map(len, clients)) > 60, "the load runs")
             until(a.live, "the first picker holds a request")
             a.process.kill()
             for thread in threads:
                 thread.join(60)
-            assert statuses == [200] * 8 * 41
-            assert len(b.history()) >= 200
+            failed = [status for statuses in clients for status in statuses if status != 200]
+            print(f"{len(failed)} of {sum(map(len, clients))} requests failed: {failed}")
+            assert all(len([each for each in statuses if each != 200]) <= 2 for statuses in clients)
+            assert set(failed) <= {500, 503}
+            assert [ask(port).status for _ in range(20)] == [200] * 20
         with running_picker(config(*engines), folders[0]):
             pass  # it adopts and stops the engine that the killed one had launched
 
