@@ -26,7 +26,7 @@ _KNOWN = (
     "The worker with pid ",  # the bench has killed it
     "Cancel ",  # uvicorn's, for a client that neither reads nor leaves while the gateway stops
 )
-_COLLECTED = "\nGeneratorExit\n"
+_COLLECTED = "GeneratorExit\n"
 """What uvicorn logs of a worker that has ended: its memory is collected here, where a process would just vanish."""
 _NONCE = re.compile(rb"nonce-\d+-")
 
