@@ -1,9 +1,9 @@
 """What bursts of requests cost the gateway: new connections to the engine, and processor time.
 
 ``python benchmarks/bursts.py [--sizes 8,16,32,128] [--rounds 3] [--tls]``: for each size, so many requests at once
-every 100 ms, through a gateway in a process of its own to an engine in this one. The gateway keeps as many idle connections
-as the driver of the engine lets it: ``openai`` sets no limit, ``llamacpp`` one of four, because each holds a thread of
-llama-server. Rounds with either alternate. With ``--tls``, the gateway speaks TLS to the engine.
+every 100 ms, through a gateway in a process of its own to an engine in this one. The gateway keeps as many idle
+connections as the driver of the engine lets it: ``openai`` sets no limit, ``llamacpp`` one of four, because each holds
+a thread of llama-server. Rounds with either alternate. With ``--tls``, the gateway speaks TLS to the engine.
 """
 
 from __future__ import annotations
