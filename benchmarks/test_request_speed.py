@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -23,11 +25,18 @@ from tests.support.wire import Wire
 BODY = b'{"model":"bench","messages":[{"role":"user","content":"Hello, world"}],"max_tokens":16}'
 REQUEST = (
     b"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway:8080\r\nAccept: application/json\r\n"
-    b"Content-Type: application/json\r\nUser-Agent: bench/1.0\r\n%sContent-Length: %d\r\n\r\n"
+    b"Content-Type: application/json\r\nAuthorization: Bearer secret-3\r\nUser-Agent: bench/1.0\r\n"
+    b"%sContent-Length: %d\r\n\r\n"
+)
+KEYS = {"auth": {"keys": [{"name": f"team-{number}", "key": f"secret-{number}"} for number in range(20)]}}
+COMPLETION = (
+    b'{"id":"x","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello"},'
+    b'"finish_reason":"stop"}],"usage":{"prompt_tokens":10,"completion_tokens":5,"total_tokens":15}}'
 )
 ANSWER = (
-    b"HTTP/1.1 200 OK\r\nserver: engine\r\ncontent-type: application/json\r\ncontent-length: 200\r\n\r\n" + b"x" * 200
-)
+    b"HTTP/1.1 200 OK\r\nserver: engine\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    % len(COMPLETION)
+) + COMPLETION
 
 
 def repeated() -> Iterator[bytes]:
@@ -43,11 +52,21 @@ def unique() -> Iterator[bytes]:
         yield REQUEST % (b"Traceparent: 00-%032x-%016x-00\r\n" % (n + 1, n + 1), len(BODY)) + BODY
 
 
+@pytest.mark.parametrize("counted", ["nothing", "keys", "usage"])
 @pytest.mark.parametrize("requests", [repeated, unique])
-def test_a_request(benchmark: BenchmarkFixture, requests: Callable[[], Iterator[bytes]]) -> None:
+def test_a_request(
+    benchmark: BenchmarkFixture, requests: Callable[[], Iterator[bytes]], counted: str, tmp_path: Path
+) -> None:
+    """``counted``: a gateway without keys, one with 20 keys, and one that also sums up what they use."""
+
     async def main() -> None:
         backends = {name: {"url": "http://127.0.0.1:9", "models": ["bench"]} for name in ("a", "b", "c")}
-        gateway = Gateway(msgspec.convert({"backends": backends}, Config), load_plugins(PluginSettings()).registry)
+        sections = {"backends": backends, **({} if counted == "nothing" else KEYS)}
+        gateway = Gateway(msgspec.convert(sections, Config), load_plugins(PluginSettings()).registry)
+        if counted == "usage":
+            gateway.callers.open(tmp_path, gateway.relay.context)
+        for upstream in gateway.relay.context.upstreams.values():  # an engine without a name for priorities
+            gateway.relay.context.engine_facts._of(upstream).order_until = math.inf
         engines, batches, loop = [], {gateway.admission.writes}, asyncio.get_running_loop()
         for name, upstream in gateway.relay.context.upstreams.items():
             gateway.fleet.succeeded(name)

@@ -57,6 +57,8 @@ class _Engine(asyncio.Protocol):
             self.transport.write(_WHOLE)
 
     def _send(self, left: int) -> None:
+        if self.transport.is_closing():
+            return
         if left:
             self.transport.write(_CHUNK)
             asyncio.get_running_loop().call_later(0.01, self._send, left - 1)

@@ -26,7 +26,7 @@ _KNOWN = (
     "The worker with pid ",  # the bench has killed it
     "Cancel ",  # uvicorn's, for a client that neither reads nor leaves while the gateway stops
 )
-_COLLECTED = "\nGeneratorExit"
+_COLLECTED = "\nGeneratorExit\n"
 """What uvicorn logs of a worker that has ended: its memory is collected here, where a process would just vanish."""
 _NONCE = re.compile(rb"nonce-\d+-")
 
@@ -91,7 +91,7 @@ class Taps(logging.Handler):
         self._events.append((clock.now, record.name, f"{record.levelname} {text}", b""))
         if _LOGS_SECRET.search(text.encode()):
             self._judge.violated(f"a secret in the log: {text}")
-        known = text.startswith(_KNOWN) or _PLUGIN_FAILED.match(text) or text.rstrip().endswith(_COLLECTED)
+        known = text.startswith(_KNOWN) or _PLUGIN_FAILED.match(text) or _COLLECTED in f"{text}\n"
         if (record.levelno >= logging.ERROR and not known) or record.name.startswith("asyncio"):
             self._judge.violated(f"in the log: {text}")
 

@@ -9,6 +9,8 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from enginehouse.testing.gateway import WORKERS
+
 _LOGGERS = ("", "enginehouse", "uvicorn")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STATE = pytest.StashKey[dict[str, object]]()
@@ -51,5 +53,6 @@ def _state() -> dict[str, object]:
     for number in _SIGNALS:
         state[number.name] = signal.getsignal(number)
     state |= os.environ
-    state.pop("PYTEST_CURRENT_TEST", None)
+    for of_fixtures in ("PYTEST_CURRENT_TEST", WORKERS):  # they last longer than one test
+        state.pop(of_fixtures, None)
     return state

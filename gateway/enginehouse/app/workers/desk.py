@@ -40,8 +40,8 @@ class _WorkerTicket:
         self._desk = desk
 
     def granted(self) -> bool:
-        self.is_granted = True
-        return self._desk.grant(self._number, self.queue.generation(self.ticket.replica))
+        self.is_granted = self._desk.grant(self._number, self.queue.generation(self.ticket.replica))
+        return self.is_granted
 
     def refused(self, error: Exception) -> None:
         joined = self.queue.fails_load(self.ticket.replica, self._last_swap)
