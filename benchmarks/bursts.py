@@ -1,19 +1,21 @@
 """What bursts of requests cost the gateway: new connections to the engine, and processor time.
 
-``python benchmarks/bursts.py [--sizes 8,16,32,128] [--rounds 3]``: for each size, so many requests at once every 100
-ms, through a gateway in a process of its own to an engine in this one. The gateway keeps as many idle connections as
-the driver of the engine lets it: ``openai`` sets no limit, ``llamacpp`` one of four, because each holds a thread of
-llama-server. Rounds with either alternate.
+``python benchmarks/bursts.py [--sizes 8,16,32,128] [--rounds 3] [--tls]``: for each size, so many requests at once
+every 100 ms, through a gateway in a process of its own to an engine in this one. The gateway keeps as many idle
+connections as the driver of the engine lets it: ``openai`` sets no limit, ``llamacpp`` one of four, because each holds
+a thread of llama-server. Rounds with either alternate. With ``--tls``, the gateway speaks TLS to the engine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import statistics
 from contextlib import ExitStack
 
 import click
 import psutil
+import trustme
 from rich.console import Console
 from rich.table import Table
 
@@ -33,11 +35,11 @@ class CountingEngine:
 
     def __init__(self) -> None:
         self.connections = 0
-        self.port = 0
+        self.url = ""
 
-    async def start(self) -> asyncio.Server:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1024)
-        self.port = server.sockets[0].getsockname()[1]
+    async def start(self, tls: ssl.SSLContext | None) -> asyncio.Server:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=1024, ssl=tls)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         return server
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -49,6 +51,13 @@ class CountingEngine:
             pass
         finally:
             writer.close()
+
+
+def certified() -> ssl.SSLContext:
+    """A server's context, with a certificate that nobody can check."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    return context
 
 
 async def _request(reader: asyncio.StreamReader) -> bytes:
@@ -95,15 +104,15 @@ async def measured(gateway: RunningGateway, engine: CountingEngine, size: int) -
     return engine.connections - before, used * 1e6
 
 
-async def main(sizes: list[int], rounds: int) -> None:
+async def main(sizes: list[int], rounds: int, tls: bool) -> None:
     """Print a table."""
     engine = CountingEngine()
-    server = await engine.start()
+    server = await engine.start(certified() if tls else None)
     found: dict[tuple[int, str], list[tuple[int, float]]] = {}
     with ExitStack() as stack:
         gateways = {}
         for driver in _DRIVERS:
-            backend = f'driver = "{driver}"\nurl = "http://127.0.0.1:{engine.port}"\nmodels = ["m"]\n'
+            backend = f'driver = "{driver}"\nurl = "{engine.url}"\nverify_tls = false\nmodels = ["m"]\n'
             config = f"[telemetry]\naccess_log = false\n[backends.a]\n{backend}"
             gateways[driver] = await asyncio.to_thread(stack.enter_context, RunningGateway(config))
             await asyncio.to_thread(gateways[driver].until_health, a="healthy")
@@ -124,9 +133,10 @@ async def main(sizes: list[int], rounds: int) -> None:
 @click.command()
 @click.option("--sizes", default="8,16,32,128", show_default=True)
 @click.option("--rounds", default=3, show_default=True)
-def command(sizes: str, rounds: int) -> None:
+@click.option("--tls", is_flag=True)
+def command(sizes: str, rounds: int, tls: bool) -> None:
     """Measure bursts."""
-    asyncio.run(main([int(size) for size in sizes.split(",")], rounds))
+    asyncio.run(main([int(size) for size in sizes.split(",")], rounds, tls))
 
 
 if __name__ == "__main__":
