@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import exp, sqrt
+from math import exp, inf, sqrt
 from typing import Final, NamedTuple
 
 from enginehouse import Candidate
-from enginehouse_routing.cost_row import CostLine, CostRow
+from enginehouse_routing.cost_row import CostRow
 from enginehouse_routing.learned_rate import EngineState, LearnedRate
 
 _FIRST_RATE: Final = 1e-4
@@ -24,7 +24,7 @@ _NEAR: Final = 1.05
 _NEAR_S: Final = 0.001
 """Costs that differ by less are equal: what was learned is not more exact."""
 _MOST_CHANGES: Final = 4096
-_MOST_LINES: Final = 65_536
+_MOST_KEPT: Final = 65_536
 """In all rows that are kept: about 20 MB."""
 
 
@@ -54,7 +54,7 @@ class EngineCosts:
         self._forgotten = 0
         """The changes before ``_changed``."""
         self._rows: dict[str, CostRow] = {}
-        self._lines = 0
+        self._kept = 0
         self._last: CostRow | None = None
         self.loading: dict[str, dict[str, float]] = {}
 
@@ -85,7 +85,7 @@ class EngineCosts:
         for backend, each in sums.items():
             (self.engine(backend).learned if backend else self._all).recall(each)
         self._rows.clear()
-        self._lines = 0
+        self._kept = 0
 
     def used(self, backend: str) -> None:
         """Note that a request goes to ``backend``."""
@@ -151,41 +151,34 @@ class EngineCosts:
         row = CostRow(candidates, self._priority_s)
         costs = self._computed(row, cached, tokens)
         return [
-            (cost, self._parts(each, min(tokens, cached.get(each.replica, 0)), tokens, row.fastest))
-            for cost, each in zip(costs, candidates, strict=True)
+            (costs[place], self._parts(row, place, min(tokens, cached.get(each.replica, 0)), tokens))
+            for place, each in enumerate(candidates)
         ]
 
-    def _parts(self, candidate: Candidate, cached: float, tokens: float, fastest: float) -> CostParts:
-        line = self._line(candidate)
-        rate = line.rate_beside(fastest)
+    def _parts(self, row: CostRow, place: int, cached: float, tokens: float) -> CostParts:
+        rate = row.beside[place]
         own = rate * (tokens - cached + _OVERHEAD_TOKENS)
-        wait = line.wait + rate * line.ahead + self.adapter_s(candidate)
-        return CostParts(wait, own, own * (line.factor - 1))
+        wait = row.waits[place] - row.worse[place] + rate * row.ahead[place]
+        return CostParts(wait + self.adapter_s(row.candidates[place]), own, own * (row.factors[place] - 1))
 
     def _keep(self, row: CostRow) -> CostRow:
         """Keep a row for the next decision, and not too many of others."""
         model = row.candidates[0].model
         before = self._rows.pop(model, None)
-        self._lines += len(row.candidates) - (len(before.candidates) if before is not None else 0)
-        if self._lines > _MOST_LINES:
+        self._kept += len(row.candidates) - (len(before.candidates) if before is not None else 0)
+        if self._kept > _MOST_KEPT:
             self._rows.clear()
-            self._lines = len(row.candidates)
+            self._kept = len(row.candidates)
         self._rows[model] = row
         return row
 
     def _computed(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
-        """The costs of a row, once the lines that may have changed are made anew."""
-        places = row.stale()
-        if row.seen < self._forgotten:
-            places = list(range(len(row.candidates)))
-        else:
-            for backend in self._changed[row.seen - self._forgotten :]:
-                place = row.places.get(backend)
-                if place is not None:
-                    places.append(place)
+        """The costs of a row, once what may have changed there is computed anew."""
+        since = row.seen - self._forgotten
+        places = row.stale(self._changed[since:]) if since >= 0 else range(len(row.candidates))
         row.seen = self._forgotten + len(self._changed)
         for place in places:
-            row.put(place, self._line(row.candidates[place]))
+            self._renew(row, place)
         row.settle(places)
         costs = row.compute(cached, tokens, _OVERHEAD_TOKENS)
         if row.candidates[0].capabilities.parent is not None:
@@ -194,30 +187,36 @@ class EngineCosts:
         return costs
 
     def _changes(self, engine: EngineState) -> None:
-        """Note that the lines of ``engine`` have changed."""
+        """Note that the costs of ``engine`` have changed."""
         if len(self._changed) == _MOST_CHANGES:
             self._forgotten += _MOST_CHANGES
             self._changed.clear()
         self._changed.append(engine.backend)
 
-    def _line(self, candidate: Candidate) -> CostLine:
+    def _renew(self, row: CostRow, place: int) -> None:
+        """Compute the columns of a row anew at ``place``. ``row.settle`` must follow."""
+        candidate = row.candidates[place]
         load = candidate.load
         pending: int = load.pending
         slots: int = load.slots
-        learned, in_slot, rate, ahead, trust = False, self._all.in_slot, self._all.per_token, 0.0, 1.0
+        own, in_slot, ahead, trust = 0.0, self._all.in_slot, 0.0, 1.0
         engine = self._engines.get(candidate.backend)
         if engine is not None:
-            learned, in_slot = engine.learned.per_token > 0, engine.learned.in_slot or in_slot
-            rate, ahead, trust = engine.learned.per_token or rate, engine.backlog, self._trust(engine)
-        wait = _QUEUE_S * pending
+            learned, ahead = engine.learned, engine.backlog
+            own, in_slot = learned.per_token, learned.in_slot or in_slot
+            if self._turn - engine.used > len(self._engines):
+                trust = self._trust(engine)
+        wait = row.worse[place] + _QUEUE_S * pending
         beside = pending
         if slots and pending >= slots:
             wait += (pending - slots + 1) * in_slot / slots
             beside, ahead = slots, 0.0
         if candidate.wake_s:
             wait += self.load_s(candidate)
-        factor = 1 + (beside if beside <= 4 else 2 * sqrt(beside))
-        return CostLine(wait, ahead, factor, rate or _FIRST_RATE, learned, trust)
+        row.waits[place], row.ahead[place], row.trusts[place] = wait, ahead, trust
+        row.factors[place] = 1 + (beside if beside <= 4 else 2 * sqrt(beside))
+        row.rates[place] = own or self._all.per_token or _FIRST_RATE
+        row.learned[place] = own or inf
 
     def adapter_s(self, candidate: Candidate) -> float:
         """Seconds until the engine of ``candidate`` has loaded its adapter; 0 if it has, or if it is no adapter.
