@@ -136,7 +136,7 @@ class Fifo(Scheduler):
     def waiting(self) -> Sequence[Waiting]:
         """The tickets whose replica is being loaded, then the others, each in the order of service."""
         if not len(self._queue):
-            return ()
+            return []
         overdue = self._state.overdue(self._effects.now())
         lines: dict[Phase, list[Iterator[WaitingTicket]]] = {Phase.LOADING: [], Phase.QUEUED: []}
         for line in self._queue.lines():

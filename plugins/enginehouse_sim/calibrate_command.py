@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _Found = tuple["Calibration", Sequence["Observation"]]
 
 
-class _Flags(msgspec.Struct, kw_only=True):
+class _CalibrateFlags(msgspec.Struct, kw_only=True):
     """The options that say what to measure."""
 
     url: str | None
@@ -62,7 +62,7 @@ def calibrate(output: Path, force: bool, picture: Path | None, as_json: bool, **
     --from-traces fits the records of /api/history instead, and asks no engine.
     """
     try:
-        asked = _Flags(**flags)
+        asked = _CalibrateFlags(**flags)
         found = _of_probes(asked, output) if asked.records is None else _of_records(asked, asked.records)
         if found is not None:
             _tell(*found, picture, as_json=as_json)
@@ -71,7 +71,7 @@ def calibrate(output: Path, force: bool, picture: Path | None, as_json: bool, **
         raise click.ClickException(str(error)) from error
 
 
-def _of_records(asked: _Flags, records: Path) -> _Found:
+def _of_records(asked: _CalibrateFlags, records: Path) -> _Found:
     """Fit records of real traffic. Raises ``ConfigError``."""
     from enginehouse_sim.simulator.calibration.calibrate import calibrated
     from enginehouse_sim.simulator.calibration.records import observations_of, read_records
@@ -82,7 +82,7 @@ def _of_records(asked: _Flags, records: Path) -> _Found:
     return calibrated(observations, asked.model or str(records), EngineLimits(), source), observations
 
 
-def _of_probes(asked: _Flags, output: Path) -> _Found | None:
+def _of_probes(asked: _CalibrateFlags, output: Path) -> _Found | None:
     """Probe an engine; ``None`` if it was only asked what that would be. Raises ``EnginehouseError``."""
     from enginehouse_sim.simulator.calibration.calibrate import calibrate as run
     from enginehouse_sim.simulator.calibration.printing import print_intent
@@ -98,7 +98,7 @@ def _of_probes(asked: _Flags, output: Path) -> _Found | None:
         return run(plan, journal, on_progress)
 
 
-def _planned(asked: _Flags) -> CalibrationPlan:
+def _planned(asked: _CalibrateFlags) -> CalibrationPlan:
     from enginehouse_sim.simulator.calibration.calibrate import planned
     from enginehouse_sim.simulator.calibration.probes import ProbeBounds
     from enginehouse_sim.simulator.calibration.streams import EngineAddress

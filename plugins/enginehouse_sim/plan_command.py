@@ -54,7 +54,7 @@ def plan(core: CoreSettings, jobs: int | None, picture: Path | None, as_json: bo
 
     try:
         profile = load_profile(_given_profile(core))
-        question = _question(core, _Flags(**flags))
+        question = _question(core, _PlanFlags(**flags))
         with progress("fleets") as on_progress:
             found = planned(question, profile, on_progress, jobs)
         if picture is not None:
@@ -67,7 +67,7 @@ def plan(core: CoreSettings, jobs: int | None, picture: Path | None, as_json: bo
         print_plan(found.plan)
 
 
-class _Flags(msgspec.Struct, kw_only=True):
+class _PlanFlags(msgspec.Struct, kw_only=True):
     """The options that make up the question."""
 
     trace: Path | None
@@ -88,7 +88,7 @@ class _Flags(msgspec.Struct, kw_only=True):
     margin: str | None
 
 
-def _question(core: CoreSettings, flags: _Flags) -> Question:
+def _question(core: CoreSettings, flags: _PlanFlags) -> Question:
     """What is asked. Raises ``ConfigError``."""
     from enginehouse_sim.simulator.planning.planner import Question, fleets_of
     from enginehouse_sim.simulator.replay.figures.slo import Slo
@@ -108,7 +108,7 @@ def _question(core: CoreSettings, flags: _Flags) -> Question:
     )
 
 
-def _traffic(seed: int, flags: _Flags) -> Traffic:
+def _traffic(seed: int, flags: _PlanFlags) -> Traffic:
     from enginehouse_sim.simulator.replay.traces.workload import Workload
     from enginehouse_sim.simulator.replay.traffic import MadeUpTraffic, TraceFile
 

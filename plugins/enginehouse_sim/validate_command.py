@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from enginehouse_sim.simulator.steps.profile import AnyProfile
 
 
-class _Flags(msgspec.Struct, kw_only=True):
+class _ValidateFlags(msgspec.Struct, kw_only=True):
     """The options that say what to play, and where."""
 
     trace: Path
@@ -65,7 +65,7 @@ def validate(core: CoreSettings, save: bool, picture: Path | None, as_json: bool
     from enginehouse_sim.simulator.calibration.validation import compared
     from enginehouse_sim.simulator.replay.traffic import TraceFile
 
-    asked = _Flags(**flags)
+    asked = _ValidateFlags(**flags)
     try:
         profile = _profile(core, save=save)
         requests = list(TraceFile(path=asked.trace, limit=asked.limit, format=asked.format_name or "").open())
@@ -102,7 +102,9 @@ def _replayed(core: CoreSettings, requests: Sequence[TraceRequest]) -> Record:
     return Replay(requests, build_core(core, makes_text=False), None, outside_costs(core)).run()
 
 
-def _measured(asked: _Flags, requests: Sequence[TraceRequest]) -> tuple[Sequence[MeasuredRun], Sequence[Record]]:
+def _measured(
+    asked: _ValidateFlags, requests: Sequence[TraceRequest]
+) -> tuple[Sequence[MeasuredRun], Sequence[Record]]:
     """What the engine did, and the records of what it has done just now. Raises ``EnginehouseError``."""
     from enginehouse_sim.simulator.calibration.measured import measured_run, read_runs, write_runs
     from enginehouse_sim.simulator.calibration.streams import EngineAddress

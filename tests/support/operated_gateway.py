@@ -175,9 +175,18 @@ class ServeAlone(Protocol):
 
 
 def engines_of(pid: int) -> list[psutil.Process]:
-    """What the gateway with this ``pid`` has launched."""
+    """What the gateway with this ``pid`` has launched and not yet collected; its workers are none of it."""
     gateway = psutil.Process(pid)
-    return [child for child in gateway.children() if child.cmdline() != gateway.cmdline()]
+    own = gateway.cmdline()
+    return [child for child in gateway.children() if command_of(child) != own]
+
+
+def command_of(process: psutil.Process) -> list[str]:
+    """Its command line; empty once it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:  # or a zombie
+        return []
 
 
 def started_by(mark: str) -> dict[int, list[str]]:
