@@ -10,10 +10,19 @@ from typing import Final
 
 from enginehouse import Candidate
 
+FEW: Final = 8
+"""For so many candidates, computing all anew is faster than finding out what has changed."""
 _ALIKE: Final = 1.25
 """Engines whose rates differ by less are equally fast: what each has learned depends on how busy it was."""
 _IN_TURN: Final = 4
 """Places that each decision computes anew in rotation: what was learned long ago counts less with each turn."""
+
+
+def rate_beside(rate: float, fastest: float, trust: float) -> float:
+    """Seconds for a token that count beside those of the ``fastest`` engine, 0 if none is known."""
+    if rate <= fastest or fastest <= 0:
+        return rate
+    return fastest if rate < _ALIKE * fastest else fastest + (rate - fastest) * trust
 
 
 class CostRow:
@@ -26,7 +35,7 @@ class CostRow:
     ``factors``: 1, and more if others are delayed.
     ``rates``: seconds for a token, of other engines until the own ones are ``learned``; infinite there until then.
     ``trusts``: how much the rate still counts, from 0 to 1.
-    ``beside``: the rate that counts beside the ``fastest``, which is 0 if none is known.
+    ``beside``: what ``rate_beside`` makes of the rates and of the ``fastest`` one.
     ``seen``: how many changes of engines the row knows.
     ``costs``: what the last decision found.
     """
@@ -60,10 +69,7 @@ class CostRow:
 
     def stale(self, changed: Sequence[str]) -> Iterable[int]:
         """The places whose costs may have changed: those of ``changed`` backends, and some in rotation."""
-        number = len(self.rates)
-        if number <= _IN_TURN:
-            return range(number)
-        found = set(self._cold)
+        number, found = len(self.rates), set(self._cold)
         pendings: list[int] = [load.pending for load in self._loads]
         if pendings != self._pendings:
             found.update(compress(range(number), map(ne, pendings, self._pendings)))
@@ -83,10 +89,7 @@ class CostRow:
             self.fastest, places = fastest, range(len(self.rates))
         rates, beside = self.rates, self.beside
         for place in places:
-            own = rates[place]
-            if own > fastest > 0:
-                own = fastest if own < _ALIKE * fastest else fastest + (own - fastest) * self.trusts[place]
-            beside[place] = own
+            beside[place] = rate_beside(rates[place], fastest, self.trusts[place])
 
     def compute(self, cached: Mapping[str, int], tokens: float, overhead: float) -> list[float]:
         """Set ``costs``: of a prompt of so many ``tokens``, of which some are ``cached``, by replica.

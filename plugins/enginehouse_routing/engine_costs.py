@@ -7,7 +7,7 @@ from math import exp, inf, sqrt
 from typing import Final, NamedTuple
 
 from enginehouse import Candidate
-from enginehouse_routing.cost_row import CostRow
+from enginehouse_routing.cost_row import FEW, CostRow, rate_beside
 from enginehouse_routing.learned_rate import EngineState, LearnedRate
 
 _FIRST_RATE: Final = 1e-4
@@ -126,7 +126,8 @@ class EngineCosts:
         if row is None or not row.is_of(candidates):
             row = self._keep(CostRow(candidates, self._priority_s))
         self._last = row
-        costs = self._computed(row, cached, tokens)
+        few = len(candidates) <= FEW
+        costs = self._computed_anew(row, cached, tokens) if few else self._computed(row, cached, tokens)
         limit = min(costs) * _NEAR + _NEAR_S
         chosen, least = candidates[0], -1
         for place in [place for place, cost in enumerate(costs) if cost <= limit]:
@@ -181,6 +182,24 @@ class EngineCosts:
             self._renew(row, place)
         row.settle(places)
         costs = row.compute(cached, tokens, _OVERHEAD_TOKENS)
+        return self._with_adapters(row, costs)
+
+    def _computed_anew(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
+        """What ``_computed`` returns, without reading or changing the columns of the row."""
+        fastest = 0.0
+        for each in row.candidates:
+            engine = self._engines.get(each.backend)
+            if engine is not None and (own := engine.learned.per_token) and (own < fastest or not fastest):
+                fastest = own
+        costs: list[float] = []
+        for place, each in enumerate(row.candidates):
+            wait, ahead, factor, rate, trust = self._figures(each)
+            there = min(tokens, cached.get(each.replica, 0)) if cached else 0
+            read = ahead + factor * (tokens - there + _OVERHEAD_TOKENS)
+            costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
+        return self._with_adapters(row, costs)
+
+    def _with_adapters(self, row: CostRow, costs: list[float]) -> list[float]:
         if row.candidates[0].capabilities.parent is not None:
             costs = [cost + self.adapter_s(each) for cost, each in zip(costs, row.candidates, strict=True)]
         row.costs = costs
@@ -196,27 +215,31 @@ class EngineCosts:
     def _renew(self, row: CostRow, place: int) -> None:
         """Compute the columns of a row anew at ``place``. ``row.settle`` must follow."""
         candidate = row.candidates[place]
+        wait, row.ahead[place], row.factors[place], row.rates[place], row.trusts[place] = self._figures(candidate)
+        row.waits[place] = wait + row.worse[place]
+        engine = self._engines.get(candidate.backend)
+        row.learned[place] = (engine.learned.per_token if engine is not None else 0) or inf
+
+    def _figures(self, candidate: Candidate) -> tuple[float, float, float, float, float]:
+        """The seconds to wait, the tokens ahead, the factor, the rate and its trust, as the columns of a row."""
         load = candidate.load
         pending: int = load.pending
         slots: int = load.slots
-        own, in_slot, ahead, trust = 0.0, self._all.in_slot, 0.0, 1.0
+        rate, in_slot, ahead, trust = self._all.per_token, self._all.in_slot, 0.0, 1.0
         engine = self._engines.get(candidate.backend)
         if engine is not None:
             learned, ahead = engine.learned, engine.backlog
-            own, in_slot = learned.per_token, learned.in_slot or in_slot
+            rate, in_slot = learned.per_token or rate, learned.in_slot or in_slot
             if self._turn - engine.used > len(self._engines):
                 trust = self._trust(engine)
-        wait = row.worse[place] + _QUEUE_S * pending
+        wait = _QUEUE_S * pending
         beside = pending
         if slots and pending >= slots:
             wait += (pending - slots + 1) * in_slot / slots
             beside, ahead = slots, 0.0
         if candidate.wake_s:
             wait += self.load_s(candidate)
-        row.waits[place], row.ahead[place], row.trusts[place] = wait, ahead, trust
-        row.factors[place] = 1 + (beside if beside <= 4 else 2 * sqrt(beside))
-        row.rates[place] = own or self._all.per_token or _FIRST_RATE
-        row.learned[place] = own or inf
+        return wait, ahead, 1 + (beside if beside <= 4 else 2 * sqrt(beside)), rate or _FIRST_RATE, trust
 
     def adapter_s(self, candidate: Candidate) -> float:
         """Seconds until the engine of ``candidate`` has loaded its adapter; 0 if it has, or if it is no adapter.

@@ -39,7 +39,7 @@ def replicas(number: int) -> list[Candidate]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_costs_that_are_kept_are_those_that_are_made_anew(seed: int) -> None:
+def test_the_costs_of_few_are_those_that_are_explained(seed: int) -> None:
     chance, costs, engines = Random(seed), EngineCosts(1.0), tuple(replicas(4))
     for _ in range(100):
         random_event(chance, costs, list(engines))
