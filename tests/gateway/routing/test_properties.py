@@ -85,7 +85,8 @@ def test_the_first_model_that_can_serve_does(
         if set(chain) - {asked, target}:
             assert found.details["attempted"] == order
             reasons = set(found.details["reasons"].values())
-            hopeless = "capability_mismatch" in reasons and "no_healthy_backend" not in reasons
+            mismatches = {"capability_mismatch", "context_length_exceeded"}
+            hopeless = bool(mismatches & reasons) and "no_healthy_backend" not in reasons
             assert isinstance(found, FallbackExhausted) is not hopeless
             assert (found.retry_after is None) is hopeless
         return
