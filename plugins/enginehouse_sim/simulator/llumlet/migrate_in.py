@@ -85,7 +85,7 @@ class IncomingMigrations:
             source.finish_requests((reserve.request_id,))
 
     def _begin(self, commit: Commit, source: Follower, forwarder: _Forwarder) -> None:
-        request = commit.request
+        request = commit.request.state()
         if commit.num_computed_tokens:
             self._migrated_kv.expect(request.request_id, commit.num_computed_tokens)
         try:

@@ -21,6 +21,7 @@ from enginehouse_sim.simulator.llumlet.messages import (
     DestinationFailed,
     DestinationMessage,
     ForwardedOutput,
+    MovedRequest,
     Reserve,
     Reserved,
 )
@@ -114,7 +115,7 @@ class OutgoingMigration:
         self._set_location(listener, self)
         try:
             await self._clock.sleep(self._transfer.seconds(max(0, computed - copied)))
-            await self._send(Commit(request, computed))
+            await self._send(Commit(MovedRequest.of(request), computed))
             if isinstance(await self._answer(), Committed):
                 self.listener = listener
                 return True
