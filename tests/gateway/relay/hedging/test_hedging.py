@@ -77,7 +77,10 @@ async def race(house: OpenGateway, model_engine: StartModelEngine) -> Race:
     return await Race.begin(house, model_engine)
 
 
-async def test_the_second_replica_wins_a_stream_that_is_slow_to_begin(race: Race) -> None:
+async def test_the_second_replica_wins_a_stream_that_is_slow_to_begin(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    race = await Race.begin(house, model_engine, hedge_after="100ms")  # most of it remains after connecting
     race.shut(race.first)
     reply = await (await race.ask()).reply()
     assert read_stream(reply.body).answer == WHOLE.answer
