@@ -74,13 +74,13 @@ class Client:
         self._port = port
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self) -> None:
+    async def ask(self, body: bytes = _BODY) -> None:
         """Send a request, and read its answer."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
         head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        writer.write(b"%scontent-length: %d\r\n\r\n%s" % (head, len(_BODY), _BODY))
+        writer.write(b"%scontent-length: %d\r\n\r\n%s" % (head, len(body), body))
         answer = await _request(reader)
         assert answer.startswith(b"HTTP/1.1 200"), answer
 

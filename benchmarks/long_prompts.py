@@ -1,23 +1,34 @@
 """What looking at long prompts costs: microseconds for one request, by the engines that have its beginning.
 
 ``python benchmarks/long_prompts.py [--characters N]``: the fastest of 30 rounds of reading the prompt into chunks,
-looking it up, and noting it. The index serves all engines, so their number hardly counts.
+looking it up, and noting it. The index serves all engines, so their number hardly counts. Then the processor time of
+whole requests, through gateways with either strategy in alternating rounds, before four backends.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import random
+import statistics
+from contextlib import ExitStack
 from time import process_time
 
 import click
+import psutil
+from bursts import Client, CountingEngine
 from rich.console import Console
 from rich.table import Table
 
 from enginehouse import Prompt, SharedPrefixIndex
+from enginehouse.testing.gateway import RunningGateway
 
 _ROUNDS = 30
 _TIMES = 10
 _ROOM = 1_000_000
+_STRATEGIES = ("round_robin", "cache_aware")
+_REQUESTS = 100
+_PASSES = 9
 
 
 def measured(text: str, engines: int) -> tuple[float, float, float]:
@@ -41,6 +52,40 @@ def measured(text: str, engines: int) -> tuple[float, float, float]:
     return chunks, look, note
 
 
+async def through_gateways(text: str) -> Table:
+    """The processor time of a gateway for a request whose prompt is ``text`` and a few words of its own."""
+    engine = CountingEngine()
+    server = await engine.start(None)
+    table = Table("strategy", "processor time of a request, µs: median", "least", "most")
+    backend = f'driver = "openai"\nurl = "{engine.url}"\nmodels = ["m"]\n'
+    backends = "".join(f"[backends.{name}]\n{backend}" for name in "abcd")
+    with ExitStack() as stack:
+        gateways: dict[str, RunningGateway] = {}
+        for strategy in _STRATEGIES:
+            config = f'[telemetry]\naccess_log = false\n[routing]\nstrategy = "{strategy}"\n{backends}'
+            gateways[strategy] = await asyncio.to_thread(stack.enter_context, RunningGateway(config))
+            await asyncio.to_thread(gateways[strategy].until_health, a="healthy", b="healthy", c="healthy", d="healthy")
+        found: dict[str, list[float]] = {strategy: [] for strategy in _STRATEGIES}
+        for _ in range(_PASSES):
+            for strategy, gateway in gateways.items():
+                found[strategy].append(await _time_of_a_request(gateway, text))
+    server.close()
+    for strategy, times in found.items():
+        kept = times[1:]  # connections are made in the first
+        table.add_row(strategy, *(f"{each:.0f}" for each in (statistics.median(kept), min(kept), max(kept))))
+    return table
+
+
+async def _time_of_a_request(gateway: RunningGateway, text: str) -> float:
+    process, client = psutil.Process(gateway.pid), Client(int(gateway.url.rpartition(":")[2]))
+    before = sum(process.cpu_times()[:2])
+    for number in range(_REQUESTS):
+        message = {"role": "user", "content": f"{text} {number}"}
+        await client.ask(json.dumps({"model": "m", "messages": [message]}).encode())
+    client.close()
+    return 1e6 * (sum(process.cpu_times()[:2]) - before) / _REQUESTS
+
+
 @click.command()
 @click.option("--characters", default=200_000, show_default=True)
 def main(characters: int) -> None:
@@ -55,6 +100,7 @@ def main(characters: int) -> None:
     index.note("engine", Prompt("m", text), _ROOM)
     known = index.leading(Prompt("m", text)).get("engine", 0)
     Console().print(f"{4 * known:,} of {characters:,} characters are recognised")
+    Console().print(asyncio.run(through_gateways(text)))
 
 
 if __name__ == "__main__":
