@@ -27,8 +27,8 @@ _ROUNDS = 30
 _TIMES = 10
 _ROOM = 1_000_000
 _STRATEGIES = ("round_robin", "cache_aware")
-_REQUESTS = 100
-_PASSES = 9
+_REQUESTS = 400
+_PASSES = 5
 
 
 def measured(text: str, engines: int) -> tuple[float, float, float]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import socket
 import statistics
 import sys
 import time
@@ -82,12 +81,6 @@ class Resources:
         return table
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
-
-
 def configuration(engines: dict[str, SimEngine], flood: str, rng: random.Random) -> str:
     """Each call makes another configuration, for reloads."""
     tables = (_BACKEND.format(name=name, url=each.url, weight=rng.randint(1, 9)) for name, each in engines.items())
@@ -97,7 +90,7 @@ def configuration(engines: dict[str, SimEngine], flood: str, rng: random.Random)
 async def soak(options: argparse.Namespace, stack: ExitStack) -> bool:
     rng = random.Random(options.seed)
     reference = stack.enter_context(SimEngine("m"))
-    engines = {name: stack.enter_context(SimEngine("m", tpot="10ms", port=free_port())) for name in ENGINES}
+    engines = {name: stack.enter_context(SimEngine("m", tpot="10ms")) for name in ENGINES}
     flooding = FloodingEngine()
     await flooding.start()
     gateway = stack.enter_context(RunningGateway(configuration(engines, flooding.url, rng)))

@@ -121,7 +121,7 @@ class GatewayServer(AcceptingServer):
             signalled.cancel()
         if self.started:
             _tune_garbage_collector()
-            return_freed_memory()
+            return_freed_memory(self._loop.call_later)
             self._gateway.loop_monitor.start()
             self._watchdog.start()
             self._loop.add_signal_handler(signal.SIGHUP, self._reload)

@@ -146,7 +146,7 @@ class _WorkerServer(AcceptingServer):
         await self.accept()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
-        return_freed_memory()
+        return_freed_memory(asyncio.get_running_loop().call_later)
         self._worker.loop_monitor.start()
         self._worker.ready()
 

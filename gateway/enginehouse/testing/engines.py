@@ -68,7 +68,10 @@ class SimEngine:
         self.stop()
 
     def start(self) -> None:
-        """Start the process and wait until it listens. Raises ``RuntimeError`` if it does not."""
+        """Start the process and wait until it listens: on the same port, if it has run before.
+
+        Raises ``RuntimeError`` if it does not.
+        """
         self._process = ServerProcess([sys.executable, "-m", "enginehouse_sim", *self._arguments()])
         try:
             found = self._process.wait_for(_ADDRESSES)
@@ -76,6 +79,7 @@ class SimEngine:
                 printed = self._process.printed
                 raise RuntimeError(f"The simulated engine did not start: it printed {printed!r}; see standard error")
             self.url, self._control, self.llumlet = found[1], found[2], found[3] or ""
+            self._flags["port"] = self.port
         except BaseException:
             self.kill()
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,9 +18,7 @@ from tests.support.parallel import all_of
 
 
 def _engine(*models: str) -> SimEngine:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return SimEngine(*models, port=port, tpot=f"{TPOT_S}s", side_channel_port=0)
+    return SimEngine(*models, tpot=f"{TPOT_S}s", side_channel_port=0)
 
 
 @pytest.fixture(scope="module")
