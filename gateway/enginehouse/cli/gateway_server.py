@@ -23,7 +23,7 @@ from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.messages import PassedConnection
 from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed, my_hello
 from enginehouse.cli.accepting import AcceptingServer
-from enginehouse.cli.allocator import return_freed_memory
+from enginehouse.cli.allocator import Allocator
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.replacement import Replacement
 from enginehouse.cli.service_manager import ServiceManager
@@ -91,6 +91,7 @@ class GatewayServer(AcceptingServer):
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signalled = asyncio.Event()
+        self._allocator = Allocator()
         self._watchdog = LoopWatchdog(
             gateway.loop_monitor,
             {
@@ -121,7 +122,7 @@ class GatewayServer(AcceptingServer):
             signalled.cancel()
         if self.started:
             _tune_garbage_collector()
-            return_freed_memory(self._loop.call_later)
+            self._allocator.start()
             self._gateway.loop_monitor.start()
             self._watchdog.start()
             self._loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -185,6 +186,7 @@ class GatewayServer(AcceptingServer):
         """Wait for a signal, where uvicorn would look for one ten times a second, and renew the ``Date`` header."""
         while not await self.on_tick(0):  # each tick of this number renews it
             await wait_within(1.0, self._signalled)
+            self._allocator.tick()
             self._signalled.clear()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -28,7 +28,7 @@ from enginehouse.app.workers.worker_channel import SentLog, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.app.workers.worker_pool import WorkerPool
 from enginehouse.cli.accepting import AcceptingServer
-from enginehouse.cli.allocator import return_freed_memory
+from enginehouse.cli.allocator import Allocator
 from enginehouse.cli.listen import Listeners
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
@@ -112,6 +112,7 @@ class _WorkerServer(AcceptingServer):
             )
         )
         self._worker = worker
+        self._allocator = Allocator()
         self._left = asyncio.Event()
 
     def leave(self, at_once: bool) -> None:
@@ -146,7 +147,7 @@ class _WorkerServer(AcceptingServer):
         await self.accept()
         gc.freeze()
         gc.set_threshold(50_000, 20, 50)
-        return_freed_memory(asyncio.get_running_loop().call_later)
+        self._allocator.start()
         self._worker.loop_monitor.start()
         self._worker.ready()
 
@@ -154,6 +155,7 @@ class _WorkerServer(AcceptingServer):
         """Renew the ``Date`` header each second, until the worker is to leave."""
         while not await self.on_tick(0):
             await wait_within(1.0, self._left)
+            self._allocator.tick()
             self._left.clear()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
