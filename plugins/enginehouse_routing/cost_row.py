@@ -92,21 +92,17 @@ class CostRow:
             beside[place] = rate_beside(rates[place], fastest, self.trusts[place])
 
     def compute(self, cached: Mapping[str, int], tokens: float, overhead: float) -> list[float]:
-        """Set ``costs``: of a prompt of so many ``tokens``, of which some are ``cached``, by replica.
+        """The costs of a prompt of so many ``tokens``, of which some are ``cached``, by replica.
 
         ``overhead``: the tokens as which the request counts besides.
         """
         whole, columns = tokens + overhead, (self.waits, self.beside, self.ahead, self.factors)
         if not cached:
-            self.costs = costs = [
-                wait + rate * (ahead + factor * whole) for wait, rate, ahead, factor in zip(*columns, strict=True)
-            ]
-            return costs
+            return [wait + rate * (ahead + factor * whole) for wait, rate, ahead, factor in zip(*columns, strict=True)]
         have: Sequence[int] = list(map(cached.get, self._replicas, repeat(0)))
         if max(have) > tokens:
             have = [min(each, int(tokens)) for each in have]
-        self.costs = costs = [
+        return [
             wait + rate * (ahead + factor * (whole - there))
             for wait, rate, ahead, factor, there in zip(*columns, have, strict=True)
         ]
-        return costs

@@ -9,7 +9,7 @@ import platform
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """From glibc's ``malloc.h``."""
 _LARGEST_IN_HEAP, _MOST_KEPT = 512 * 1024, 8 * 1024 * 1024
-"""Bytes. Blocks of the system have pages that the kernel clears: a prompt of 200 KB has several blocks of its size."""
+"""Bytes. The kernel clears the pages of each larger block, and a prompt of 200 KB takes several blocks of its size."""
 _EVERY = 5
 """Calls of ``Allocator.tick`` for one that returns memory."""
 _SET_BY_HAND = frozenset({"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"})
