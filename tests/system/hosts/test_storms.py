@@ -103,7 +103,7 @@ async def test_alternating_requests_load_each_model_once(serve: Serve, stage: St
 
 
 async def test_an_abandoned_storm_leaves_nothing_behind(serve: Serve, stage: Stage) -> None:
-    gateway = serve("".join(stage.table(model) for model in "abc"))
+    gateway = serve('[scheduling]\ncancel_loads = "always"\n' + "".join(stage.table(model) for model in "abc"))
     asking = await storm(gateway, "abc" * 20)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
