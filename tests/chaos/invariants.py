@@ -34,7 +34,7 @@ _CODES = {
 """The gateway's own errors, as the reference has them."""
 
 
-_PIECE = re.compile(rb"([\w#-]+/\d+)\.(\d+) ")
+_PIECE = re.compile(rb"(?<![\w#-])([\w#-]+/\d+)\.(\d+) ")
 """A piece of a stream's text: which serving it is of, and its number there."""
 
 
