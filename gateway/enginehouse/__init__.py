@@ -227,6 +227,11 @@ if _typing.TYPE_CHECKING:
     from enginehouse.rescheduling.offload import OffloadPlan as OffloadPlan
     from enginehouse.rescheduling.offload import plan_offload as plan_offload
 
+    # --- Commands
+    from enginehouse.cli.client import GatewayClient as GatewayClient
+    from enginehouse.cli.client import gateway_options as gateway_options
+    from enginehouse.cli.output import print_json as print_json
+
     # --- Picking
     from enginehouse.app.picker import Picker as Picker
     from enginehouse.relay.exchanges.pick import Picked as Picked
