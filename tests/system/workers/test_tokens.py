@@ -87,9 +87,7 @@ def test_limits_and_usage_of_tokens_add_up_over_workers(serve_alone: ServeAlone,
         answers = list(pool.map(lambda _: ask(gateway, token("ann")), range(40)))
         filled = (time.monotonic() - began) * ALLOWED / 60
         served = [answer.json()["usage"] for answer in answers if answer.status_code == 200]
-        assert (
-            ALLOWED <= len(served) <= ALLOWED + 2
-        )  # each worker may let one through at the same time, or as time passes
+        assert ALLOWED <= len(served) <= ALLOWED + 1 + filled  # both workers may let the last one through at once
         assert {answer.status_code for answer in answers} == {200, 429}
 
         def row() -> dict[str, int]:
