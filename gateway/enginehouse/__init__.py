@@ -77,11 +77,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.routing.prefixes.prompt import Prompt as Prompt
     from enginehouse.routing.prefixes.prompt import prompt_of as prompt_of
     from enginehouse.routing.prefixes.prompt import drop_prompt as drop_prompt
+    from enginehouse.domain.cache_events import BlocksStored as BlocksStored
+    from enginehouse.domain.cache_events import BlocksRemoved as BlocksRemoved
+    from enginehouse.domain.cache_events import CacheCleared as CacheCleared
+    from enginehouse.domain.cache_events import EventsLost as EventsLost
     from enginehouse.domain.cache_events import PromptTokens as PromptTokens
     from enginehouse.interfaces.engine_caches import EngineCaches as EngineCaches
-    from enginehouse.routing.prefixes.cached_blocks import CachedBlocks as CachedBlocks
-    from enginehouse.routing.prefixes.shared_index import PrefixNews as PrefixNews
-    from enginehouse.routing.prefixes.shared_index import SharedPrefixIndex as SharedPrefixIndex
     from enginehouse.routing.prefixes.prefix_index import PrefixIndex as PrefixIndex
 
     # --- Candidates
