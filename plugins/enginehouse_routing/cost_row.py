@@ -16,6 +16,13 @@ _ALIKE: Final = 1.25
 """Engines whose rates differ by less are equally fast: what each has learned depends on how busy it was."""
 _IN_TURN: Final = 4
 """Places that each decision computes anew in rotation: what was learned long ago counts less with each turn."""
+_DELAYING: Final = 4096
+"""Tokens of a prompt that delay others. While more are read, those that come go to other engines."""
+
+
+def work(own: float, factor: float) -> float:
+    """The tokens as which ``own`` ones count, with those that delay others."""
+    return factor * own if own <= _DELAYING else factor * _DELAYING + (own - _DELAYING)
 
 
 def rate_beside(rate: float, fastest: float, trust: float) -> float:
@@ -28,7 +35,7 @@ def rate_beside(rate: float, fastest: float, trust: float) -> float:
 class CostRow:
     """What some candidates cost, a column for each part, in the order of the candidates.
 
-    The cost is ``waits + beside * (ahead + factors * tokens)``, for the ``tokens`` that a candidate must read.
+    The cost is ``waits + beside * (ahead + work(tokens, factors))``, for the ``tokens`` that a candidate must read.
 
     ``waits``: seconds, with those that a worse priority costs: ``worse``, ``priority_s`` for each step.
     ``ahead``: the tokens that the candidate reads first.
@@ -98,10 +105,20 @@ class CostRow:
         """
         whole, columns = tokens + overhead, (self.waits, self.beside, self.ahead, self.factors)
         if not cached:
-            return [wait + rate * (ahead + factor * whole) for wait, rate, ahead, factor in zip(*columns, strict=True)]
+            delaying = min(whole, _DELAYING)
+            rest = whole - delaying
+            return [
+                wait + rate * (ahead + rest + factor * delaying)
+                for wait, rate, ahead, factor in zip(*columns, strict=True)
+            ]
         have: Sequence[int] = list(map(cached.get, self._replicas, repeat(0)))
         if max(have) > tokens:
             have = [min(each, int(tokens)) for each in have]
+        if whole > _DELAYING:
+            return [
+                wait + rate * (ahead + work(whole - there, factor))
+                for wait, rate, ahead, factor, there in zip(*columns, have, strict=True)
+            ]
         return [
             wait + rate * (ahead + factor * (whole - there))
             for wait, rate, ahead, factor, there in zip(*columns, have, strict=True)
