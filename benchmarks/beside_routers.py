@@ -1,7 +1,8 @@
 """Sends the same traffic through the gateway and through other routers, in real time, to the same simulated engines.
 
 ``python benchmarks/beside_routers.py --folders routers/bin``: a table in Markdown. ``routers/bin`` is of an environment
-with ``vllm-router`` and ``sglang-router``. ``--traces agents`` and ``--fleet V4`` take a part.
+with ``vllm-router`` and ``sglang-router``. ``--traces agents`` and ``--fleet V4`` take a part. With ``--figures FILE``,
+later calls go on with the next rounds.
 
 The contenders take turns, in another order in each round. All get the requests and arrivals of ``placement.py`` at the
 load ``busy``, with other words in each turn, so that no cache knows them. The engines have the profile
@@ -16,10 +17,13 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import click
+import msgspec
 from contenders import free_port, running
 from placement import FLEETS, LOADS, SLO
 from placement_traces import trace
@@ -35,7 +39,6 @@ from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 _ROUTERS = ("vllm-router", "sglang-router")
 _POLICIES = ("cache_aware", "power_of_two")
-_WORD = 3
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -80,24 +83,26 @@ def _router(name: str, program: str, policy: str, engines: Sequence[SimEngine]) 
         yield url
 
 
-def words(tokens: int, chance: random.Random) -> str:
+@lru_cache(maxsize=100_000)
+def words(tokens: int, seed: str) -> str:
     """A text of so many tokens, which are also as many as four characters each would make."""
-    return "".join(" " + "".join(chance.choices(_LETTERS, k=_WORD)) for _ in range(tokens))
+    letters = random.Random(seed).choices(_LETTERS, k=3 * tokens)
+    return "".join(" " + "".join(letters[3 * place : 3 * place + 3]) for place in range(tokens))
 
 
-def prompt(request: TraceRequest, turn: str) -> str:
+def prompt(number: int, request: TraceRequest, turn: str) -> str:
     """The text of a prompt. The blocks that requests share are equal in one turn."""
-    shared = "".join(words(request.prefix_tokens, random.Random(f"{turn} {each}")) for each in request.prefix_ids)
+    shared = "".join(words(request.prefix_tokens, f"{turn} {each}") for each in request.prefix_ids)
     rest = request.input_length - len(request.prefix_ids) * request.prefix_tokens
-    return shared + words(rest, random.Random())
+    return shared + words(rest, f"{turn} request {number}")
 
 
 async def play(url: str, requests: Sequence[TraceRequest], turn: str) -> Record:
     """Send each request at its arrival."""
     record = Record(SLO)
     asks = [
-        {"prompt": prompt(each, turn), "max_tokens": each.output_length, "stream": True, "ignore_eos": True}
-        for each in requests
+        {"prompt": prompt(place, each, turn), "max_tokens": each.output_length, "stream": True, "ignore_eos": True}
+        for place, each in enumerate(requests)
     ]
     began = time.perf_counter()
 
@@ -143,28 +148,45 @@ def _listed(_: object, __: object, text: str) -> list[str]:
 @click.option("--traces", default="agents,chat,mixed", callback=_listed, show_default=True)
 @click.option("--strategies", default="cache_aware", callback=_listed, show_default=True)
 @click.option("--rounds", default=5, show_default=True)
-@click.option("--requests", "number", default=100, show_default=True)
+@click.option("--requests", "number", default=80, show_default=True)
+@click.option("--figures", type=click.Path(path_type=Path), help="File that keeps the figures of all rounds.")
 def main(
-    folders: str, fleet_name: str, traces: Sequence[str], strategies: Sequence[str], rounds: int, number: int
+    folders: str,
+    fleet_name: str,
+    traces: Sequence[str],
+    strategies: Sequence[str],
+    rounds: int,
+    number: int,
+    figures: Path | None,
 ) -> None:
     """Print the medians of the rounds, with the lowest and the highest."""
     fleet = FLEETS[fleet_name]
     slots = fleet.engines * fleet.slots * fleet.traffic
-    flags = {"profile": "h100-llama3-8b", "num_gpu_blocks": 6000, "max_num_seqs": fleet.slots, "max_model_len": 131072}
+    flags: dict[str, str | int | bool] = {
+        "profile": "h100-llama3-8b",
+        "num_gpu_blocks": 6000,
+        "max_num_seqs": fleet.slots,
+        "max_model_len": 131072,
+    }
+    found: dict[str, dict[str, list[Figures]]] = {}
+    if figures is not None and figures.exists():
+        found = msgspec.json.decode(figures.read_bytes(), type=dict[str, dict[str, list[Figures]]])
     with ExitStack() as stack:
         engines = [stack.enter_context(SimEngine("sim", **flags)) for _ in range(fleet.engines)]
         urls = stack.enter_context(contenders(engines, strategies, folders))
         for name in traces:
-            found: dict[str, list[Figures]] = {each: [] for each in urls}
-            for round in range(rounds):
+            runs = found.setdefault(f"{fleet_name} {name}", {})
+            begin = len(next(iter(runs.values()), ()))
+            for round in range(begin, begin + rounds):
                 requests = trace(name, LOADS["busy"], slots, number, 31 + round)
-                order = random.Random(round).sample([*urls], len(urls))
-                for each in order:
-                    found[each].append(measured(urls[each], requests, f"{name} {round} {each}"))
-            click.echo(f"\n**{fleet_name} {name}**\n")
+                for each in random.Random(round).sample([*urls], len(urls)):
+                    runs.setdefault(each, []).append(measured(urls[each], requests, f"{name} {round} {each}"))
+            if figures is not None:
+                figures.write_bytes(msgspec.json.encode(found))
+            click.echo(f"\n**{fleet_name} {name}**, {begin + rounds} rounds\n")
             click.echo("| router | TTFT p50, ms | p99 | objectives, % | failed |\n|---|---|---|---|---|")
-            for each, runs in found.items():
-                click.echo(_row(each, runs))
+            for each in urls:
+                click.echo(_row(each, runs[each]))
 
 
 if __name__ == "__main__":
