@@ -16,8 +16,9 @@ import httpx
 import psutil
 import pytest
 
+from enginehouse.config.environment import TEST_WORKERS
 from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import WORKERS, RunningGateway
+from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.operated_gateway import (
     ADMIN_KEY,
@@ -31,7 +32,7 @@ from tests.support.operated_gateway import (
 )
 from tests.support.parallel import all_of
 
-_DECIDE_THEMSELVES = ("test_take_over", "test_usage", "test_workers")
+_DECIDE_THEMSELVES = ("test_take_over", "test_tokens", "test_usage", "test_workers")
 _LOOK_AT_ONE_PROCESS = ("test_default", "test_hand_over", "test_kills", "test_several_gateways")
 _EXPECT_ONE_MEMORY = ("test_kv_events", "test_remembered", "test_responses_sdk", "test_routing")
 _ALONE = frozenset((*_DECIDE_THEMSELVES, *_LOOK_AT_ONE_PROCESS, *_EXPECT_ONE_MEMORY, "test_moved_streams"))
@@ -61,7 +62,7 @@ def gateway_workers(request: pytest.FixtureRequest) -> Iterator[int]:
     count = getattr(request, "param", 1)
     with pytest.MonkeyPatch.context() as patch:
         if count > 1:
-            patch.setenv(WORKERS, str(count))
+            patch.setenv(TEST_WORKERS, str(count))
         yield count
 
 

@@ -48,7 +48,7 @@ def message(model: str, piece: Piece) -> dict[str, Any]:
     content += [_tool_use(tool) for tool in piece.tools]
     return empty_message(model) | {
         "content": content,
-        "stop_reason": stop_reason(piece),
+        "stop_reason": stop_reason(piece, called=bool(piece.tools)),
         "stop_sequence": piece.stopped_at or None,
         "usage": usage_object(piece.usage or Usage()),
     }
@@ -72,9 +72,11 @@ def empty_message(model: str) -> dict[str, Any]:
     }
 
 
-def stop_reason(piece: Piece) -> str:
-    """Why the answer ended."""
-    return "stop_sequence" if piece.stopped_at else _STOPS.get(piece.finish, "end_turn")
+def stop_reason(piece: Piece, *, called: bool) -> str:
+    """Why the answer ended. A chat whose ``tool_choice`` names the tool that it ``called`` ends with ``stop``."""
+    if piece.stopped_at:
+        return "stop_sequence"
+    return _STOPS.get(piece.finish, "tool_use" if called else "end_turn")
 
 
 def usage_object(usage: Usage) -> dict[str, int]:

@@ -38,7 +38,11 @@ class MessageTranslation(Translation):
         return b"".join(self._events(read_piece(event)))
 
     def end(self) -> bytes:
-        delta = {"stop_reason": stop_reason(self._last), "stop_sequence": self._last.stopped_at or None}
+        last = self._last
+        delta = {
+            "stop_reason": stop_reason(last, called=self._tool >= 0),
+            "stop_sequence": last.stopped_at or None,
+        }
         usage = usage_object(self._usage)
         return b"".join(
             [
@@ -71,6 +75,7 @@ class MessageTranslation(Translation):
         if not self._begun:
             self._begun = True
             yield _event("message_start", {"message": empty_message(self._model)})
+            yield _event("ping", {})
 
     def _tool_piece(self, tool: ToolPiece) -> Iterator[bytes]:
         if tool.place != self._tool:

@@ -6,8 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from enginehouse_protocols.chats import Usage, new_id
-from enginehouse_protocols.responses.request import ResponsesBody
+from enginehouse_protocols.responses.request import ResponsesBody, TextFormat
 
 
 def response_object(body: ResponsesBody, *, stored: bool) -> dict[str, Any]:
@@ -28,15 +30,21 @@ def response_object(body: ResponsesBody, *, stored: bool) -> dict[str, Any]:
         "reasoning": {"effort": body.reasoning.effort if body.reasoning else None, "summary": None},
         "store": stored,
         "temperature": body.temperature,
-        "text": {"format": {"type": "text"}},
+        "text": {"format": _format(body.text.format if body.text else None)},
         "tool_choice": body.tool_choice or "auto",
-        "tools": [],
+        "tools": msgspec.to_builtins(body.tools or []),
         "top_p": body.top_p,
         "truncation": "disabled",
         "usage": None,
         "user": body.user,
         "metadata": body.metadata or {},
     }
+
+
+def _format(format: TextFormat | None) -> Any:
+    if format is None or format.type != "json_schema":
+        return {"type": format.type if format else "text"}
+    return msgspec.to_builtins(format)
 
 
 def ended(response: dict[str, Any], output: Sequence[dict[str, Any]], finish: str, usage: Usage) -> dict[str, Any]:

@@ -50,7 +50,10 @@ class Responses(Protocol):
         return ResponseTranslation(body, chat_fields(body, items), keep)
 
     def error(self, status: int, envelope: Envelope) -> bytes:
-        return msgspec.json.encode(envelope)
+        error = envelope["error"]
+        if error["param"] == "messages":  # the chat's name of the conversation
+            error = {**error, "param": "input"}
+        return msgspec.json.encode({"error": error})
 
     def page(self, method: str, path: str, body: bytes, models: Sequence[Mapping[str, Any]]) -> bytes:
         id = path.removeprefix(f"{_PATH}/")

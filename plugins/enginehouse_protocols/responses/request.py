@@ -88,10 +88,13 @@ class ResponsesBody(msgspec.Struct):
     metadata: dict[str, Any] | None = None
     previous_response_id: str | None = None
     store: bool | None = None
+    conversation: Any = None
 
 
 def chat_fields(body: ResponsesBody, items: Sequence[Item]) -> dict[str, Any]:
     """The fields of the chat about the conversation ``items``. Raises ``InvalidRequest`` for what no chat can say."""
+    if body.conversation is not None:
+        raise InvalidRequest("The gateway keeps no conversations: send all of it in 'input'", param="conversation")
     messages = list(_messages(body.instructions, items))
     fields: dict[str, Any] = {"model": body.model, "messages": messages, "stream": body.stream}
     put(

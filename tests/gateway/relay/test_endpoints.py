@@ -76,6 +76,15 @@ async def test_an_unlisted_model_is_only_shown_by_its_id_and_alias(house: OpenGa
     assert (await gateway.ask(gateway.post())).status == 200
 
 
+async def test_a_model_is_shown_by_a_name_that_a_pattern_stands_for(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine(), routing={"aliases": {"claude-*": "m"}})
+    card = read(await gateway.ask(gateway.get("/v1/models/claude-x")))
+    assert (card["id"], card["root"]) == ("claude-x", "m")
+    unknown = await gateway.ask(gateway.get("/v1/models/mm"))
+    assert (unknown.status, unknown.code) == (404, "model_not_found")
+    assert b'did you mean \\"m\\"?' in unknown.body
+
+
 async def test_the_model_list_says_what_models_can(house: OpenGateway, engine: StartEngine) -> None:
     one, other = await engine(), await engine()
     can = {"a": {"m": {"vision": False, "tools": True}}, "b": {"m": {"vision": True}}}

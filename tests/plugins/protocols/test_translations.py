@@ -119,10 +119,17 @@ def test_the_events_of_a_message_open_and_close_each_block() -> None:
     ]
     told = sse(streamed(message(stream=True), events))
     blocks = ["content_block_start", "content_block_delta", "content_block_stop"]
-    assert [event["type"] for event in told] == ["message_start", *blocks * 4, "message_delta", "message_stop"]
+    assert [event["type"] for event in told] == ["message_start", "ping", *blocks * 4, "message_delta", "message_stop"]
     assert [event["index"] for event in told if "index" in event] == [n for n in range(4) for _ in blocks]
     assert told[-2]["delta"]["stop_reason"] == "tool_use"
     assert told[-2]["usage"]["output_tokens"] == 4
+
+
+def test_a_message_that_calls_the_chosen_tool_ends_for_it() -> None:
+    answer = {"choices": [{"message": {"tool_calls": CALLS[:1]}, "finish_reason": "stop"}]}
+    assert json.loads(message().answer(answer))["stop_reason"] == "tool_use"
+    told = sse(streamed(message(stream=True), [delta(tool_calls=CALLS[:1]), delta(finish="stop")]))
+    assert told[-2]["delta"]["stop_reason"] == "tool_use"
 
 
 def test_a_prompt_that_is_too_long_is_told_in_anthropics_words() -> None:
@@ -139,6 +146,24 @@ def test_parallel_calls_of_a_response_are_items_of_their_own() -> None:
     assert [item["type"] for item in output] == ["reasoning", "function_call", "function_call"]
     assert [item["call_id"] for item in output[1:]] == ["call_a", "call_b"]
     assert [event["output_index"] for event in told if event["type"] == "response.output_item.done"] == [0, 1, 2]
+
+
+def test_a_response_repeats_its_tools_and_the_form_of_its_text() -> None:
+    tool = {"type": "function", "name": "add", "description": None, "parameters": {"type": "object"}, "strict": True}
+    form = {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": None}
+    body = {"model": "m", "input": "hi", "tools": [tool], "text": {"format": form}}
+    whole = json.loads(translated(Responses(), "/v1/responses", body).answer({"choices": []}))
+    assert (whole["tools"], whole["text"]["format"]) == ([tool], form)
+
+
+def test_a_response_has_no_conversation_elsewhere() -> None:
+    with pytest.raises(InvalidRequest, match="keeps no conversations"):
+        translated(Responses(), "/v1/responses", {"model": "m", "input": "hi", "conversation": "conv_1"})
+
+
+def test_an_error_names_the_input_of_a_response() -> None:
+    error = json.loads(Responses().error(400, {"error": {"param": "messages", "message": "x"}}))["error"]
+    assert error == {"param": "input", "message": "x"}
 
 
 def test_calls_of_one_turn_of_a_response_are_one_message_of_a_chat() -> None:

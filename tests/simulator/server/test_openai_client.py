@@ -109,6 +109,11 @@ def test_a_response_cut_by_its_limit_is_incomplete(client: openai.OpenAI) -> Non
     assert answer.usage.output_tokens == 2
 
 
+def test_no_response_is_kept(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="No responses are kept"):
+        client.responses.create(model="tiny", input="Hello", previous_response_id="resp_1")
+
+
 def test_embeddings_are_unit_vectors_that_depend_on_the_text(client: openai.OpenAI) -> None:
     answer = client.embeddings.create(model="tiny", input=["a", "b", "a"], dimensions=8)
     one, other, again = (item.embedding for item in answer.data)

@@ -12,10 +12,10 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.callers import KeyHolder
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.errors import json_response
-from enginehouse.config.aliases import Aliases
+from enginehouse.config.aliases import Alias, Aliases
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import ModelNotFound, RequestError
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.routing.refusals import unknown_model
 
@@ -69,23 +69,36 @@ class ModelList:
         """``GET /v1/models/{id}``."""
         holder = self._admission.keyring.caller(request.headers.raw)
         wanted = request.path_params["id"]
-        card = self._cards(holder).get(wanted)
+        cards = self._cards(holder)
+        card = cards.get(wanted) or self._matching(wanted, holder)
         if card is None:
-            raise self.unknown(wanted)
+            raise self.unknown(wanted, list(cards.values()))
         return json_response(card)
 
-    def unknown(self, model: str) -> RequestError:
-        """The error for a ``model`` that no backend has, or has listed yet."""
-        return unknown_model(model, self._admission.relay.context.fleet.snapshot.unlisted)
+    def unknown(self, model: str, others: Sequence[Mapping[str, Any]]) -> RequestError:
+        """The error for a ``model`` that no backend has, or has listed yet. ``others``: entries of the list."""
+        error = unknown_model(model, self._admission.relay.context.fleet.snapshot.unlisted)
+        if isinstance(error, ModelNotFound):
+            error.suggest([card["id"] for card in others])
+        return error
+
+    def _matching(self, name: str, holder: KeyHolder | None) -> dict[str, Any] | None:
+        """The entry of a name that a pattern stands for."""
+        alias = self._aliases().find(name)
+        return self._alias_card(name, alias) if alias and (holder is None or holder.may_use(name)) else None
 
     def _cards(self, holder: KeyHolder | None) -> dict[str, dict[str, Any]]:
         models = self._admission.relay.context.fleet.snapshot.models
         cards = {name: self._card(name, candidates) for name, candidates in models.items()}
         for name, alias in self._aliases().named.items():
-            target = next((target for target in alias.targets if target in models), None)
-            if target is not None and name not in models:
-                cards[name] = self._card(name, models[target]) | {"root": target}
+            if name not in models and (card := self._alias_card(name, alias)):
+                cards[name] = card
         return {name: card for name, card in cards.items() if holder is None or holder.may_use(name)}
+
+    def _alias_card(self, name: str, alias: Alias) -> dict[str, Any] | None:
+        models = self._admission.relay.context.fleet.snapshot.models
+        target = next((target for target in alias.targets if target in models), None)
+        return None if target is None else self._card(name, models[target]) | {"root": target}
 
     def _card(self, name: str, candidates: Sequence[Candidate]) -> dict[str, Any]:
         had = [candidate.capabilities for candidate in candidates]

@@ -65,7 +65,7 @@ class _Page:
             content, status = self._protocol.page(request.method, request.url.path, body, models), 200
         except RequestError as error:
             if isinstance(error, ModelNotFound):
-                error = self._models.unknown(error.details["model"])
+                error = self._models.unknown(error.details["model"], models)
             content, status = self._protocol.error(error.status, error.envelope()), error.status
         return Response(content, status, media_type="application/json")
 

@@ -12,10 +12,8 @@ from enginehouse.interfaces.extractors import Extractor
 from enginehouse.routing.prefixes.chunks import text_or_ids
 
 _KEY: Final = "routing.prompt"
-FINE_TOKENS: Final = 64
-"""Tokens in a fine chunk; blocks of engines have 16 to 64. A token stands for four characters of text."""
-FINE_IN_COARSE: Final = 16
-COARSE_TOKENS: Final = FINE_TOKENS * FINE_IN_COARSE
+_FINE_TOKENS: Final = 64
+_FINE_IN_COARSE: Final = 16
 _MOST_COARSE: Final = 2048
 """Two million tokens. More is not looked at: hashing it would hold up the event loop."""
 _Content: TypeAlias = str | bytes | Sequence[int]
@@ -30,16 +28,20 @@ class Prompt:
     request.
     """
 
+    FINE_TOKENS: Final = _FINE_TOKENS
+    """Tokens in a fine chunk; blocks of engines have 16 to 64. A token stands for four characters of text."""
+    COARSE_TOKENS: Final = _FINE_TOKENS * _FINE_IN_COARSE
+
     __slots__ = ("_content", "_fine", "_root", "_size", "coarse", "length", "raw", "tail")
 
     def __init__(self, model: str, content: str | Sequence[int], raw: bytes = b"") -> None:
         self.length = len(content)
         self.raw = raw
-        self._size = size = 4 * FINE_TOKENS if isinstance(content, str) else FINE_TOKENS
+        self._size = size = 4 * _FINE_TOKENS if isinstance(content, str) else _FINE_TOKENS
         self._content: _Content = content.encode() if isinstance(content, str) and content.isascii() else content
         self._fine: dict[int, list[int]] = {}
         self._root = hash((0, _number(model)))
-        whole = size * FINE_IN_COARSE
+        whole = size * _FINE_IN_COARSE
         end = min(self.length // whole, _MOST_COARSE) * whole
         self.coarse = _chain(self._root, 0, self._content, range(0, end, whole))
         self.tail = self._cut(len(self.coarse))
@@ -72,14 +74,14 @@ class Prompt:
         Fine chunks within a coarse one add none.
         """
         size = self._size
-        coarse = size * FINE_IN_COARSE
+        coarse = size * _FINE_IN_COARSE
         for place, chunk in enumerate(self.coarse):
-            yield (place + 1) * coarse, chunk, COARSE_TOKENS
+            yield (place + 1) * coarse, chunk, self.COARSE_TOKENS
         for place, chunks in self._fine.items():
             for number, chunk in enumerate(chunks):
                 yield place * coarse + (number + 1) * size, chunk, 0
         for number, chunk in enumerate(self.tail):
-            yield len(self.coarse) * coarse + (number + 1) * size, chunk, FINE_TOKENS
+            yield len(self.coarse) * coarse + (number + 1) * size, chunk, _FINE_TOKENS
 
     def drop_content(self) -> None:
         """Free the text. Fine chunks that nobody has asked for so far are lost."""
@@ -87,8 +89,8 @@ class Prompt:
 
     def _cut(self, place: int) -> list[int]:
         size, before = self._size, self.coarse[place - 1] if place else self._root
-        begin = place * size * FINE_IN_COARSE
-        end = min(begin + size * FINE_IN_COARSE, len(self._content) - size + 1)
+        begin = place * size * _FINE_IN_COARSE
+        end = min(begin + size * _FINE_IN_COARSE, len(self._content) - size + 1)
         return _chain(before, -1, self._content, range(begin, end, size))
 
 
@@ -123,7 +125,7 @@ def prompt_of(requirements: Requirements) -> Prompt | None:
     if not isinstance(kept, _Unread):
         return kept
     content = text_or_ids(kept.body)
-    if len(content) < FINE_TOKENS:
+    if len(content) < _FINE_TOKENS:
         del requirements.extra[_KEY]
         return None
     requirements.extra[_KEY] = prompt = Prompt(kept.body.model, content, kept.raw)

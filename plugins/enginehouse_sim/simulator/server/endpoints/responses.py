@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.server.endpoints.common import Positive, new_id, usage
 from enginehouse_sim.simulator.server.endpoints.sampling import NotNegativeFloat, TopP
 from enginehouse_sim.simulator.server.endpoints.structured import JsonSchema, ResponseFormatParam, grammar_of_format
@@ -46,11 +47,14 @@ class ResponseBody(msgspec.Struct):
     text: TextParam = msgspec.field(default_factory=TextParam)
     temperature: NotNegativeFloat | None = None
     top_p: TopP | None = None
+    previous_response_id: str | None = None
 
 
 async def responses(simulation: Simulation, call: Call) -> None:
     """Answer a text or a conversation."""
     body = call.decode(ResponseBody)
+    if body.previous_response_id is not None:
+        raise InvalidRequest("No responses are kept: send the whole conversation in 'input'")
     messages = [ChatMessage(content=body.input)] if isinstance(body.input, str) else body.input
     if body.instructions:
         messages = [ChatMessage(role="system", content=body.instructions), *messages]
