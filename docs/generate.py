@@ -146,6 +146,8 @@ def pages() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
+    if missing := run_path(str(DOCS.parent / "tests/support/entry_points.py"))["missing_entry_points"]():
+        raise SystemExit(f"not installed yet: {', '.join(missing)}; run `.venv/bin/pip install --no-deps --editable .`")
     for page, text in pages().items():
         page.parent.mkdir(parents=True, exist_ok=True)
         page.write_text(text, encoding="utf-8")

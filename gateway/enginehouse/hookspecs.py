@@ -14,25 +14,26 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from enginehouse.interfaces.discoverers import Discoverer
-from enginehouse.interfaces.drivers import Driver
-from enginehouse.interfaces.engine_policies import EnginePolicy
-from enginehouse.interfaces.extractors import Extractor
-from enginehouse.interfaces.filters import Filter
-from enginehouse.interfaces.guards import Guard
-from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.limit_stores import LimitStore
-from enginehouse.interfaces.migrators import Migrator
-from enginehouse.interfaces.model_sources import ModelSource
-from enginehouse.interfaces.observers import Observer
-from enginehouse.interfaces.protocols import Protocol
-from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
-from enginehouse.interfaces.scalers import Scaler
-from enginehouse.interfaces.schedulers import Scheduler
-from enginehouse.interfaces.scorers import Scorer
-from enginehouse.interfaces.strategies import Strategy
-from enginehouse.interfaces.swappers import Swapper
-from enginehouse.interfaces.usage_stores import UsageStore
+if typing.TYPE_CHECKING:  # a plugin that registers a command imports no interface
+    from enginehouse.interfaces.discoverers import Discoverer
+    from enginehouse.interfaces.drivers import Driver
+    from enginehouse.interfaces.engine_policies import EnginePolicy
+    from enginehouse.interfaces.extractors import Extractor
+    from enginehouse.interfaces.filters import Filter
+    from enginehouse.interfaces.guards import Guard
+    from enginehouse.interfaces.launchers import Launcher
+    from enginehouse.interfaces.limit_stores import LimitStore
+    from enginehouse.interfaces.migrators import Migrator
+    from enginehouse.interfaces.model_sources import ModelSource
+    from enginehouse.interfaces.observers import Observer
+    from enginehouse.interfaces.protocols import Protocol
+    from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
+    from enginehouse.interfaces.scalers import Scaler
+    from enginehouse.interfaces.schedulers import Scheduler
+    from enginehouse.interfaces.scorers import Scorer
+    from enginehouse.interfaces.strategies import Strategy
+    from enginehouse.interfaces.swappers import Swapper
+    from enginehouse.interfaces.usage_stores import UsageStore
 
 hookspec = pluggy.HookspecMarker("enginehouse")
 hookimpl = pluggy.HookimplMarker("enginehouse")

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from click.testing import CliRunner
 
-from enginehouse.cli.models import models
 from enginehouse.testing.gateway import RunningGateway
+from enginehouse_operations.models import models
 from tests.support.gguf_header import write_gguf
 from tests.support.plain_httpx import get
 

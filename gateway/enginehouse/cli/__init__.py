@@ -13,21 +13,11 @@ from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.domain.errors import EnginehouseError
 
 _COMMANDS = {
-    "activity": "enginehouse.cli.activity:activity",
-    "audit": "enginehouse.cli.usage:audit",
-    "chat": "enginehouse.cli.chat:chat",
     "check": "enginehouse.cli.check:check",
-    "drain": "enginehouse.cli.drain:drain",
     "explain": "enginehouse.cli.explain:explain",
     "import": "enginehouse.cli.import_configuration:import_configuration",
-    "keys": "enginehouse.cli.keys:keys",
     "list": "enginehouse.cli.pull:list_models",
-    "load": "enginehouse.cli.load:load",
-    "logs": "enginehouse.cli.logs:logs",
-    "models": "enginehouse.cli.models:models",
-    "move": "enginehouse.cli.move:move",
     "plugins": "enginehouse.cli.plugins:plugins",
-    "ps": "enginehouse.cli.ps:ps",
     "pull": "enginehouse.cli.pull:pull",
     "reload": "enginehouse.cli.reload:reload",
     "reschedule": "enginehouse.cli.reschedule:reschedule",
@@ -36,12 +26,6 @@ _COMMANDS = {
     "schema": "enginehouse.cli.schema:schema",
     "serve": "enginehouse.cli.serve:serve",
     "show": "enginehouse.cli.pull:show",
-    "status": "enginehouse.cli.status:status",
-    "stop": "enginehouse.cli.load:stop",
-    "top": "enginehouse.cli.top:top",
-    "undrain": "enginehouse.cli.drain:undrain",
-    "unload": "enginehouse.cli.load:unload",
-    "usage": "enginehouse.cli.usage:usage",
 }
 _KIND = "compiled" if find_spec("enginehouse__mypyc") is not None else "pure Python"
 """``tools/compiled.py`` makes that library."""

@@ -42,6 +42,11 @@ class GatewayClient:
         if key is not None and not key.isprintable():
             raise GatewayError("The key holds characters that cannot be sent: give it without line breaks")
 
+    @classmethod
+    def of(cls, config: Path | None, url: str | None, key: str | None) -> GatewayClient:
+        """The client of the gateway at ``url``; else of the one that ``config``, or the configuration found, tells."""
+        return cls(url or _configured(config), key)
+
     def get(self, path: str, timeout: float = _TIMEOUT_S) -> bytes:
         """Return the answer to ``GET``; ``timeout`` in s."""
         return self._ask("GET", path, timeout)
@@ -136,14 +141,9 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--key", envvar=GATEWAY_KEY, help=f"An admin key, if keys are set; else ${GATEWAY_KEY}.")
     @functools.wraps(command)
     def with_gateway(config: Path | None, url: str | None, key: str | None, **rest: Any) -> None:
-        command(client_of(config, url, key), **rest)
+        command(GatewayClient.of(config, url, key), **rest)
 
     return with_gateway
-
-
-def client_of(config: Path | None, url: str | None, key: str | None) -> GatewayClient:
-    """The client of the gateway at ``url``, else of the one that ``config``, or the configuration found, describes."""
-    return GatewayClient(url or _configured(config), key)
 
 
 def _path(parts: tuple[str, ...]) -> str:

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 import click
 
-from enginehouse.config.units import parse_duration
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -22,23 +20,6 @@ def config_option(command: Command) -> Command:
         help="Configuration; else $ENGINEHOUSE_CONFIG, ./enginehouse.toml, or the user's.",
     )(command)
 
-
-class Duration(click.ParamType[float]):
-    """The seconds of a text such as ``30s``."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        try:
-            return parse_duration(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-answer_as_json = click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
-"""Passes ``as_json``, for a command that otherwise says in words what the gateway answered."""
 
 take_over_option = click.option(
     "--take-over",

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout
+from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from enginehouse.domain.errors import ConfigError, EnginehouseError
 
 if TYPE_CHECKING:
     from enginehouse.config.schema import PluginSettings
+    from enginehouse.plugin_manager.registry import Registry
 
 _HOOK = "register_commands"
 
@@ -39,6 +41,17 @@ class GroupWithPlugins(click.Group):
         if (own := super().get_command(ctx, cmd_name)) or " " in cmd_name:
             return own
         return _plugins(ctx).get(self._within + cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not near:
+                raise
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The names of commands, without their help: that would import all of them.
@@ -89,20 +102,18 @@ class _PluginCommands:
     """
 
     def __init__(self, own: Mapping[str, click.Command]) -> None:
-        from enginehouse.plugin_manager.registry import Registry
-
         self._own = own
         self._settings = _settings()
-        self._registry = Registry()
+        self._registry: Registry | None = None
         self._made: dict[str, click.Command | None] = {}
         self._warned: set[str] = set()
 
     @cached_property
     def names(self) -> list[str]:
         """The names of all commands that can be used; imports only the plugins whose source names the hook."""
-        self._search(_HOOK)
-        faults = {name: misplaced(name, self._own) for name in self._registry.types("command")}
-        self._warn_of(self._registry.get("command", name).error(fault) for name, fault in faults.items() if fault)
+        registry = self._search(_HOOK)
+        faults = {name: misplaced(name, self._own) for name in registry.types("command")}
+        self._warn_of(registry.get("command", name).error(fault) for name, fault in faults.items() if fault)
         return [name for name, fault in faults.items() if not fault]
 
     def get(self, name: str) -> click.Command | None:
@@ -110,14 +121,20 @@ class _PluginCommands:
 
         Imports only the plugins whose source names both the hook and the command, unless they do not register it.
         """
-        for words in ((_HOOK, name), ()):
-            if name not in self._registry.types("command"):
-                self._search(*words)
-        if name not in self._made and name in self._registry.types("command"):
-            self._made[name] = self._make(name)
-        return self._made.get(name)
+        from enginehouse.plugin_manager.installed import bundled_factory
 
-    def _search(self, *words: str) -> None:
+        if name in self._made:
+            return self._made[name]
+        if self._registry is None and (factory := bundled_factory(_HOOK, name, self._settings.disabled)):
+            self._made[name] = factory()
+            return self._made[name]
+        registry = self._registry or self._search(_HOOK, name)
+        if name not in registry.types("command"):
+            registry = self._search()
+        self._made[name] = self._make(name, registry) if name in registry.types("command") else None
+        return self._made[name]
+
+    def _search(self, *words: str) -> Registry:
         """Load the plugins whose source has all ``words``."""
         from enginehouse.plugin_manager.discovery import collect
 
@@ -125,12 +142,13 @@ class _PluginCommands:
             loaded = collect(self._settings, words=words)
         self._warn_of(loaded.problems)
         self._registry = loaded.registry
+        return loaded.registry
 
-    def _make(self, name: str) -> click.Command | None:
-        entry, parameters = self._registry.get("command", name), self._settings.parameters.get(name)
+    def _make(self, name: str, registry: Registry) -> click.Command | None:
+        entry, parameters = registry.get("command", name), self._settings.parameters.get(name)
         try:
             with redirect_stdout(sys.stderr):
-                command = self._registry.create("command", name, parameters, f"plugins.{name}")
+                command = registry.create("command", name, parameters, f"plugins.{name}")
             if not isinstance(command, click.Command):
                 raise entry.error(f"the command '{name}' is no click command: {command!r}")
         except EnginehouseError as error:

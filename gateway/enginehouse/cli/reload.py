@@ -7,7 +7,6 @@ import click
 from enginehouse.app.config_diff import ConfigDiff
 from enginehouse.app.reload import Reloaded
 from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.options import answer_as_json
 from enginehouse.cli.output import print_json, warn
 
 _TIMEOUT_S = 60.0
@@ -17,7 +16,7 @@ _TIMEOUT_S = 60.0
 @gateway_options
 @click.option("--dry-run", is_flag=True, help="Only print what would change.")
 @click.option("--take-over", is_flag=True, help="Have a new gateway take over, for changes that need a restart.")
-@answer_as_json
+@click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 def reload(gateway: GatewayClient, dry_run: bool, take_over: bool, as_json: bool) -> None:
     """Have the gateway read its configuration again.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from difflib import get_close_matches
 from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, EntryPoint, entry_points, version
 from pathlib import Path
+from typing import Any
 
 GROUP = "enginehouse"
 """The entry-point group of plugins."""
@@ -37,6 +38,22 @@ def has_words(module: str, words: Iterable[str]) -> bool:
     """Whether the source of ``module`` contains all ``words``. ``True`` if the source cannot be read."""
     source = _source(module)
     return source is None or all(word.encode() in source for word in words)
+
+
+def bundled_factory(hook: str, name: str, disabled: Collection[str]) -> Callable[[], Any] | None:
+    """What a bundled plugin that is not ``disabled`` registers as ``name`` in ``hook``, made without parameters.
+
+    Imports that plugin, but neither pluggy nor the interfaces: they take a sixth of the time of a short command.
+    """
+    for entry_point in entry_points(group=GROUP):
+        if entry_point.name in disabled or not has_words(entry_point.module, (hook, f'"{name}"')):
+            continue
+        if entry_point.dist is not None and entry_point.dist.name == "enginehouse":
+            offered: dict[str, Callable[[], Any]] = {}
+            getattr(entry_point.load(), hook)(offered.__setitem__)
+            if name in offered:
+                return offered[name]
+    return None
 
 
 def registered_names(hook: str) -> Iterator[str]:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from enginehouse.cli import enginehouse, waiting
+from enginehouse.cli import enginehouse
 from enginehouse.cli.client import configured_url
 from enginehouse.config.schema import ServerSettings
 from enginehouse.domain.errors import EnginehouseError, GatewayError
+from enginehouse_operations import waiting
 
 
 class FakeGateway(ThreadingHTTPServer):

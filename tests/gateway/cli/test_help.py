@@ -29,7 +29,7 @@ def test_every_line_of_a_groups_help_is_whole(path: tuple[str, ...]) -> None:
     assert [line for line in printed.splitlines() if line.endswith("...") and "[ARGS]" not in line] == []
 
 
-@pytest.mark.parametrize(("word", "remedy"), [("help", "--help"), ("statsu", "status")])
+@pytest.mark.parametrize(("word", "remedy"), [("help", "--help"), ("statsu", "'status'"), ("chekc", "'check'")])
 def test_an_unknown_command_says_what_to_use(word: str, remedy: str) -> None:
     result = CliRunner().invoke(enginehouse, [word])
 

@@ -155,6 +155,18 @@ def test_a_model_that_somebody_else_unloaded_is_loaded_for_the_next_request(
     assert router.loads == ["a", "b", "a"]
 
 
+@pytest.mark.parametrize(("config", "status"), [("", 200), ('[scheduling]\nnever_load_for = ["/v1/"]\n', 400)])
+def test_a_call_to_an_engine_loads_what_somebody_else_unloaded_as_far_as_it_may_load(
+    serve: Serve, router: FakeRouter, config: str, status: int
+) -> None:
+    gateway = known(serve('[checks]\ninterval = "1h"\n' + config + backend("one", router)), "a")
+    assert gateway.ask("a").status_code == 200
+    router.unload_by_itself("a")
+    answer = gateway.http.post("/upstream/a/v1/chat/completions", json={"model": "a", "messages": []})
+    assert answer.status_code == status, answer.text
+    assert router.loads == ["a"] * (2 if status == 200 else 1)
+
+
 def test_a_server_that_keeps_saying_that_its_model_is_not_loaded_is_believed_in_the_end(
     serve: Serve, router: FakeRouter
 ) -> None:

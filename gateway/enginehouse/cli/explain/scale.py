@@ -15,7 +15,7 @@ from rich.table import Table
 
 from enginehouse.app.scaling.scaling import decide, make_scaler
 from enginehouse.app.scaling.sizes import least, ranges
-from enginehouse.cli.client import client_of
+from enginehouse.cli.client import GatewayClient
 from enginehouse.cli.explain.files import read_file
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import print_json, warn
@@ -80,7 +80,7 @@ def scale(config: Path | None, url: str | None, key: str | None, state: Path | N
 
 def _asked(config: Path | None, url: str | None, key: str | None) -> _Explained:
     try:
-        client = client_of(config, url, key)
+        client = GatewayClient.of(config, url, key)
         body = client.get("/api/scale")
     except GatewayError as error:
         if url is not None or not str(error).startswith(_NO_GATEWAY):

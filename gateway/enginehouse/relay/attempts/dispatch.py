@@ -109,9 +109,11 @@ class Dispatch:
     def goes_elsewhere(self, answer: bytes) -> bool:
         """Send the job again if ``answer`` says that its engine cannot serve it now; whether that is done."""
         head, job = self.current().head, self.job
-        if head is None or head.status < 400 or job.raw:
+        if head is None or head.status < 400:
             return False
-        return self._loads_again(head.status, answer) or self._finds_longer_context(head.status, answer)
+        return self._loads_again(head.status, answer) or (
+            not job.raw and self._finds_longer_context(head.status, answer)
+        )
 
     def _loads_again(self, status: int, answer: bytes) -> bool:
         """Load the model again if ``answer`` says that it is not loaded, and send the job to it; whether that is so.
@@ -120,7 +122,7 @@ class Dispatch:
         """
         attempt = self.current()
         slot = attempt.slot
-        if slot is None or not slot.launched:
+        if slot is None or not slot.launched or not self.job.loads:
             return False
         if not self.job.context.is_not_loaded(attempt.upstream.name, status, answer):
             return False

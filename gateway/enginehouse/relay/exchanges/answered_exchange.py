@@ -83,7 +83,7 @@ class AnsweredExchange(MovableExchange):
         head, route, job = attempt.head, attempt.route, self._job
         chosen = route.chosen
         assert head is not None
-        if not (body or complete or job.raw):
+        if not (body or complete or (job.raw and head.status < 400)):
             return False
         if self._rest is not None and self._joined is not None:
             return self._accept(attempt, head, self._rest, self._joined)

@@ -42,7 +42,7 @@ class EngineJob(Job):
     A method that is not idempotent is sent once, on a new connection.
     """
 
-    __slots__ = ("call", "method", "repeatable")
+    __slots__ = ("call", "loads", "method", "repeatable")
 
     raw = True
     retry_statuses: ClassVar[frozenset[int]] = frozenset()
@@ -50,6 +50,7 @@ class EngineJob(Job):
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes, call: EngineCall) -> None:
         super().__init__(context, path, headers, request_id)
         self.call = call
+        self.loads = call.loads
         self.method = call.method
         self.repeatable = call.method in _IDEMPOTENT
 
@@ -60,7 +61,7 @@ class EngineJob(Job):
     def route(self, failed: tuple[str, ...]) -> Route:
         """Also raises ``NotLoaded``, and ``Forbidden`` if every engine of the model serves a forbidden one too."""
         route = self._decide(self._snapshot(), failed, fallbacks=False)
-        if not self.call.loads and route.chosen.state is not ReplicaState.READY:
+        if not self.loads and route.chosen.state is not ReplicaState.READY:
             raise NotLoaded(
                 f"Model '{self.call.model}' is not loaded, and a request for {self.call.target} does not load it "
                 "(scheduling.never_load_for)"

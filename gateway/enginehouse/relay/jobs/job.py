@@ -43,8 +43,9 @@ class Job(ABC):
     - ``repeatable``: the request may reach an engine twice.
     - ``retry_statuses``: answers that are a reason to ask another replica. Of those in ``REFUSALS``, the first one is
       the client's if all replicas give one.
-    - ``raw``: the answer passes as it comes, head first; otherwise a stream passes in whole events, and the head waits
-      for the body.
+    - ``raw``: the answer passes as it comes, head first unless it is an error; otherwise a stream passes in whole
+      events, and the head waits for the body.
+    - ``loads``: the model is loaded for it.
     - ``prepares``: each try begins with ``prepare``.
     - ``continues``: it is what is left of a broken stream, so its tries are no retries of the request.
     - ``history``: keeps what the client gets of a stream, if it can be continued; ``None`` otherwise.
@@ -85,6 +86,7 @@ class Job(ABC):
     method: str
     repeatable: bool
     raw: bool
+    loads: bool = True
     retry_statuses: ClassVar[frozenset[int]]
     prepares: bool = False
     continues: bool = False

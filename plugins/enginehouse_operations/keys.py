@@ -10,9 +10,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.options import answer_as_json
-from enginehouse.cli.output import print_json
+from enginehouse import GatewayClient, gateway_options, print_json
+from enginehouse_operations.options import answer_as_json
 
 _AMOUNTS = (
     "requests_per_minute",

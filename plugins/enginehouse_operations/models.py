@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.options import answer_as_json
-from enginehouse.cli.output import print_json
+from enginehouse import GatewayClient, gateway_options, print_json
+from enginehouse_operations.options import answer_as_json
 
 
 class _ListedModel(msgspec.Struct):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 
-from enginehouse.cli import completion
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.options import answer_as_json
-from enginehouse.cli.output import print_json
+from enginehouse import GatewayClient, gateway_options, print_json
+from enginehouse_operations import completion
+from enginehouse_operations.options import answer_as_json
 
 
 class _Moved(msgspec.Struct, rename={"source": "from"}):

@@ -15,10 +15,11 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.telemetry.activity import MOST
+from enginehouse import GatewayClient, gateway_options
 
 _FOLLOW_S = 1.0
+_KEPT = 1000
+"""A gateway knows no more ended requests."""
 _SHOWN = {
     "time": "time",
     "model": "model",
@@ -48,7 +49,7 @@ class HistoryAnswer(msgspec.Struct):
 
 @click.command()
 @gateway_options
-@click.option("--limit", type=click.IntRange(1, MOST), default=50, show_default=True, help="Most requests to show.")
+@click.option("--limit", type=click.IntRange(1, _KEPT), default=50, show_default=True, help="Most requests to show.")
 @click.option("--model", help="Only requests that named this model, or that it served.")
 @click.option("--caller", help="Only requests with the key of this name.")
 @click.option("--status", help="Only answers with this status, such as 404 or 5xx.")
@@ -103,7 +104,7 @@ def _batches(gateway: GatewayClient, query: dict[str, Any], follow: bool, sleep:
         if not follow:
             return
         after = found.count
-        query["limit"] = MOST
+        query["limit"] = _KEPT
         sleep(_FOLLOW_S)
 
 

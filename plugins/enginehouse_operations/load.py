@@ -8,11 +8,10 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from enginehouse.cli import completion
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.options import answer_as_json
-from enginehouse.cli.output import print_json
-from enginehouse.cli.waiting import wait_for
+from enginehouse import GatewayClient, gateway_options, print_json
+from enginehouse_operations import completion
+from enginehouse_operations.options import answer_as_json
+from enginehouse_operations.waiting import wait_for
 
 _LOAD_TIMEOUT_S = 3600.0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.cli.status import StatusAnswer, backend_table
+from enginehouse_operations.status import StatusAnswer, backend_table
 
 BACKEND = {
     "url": "http://127.0.0.1:9",

@@ -8,8 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse.cli.client import GatewayClient, client_of
-from enginehouse.domain.errors import EnginehouseError
+from enginehouse import EnginehouseError, GatewayClient
 
 _TIMEOUT_S = 1.0
 
@@ -56,7 +55,7 @@ def _completing(names: Callable[[GatewayClient], Iterable[str]]) -> Complete:
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         given: dict[str, Any] = context.params
         try:
-            known = names(client_of(given.get("config"), given.get("url"), given.get("key")))
+            known = names(GatewayClient.of(given.get("config"), given.get("url"), given.get("key")))
             return sorted(name for name in known if name.startswith(incomplete))
         except EnginehouseError:
             return []

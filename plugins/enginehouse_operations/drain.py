@@ -9,11 +9,9 @@ from collections.abc import Callable
 import click
 import msgspec
 
-from enginehouse.cli import completion
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.options import Duration, answer_as_json
-from enginehouse.cli.output import print_json
-from enginehouse.domain.errors import GatewayError
+from enginehouse import GatewayClient, GatewayError, gateway_options, print_json
+from enginehouse_operations import completion
+from enginehouse_operations.options import Duration, answer_as_json
 
 _ASK_EVERY_S = 0.2
 _STOP_TIMEOUT_S = 600.0

@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
-from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse import GatewayClient, gateway_options
 
 _AT_REST = ("stopped", "unreachable", "unknown")
 

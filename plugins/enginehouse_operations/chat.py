@@ -11,9 +11,8 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse.cli import completion
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.domain.errors import GatewayError
+from enginehouse import GatewayClient, GatewayError, gateway_options
+from enginehouse_operations import completion
 
 Messages = list[dict[str, str]]
 

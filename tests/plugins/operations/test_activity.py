@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
-from enginehouse.cli import activity as command
 from enginehouse.cli.client import GatewayClient
 from enginehouse.testing.gateway import RunningGateway
+from enginehouse_operations import activity as command
 from tests.support import plain_httpx
 
 BODY = {"model": "sim-small", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}

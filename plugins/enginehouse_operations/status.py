@@ -10,15 +10,34 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.options import answer_as_json
-from enginehouse.cli.output import print_json
-from enginehouse.config.rules import LOCAL_HOST
-from enginehouse.domain.gpu import GpuStatus
-from enginehouse.domain.replica import Health, ReplicaState
-from enginehouse.fleet.backend_info import BackendStatus
+from enginehouse import GatewayClient, Health, ReplicaState, gateway_options, print_json
+from enginehouse_operations.options import answer_as_json
 
+_LOCAL_HOST = "local"
+"""The host of models that name none."""
 _IN_TROUBLE = (Health.UNKNOWN, Health.UNHEALTHY, ReplicaState.FAILED)
+
+
+class _ShownBackend(msgspec.Struct):
+    name: str
+    driver: str
+    state: ReplicaState
+    health: Health
+    last_error: str | None
+    draining: bool
+    models: list[str]
+    pending: int
+    avg_latency_ms: float
+
+
+class _ShownGpu(msgspec.Struct):
+    host: str
+    gpu: int
+    name: str
+    total: int
+    used: int
+    free: int
+    replicas: list[str]
 
 
 class _ShownReplica(msgspec.Struct):
@@ -41,9 +60,9 @@ class StatusAnswer(msgspec.Struct):
     strategy: str
     uptime_s: float
     requests: int
-    backends: list[BackendStatus]
+    backends: list[_ShownBackend]
     replicas: list[_ShownReplica] = []
-    gpus: list[GpuStatus] = []
+    gpus: list[_ShownGpu] = []
     workers: list[_ShownWorker] = []
 
 
@@ -89,7 +108,7 @@ def backend_table(status: StatusAnswer) -> Table:
     return table
 
 
-def _shown(model: str, state: ReplicaState | None, backend: BackendStatus) -> str:
+def _shown(model: str, state: ReplicaState | None, backend: _ShownBackend) -> str:
     return model if state in (None, backend.state) else f"{model} ({state.value})"
 
 
@@ -101,16 +120,16 @@ def worker_table(status: StatusAnswer) -> Table:
     return table
 
 
-def gpu_table(gpus: Sequence[GpuStatus]) -> Table:
+def gpu_table(gpus: Sequence[_ShownGpu]) -> Table:
     """A row for each GPU."""
     table = Table("gpu", "name", "free", "used", "of", "engines")
     for each in gpus:
         sizes = [f"{size / 1024**3:.1f} GiB" for size in (each.free, each.used, each.total)]
-        number = str(each.gpu) if each.host == LOCAL_HOST else f"{each.host}: {each.gpu}"
+        number = str(each.gpu) if each.host == _LOCAL_HOST else f"{each.host}: {each.gpu}"
         table.add_row(escape(number), escape(each.name), *sizes, escape("\n".join(each.replicas)))
     return table
 
 
-def _condition(backend: BackendStatus) -> Health | ReplicaState:
+def _condition(backend: _ShownBackend) -> Health | ReplicaState:
     """The health of an engine that can take requests, else its state."""
     return backend.health if backend.state is ReplicaState.READY else backend.state

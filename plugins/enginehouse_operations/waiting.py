@@ -9,7 +9,7 @@ from threading import Thread
 
 import click
 
-from enginehouse.domain.errors import GatewayError
+from enginehouse import GatewayError
 
 _LOOK_EVERY_S = 1.0
 _REPEAT_AFTER_S = 10.0

@@ -8,8 +8,8 @@ from contextlib import suppress
 import click
 import msgspec
 
-from enginehouse.cli import completion
-from enginehouse.cli.client import GatewayClient, gateway_options
+from enginehouse import GatewayClient, gateway_options
+from enginehouse_operations import completion
 
 
 @click.command()

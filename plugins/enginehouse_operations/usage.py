@@ -13,8 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.output import print_json
+from enginehouse import GatewayClient, gateway_options, print_json
 
 _FIELDS = ("key", "model", "user", "day")
 _FIGURES = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost")

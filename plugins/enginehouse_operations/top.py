@@ -15,12 +15,10 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.options import Duration
-from enginehouse.cli.output import print_json
-from enginehouse.cli.status import StatusAnswer, backend_table, headline, worker_table
-from enginehouse.cli.top_view import RequestAct, TopRequest, TopView
-from enginehouse.domain.errors import GatewayError
+from enginehouse import GatewayClient, GatewayError, gateway_options, print_json
+from enginehouse_operations.options import Duration
+from enginehouse_operations.status import StatusAnswer, backend_table, headline, worker_table
+from enginehouse_operations.top_view import RequestAct, TopRequest, TopView
 
 _OTHER_LINES = 12
 """Lines of the screen that are no row of a table."""

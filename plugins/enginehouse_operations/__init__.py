@@ -1,0 +1,47 @@
+"""Commands that ask a running gateway over HTTP, such as ``enginehouse status`` and ``enginehouse drain``.
+
+::
+
+    status, models, ps   what the gateway serves, and in which state
+    load, drain, move    load, unload, drain and move
+    top, top_view        the live requests, and keys that act on them
+    logs, activity       lines of engines, and requests that have ended
+    usage, keys          who used what; keys of clients; the audit log
+    chat                 a conversation with a model
+    completion           names that shells complete
+    options, waiting     what several commands share
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from enginehouse import Register, hookimpl
+
+
+@hookimpl
+def register_commands(register: Register[Any]) -> None:
+    """Offer each command. Its module is imported when it is used."""
+    register("activity", partial(_command, "activity"))
+    register("audit", partial(_command, "usage", "audit"))
+    register("chat", partial(_command, "chat"))
+    register("drain", partial(_command, "drain"))
+    register("keys", partial(_command, "keys"))
+    register("load", partial(_command, "load"))
+    register("logs", partial(_command, "logs"))
+    register("models", partial(_command, "models"))
+    register("move", partial(_command, "move"))
+    register("ps", partial(_command, "ps"))
+    register("status", partial(_command, "status"))
+    register("stop", partial(_command, "load", "stop"))
+    register("top", partial(_command, "top"))
+    register("undrain", partial(_command, "drain", "undrain"))
+    register("unload", partial(_command, "load", "unload"))
+    register("usage", partial(_command, "usage"))
+
+
+def _command(module: str, name: str = "") -> Any:
+    """Asks a running gateway."""
+    return getattr(import_module(f"enginehouse_operations.{module}"), name or module)
