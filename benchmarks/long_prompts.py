@@ -20,8 +20,9 @@ from bursts import Client, CountingEngine
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import Prompt, SharedPrefixIndex
+from enginehouse import Prompt
 from enginehouse.testing.gateway import RunningGateway
+from enginehouse_routing.shared_index import SharedPrefixIndex
 
 _ROUNDS = 30
 _TIMES = 10

@@ -77,11 +77,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.routing.prefixes.prompt import Prompt as Prompt
     from enginehouse.routing.prefixes.prompt import prompt_of as prompt_of
     from enginehouse.routing.prefixes.prompt import drop_prompt as drop_prompt
+    from enginehouse.domain.cache_events import BlocksStored as BlocksStored
+    from enginehouse.domain.cache_events import BlocksRemoved as BlocksRemoved
+    from enginehouse.domain.cache_events import CacheCleared as CacheCleared
+    from enginehouse.domain.cache_events import EventsLost as EventsLost
     from enginehouse.domain.cache_events import PromptTokens as PromptTokens
     from enginehouse.interfaces.engine_caches import EngineCaches as EngineCaches
-    from enginehouse.routing.prefixes.cached_blocks import CachedBlocks as CachedBlocks
-    from enginehouse.routing.prefixes.shared_index import PrefixNews as PrefixNews
-    from enginehouse.routing.prefixes.shared_index import SharedPrefixIndex as SharedPrefixIndex
     from enginehouse.routing.prefixes.prefix_index import PrefixIndex as PrefixIndex
 
     # --- Candidates
@@ -181,7 +182,9 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.usage import UsageRow as UsageRow
     from enginehouse.interfaces.limit_stores import Limit as Limit
     from enginehouse.interfaces.limit_stores import LimitRule as LimitRule
+    from enginehouse.interfaces.limit_stores import TakenLimit as TakenLimit
     from enginehouse.interfaces.local_limit import LocalLimit as LocalLimit
+    from enginehouse.interfaces.local_limit import LocalLimitStore as LocalLimitStore
     from enginehouse.interfaces.leased_limits import LeasedLimitStore as LeasedLimitStore
     from enginehouse.interfaces.leased_limits import LeaseAsk as LeaseAsk
     from enginehouse.interfaces.leased_limits import Lease as Lease

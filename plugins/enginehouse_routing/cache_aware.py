@@ -9,26 +9,25 @@ from typing import ClassVar, Final
 import msgspec
 
 from enginehouse import (
-    CachedBlocks,
     Candidate,
     EngineCaches,
     Extractor,
     Placement,
-    PrefixNews,
     Prompt,
     PromptExtractor,
     PromptTokens,
     ReplicaState,
     Requirements,
-    SharedPrefixIndex,
     Strategy,
     Verdict,
     drop_prompt,
     prompt_of,
 )
 from enginehouse_routing.cache_aware_config import CacheAwareConfig, LearnedMemory
+from enginehouse_routing.cached_blocks import CachedBlocks
 from enginehouse_routing.engine_costs import CostParts, EngineCosts
 from enginehouse_routing.learning import Learning
+from enginehouse_routing.shared_index import PrefixNews, SharedPrefixIndex
 
 _WITHOUT_CACHE: Final = frozenset(
     {

@@ -63,6 +63,7 @@ def run_seed(seed: int, workers: int = 1) -> Outcome:
 def _forget(killed: World) -> None:
     """Let what a killed process left in memory end unseen: in its process, nothing of it would have run."""
     logging.disable()
+    logging.getLogger().handlers.clear()  # the log knows the event loop, and so all that has run there
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():

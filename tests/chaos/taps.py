@@ -26,8 +26,6 @@ _KNOWN = (
     "The worker with pid ",  # the bench has killed it
     "Cancel ",  # uvicorn's, for a client that neither reads nor leaves while the gateway stops
 )
-_COLLECTED = "GeneratorExit\n"
-"""What uvicorn logs of a worker that has ended: its memory is collected here, where a process would just vanish."""
 _NONCE = re.compile(rb"nonce-\d+-")
 
 
@@ -42,16 +40,15 @@ class Taps(logging.Handler):
 
     ``sent`` has, for each nonce, the moments at which the gateway sent it to an engine; ``written`` for each of the
     clients' connections the moments and the bytes so far. Moments are numbers that only grow. ``before``: what was
-    recorded of an earlier gateway of the same run. ``with_workers``: what killed workers leave may be collected.
+    recorded of an earlier gateway of the same run.
     """
 
-    def __init__(self, judge: Judge, before: Taps | None = None, *, with_workers: bool = False) -> None:
+    def __init__(self, judge: Judge, before: Taps | None = None) -> None:
         super().__init__(logging.INFO)
         self.stopped_at: float | None = None
         self.sent: dict[bytes, list[tuple[int, str]]] = {}
         self.written: dict[str, list[tuple[int, int]]] = {}
         self._judge = judge
-        self._with_workers = with_workers
         self._begin: dict[str, bytes] = {}
         self._events: list[tuple[float, str, str, bytes]] = [] if before is None else [*before._events]
 
@@ -92,8 +89,7 @@ class Taps(logging.Handler):
         self._events.append((clock.now, record.name, f"{record.levelname} {text}", b""))
         if _LOGS_SECRET.search(text.encode()):
             self._judge.violated(f"a secret in the log: {text}")
-        collected = self._with_workers and _COLLECTED in f"{text}\n"
-        known = text.startswith(_KNOWN) or _PLUGIN_FAILED.match(text) or collected
+        known = text.startswith(_KNOWN) or _PLUGIN_FAILED.match(text)
         if (record.levelno >= logging.ERROR and not known) or record.name.startswith("asyncio"):
             self._judge.violated(f"in the log: {text}")
 

@@ -75,7 +75,7 @@ class World:
         self.socket_servings: list[SocketServing] = []
         self.processes: dict[str, VirtualProcess] = {}
         self.tasks = OrderedSet()
-        self.taps: Taps = Taps(self, killed.taps if killed is not None else None, with_workers=workers > 1)
+        self.taps: Taps = Taps(self, killed.taps if killed is not None else None)
         self._killed = killed
         self._outages = Outages(self)
         self._born = clock.now

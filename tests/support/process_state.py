@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from enginehouse.testing.gateway import WORKERS
+from enginehouse.config.environment import TEST_WORKERS
 
 _LOGGERS = ("", "enginehouse", "uvicorn")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -53,6 +53,6 @@ def _state() -> dict[str, object]:
     for number in _SIGNALS:
         state[number.name] = signal.getsignal(number)
     state |= os.environ
-    for of_fixtures in ("PYTEST_CURRENT_TEST", WORKERS):  # they last longer than one test
+    for of_fixtures in ("PYTEST_CURRENT_TEST", TEST_WORKERS):  # they last longer than one test
         state.pop(of_fixtures, None)
     return state

@@ -16,8 +16,9 @@ import httpx
 import psutil
 import pytest
 
+from enginehouse.config.environment import TEST_WORKERS
 from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import WORKERS, RunningGateway
+from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.operated_gateway import (
     ADMIN_KEY,
@@ -61,7 +62,7 @@ def gateway_workers(request: pytest.FixtureRequest) -> Iterator[int]:
     count = getattr(request, "param", 1)
     with pytest.MonkeyPatch.context() as patch:
         if count > 1:
-            patch.setenv(WORKERS, str(count))
+            patch.setenv(TEST_WORKERS, str(count))
         yield count
 
 

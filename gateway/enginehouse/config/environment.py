@@ -22,7 +22,9 @@ GATEWAY_URL = "ENGINEHOUSE_URL"
 GATEWAY_KEY = "ENGINEHOUSE_KEY"
 ENGINE = "ENGINEHOUSE_ENGINE"
 """Identifies a launched engine and its gateway, in the engine's environment."""
-_NO_SETTINGS = frozenset({CONFIG_FILE, STATE_DIR, GATEWAY_URL, GATEWAY_KEY, ENGINE})
+TEST_WORKERS = "ENGINEHOUSE_TEST_WORKERS"
+"""The ``server.workers`` of the gateways that tests start."""
+_NO_SETTINGS = frozenset({CONFIG_FILE, STATE_DIR, GATEWAY_URL, GATEWAY_KEY, ENGINE, TEST_WORKERS})
 """Variables with the prefix that do not override a key."""
 
 

@@ -17,9 +17,11 @@ class RequestQueue(ABC):
 
     ``backlog``: counts what waits, perhaps in other queues of the host too.
     ``launches``: the engines are launched by the gateway, so one that breaks off a request may have exited.
+    ``decides_here``: no ticket is granted at once elsewhere, unless ``reserve`` was awaited.
     """
 
     launches: ClassVar[bool] = True
+    decides_here: ClassVar[bool] = True
     backlog: Backlog
 
     @property
@@ -40,7 +42,7 @@ class RequestQueue(ABC):
         """Ask for a replica. ``holder`` gets the answer, possibly before this returns."""
 
     async def reserve(self, replica: str) -> None:
-        """Have the next ticket for ``replica`` granted at once, if a place is free now. Needed where others decide."""
+        """Have the next ticket for ``replica`` granted at once, if a place is free now. Raises ``RequestError``."""
 
     @abstractmethod
     def cancel(self, ticket: Ticket) -> None:

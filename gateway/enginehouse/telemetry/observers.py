@@ -14,12 +14,13 @@ Callbacks = Sequence[SampledCall]
 
 
 class Observers:
-    """All observers. They may be added and removed while the gateway runs."""
+    """All observers. They may be added and removed while the gateway runs; ``on_change`` is called after that."""
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
         self._observers = list(observers)
         self._installed = tuple(self._observers)
         self._by_event: dict[str, list[SampledCall]] = {}
+        self.on_change: Callable[[], None] | None = None
 
     @property
     def sampled(self) -> Iterator[SampledCall]:
@@ -44,6 +45,7 @@ class Observers:
         for event, callbacks in self._by_event.items():
             if (method := _override(observer, event)) is not None:
                 callbacks.append(_sampled(method))
+        self._tell_change()
 
     def remove(self, observer: Observer) -> None:
         """Stop notifying ``observer``."""
@@ -51,6 +53,11 @@ class Observers:
         for event, callbacks in self._by_event.items():
             method = _override(observer, event)
             callbacks[:] = [callback for callback in callbacks if callback.method != method]
+        self._tell_change()
+
+    def _tell_change(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
 
 def notify(callbacks: Callbacks, *facts: object) -> None:

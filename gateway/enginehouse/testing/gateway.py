@@ -14,12 +14,11 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
+from enginehouse.config.environment import TEST_WORKERS
 from enginehouse.testing.process import ServerProcess, fetch
 
 _ADDRESS = re.compile(r"listening on (http://[^\s,]+)")
 _PAUSE = 0.02
-WORKERS = "ENGINEHOUSE_TEST_WORKERS"
-"""The environment variable with the ``server.workers`` of every gateway that has no other in its ``env``."""
 
 Status = dict[str, Any]
 """The JSON object of ``GET /api/status``."""
@@ -78,7 +77,7 @@ class RunningGateway:
         self._log = folder / "log"
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ENGINEHOUSE_")}
         own = {"XDG_CONFIG_HOME": str(folder), "ENGINEHOUSE_STATE_DIR": str(folder)}
-        if workers := os.environ.get(WORKERS):
+        if workers := os.environ.get(TEST_WORKERS):
             own["ENGINEHOUSE_SERVER_WORKERS"] = workers
         command = [self._python, "-m", "enginehouse", "serve", "--port", "0"]
         environment |= {**own, **self._env}

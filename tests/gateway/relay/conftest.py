@@ -17,7 +17,9 @@ from tests.support.scripted_engine import StartEngine, scripted_engines
 from tests.support.served_gateway import DoorName, HasUrl, OpenGateway, ServedGateway, configure, prepare, serve
 from tests.support.web_sockets import Dial, StartSocketEngine, dialled, socket_engines
 
-_WITH_WORKERS = frozenset({"test_endpoints", "test_engine_errors", "test_filters", "test_history", "test_operations"})
+_WITH_WORKERS = frozenset(
+    {"test_endpoints", "test_engine_errors", "test_filters", "test_history", "test_limited", "test_operations"}
+)
 _ON_BOTH_LOOPS = {f"test_{topic}.py" for topic in ("aborts", "pressure", "progress", "streaming", "tls")}
 
 

@@ -57,6 +57,14 @@ def test_a_line_serves_higher_priorities_first_then_by_arrival() -> None:
     assert line.oldest is low
 
 
+def test_a_ticket_that_comes_back_has_its_old_place() -> None:
+    queue = TicketQueue()
+    later, back = put(queue, "a", arrived=2.0), put(queue, "a", arrived=1.0)
+    line = queue.line("a")
+    assert line is not None
+    assert list(line.in_turn(NEVER)) == [back, later]
+
+
 def test_overdue_tickets_are_served_by_age_before_all_others() -> None:
     queue = TicketQueue()
     old, new = put(queue, "a", -1, arrived=1.0), put(queue, "a", 5, arrived=9.0)

@@ -18,6 +18,7 @@ import pytest
 
 from enginehouse.telemetry.exporter.framing import frame
 from enginehouse.telemetry.exporter.messages import ExportSettings, RequestBatch
+from enginehouse.telemetry.exporter_process import COMMAND
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
@@ -159,7 +160,7 @@ def load(gateway: RunningGateway, padding: str = "") -> Iterator[Counter[int]]:
 
 def exporter(gateway: RunningGateway) -> psutil.Process:
     """The exporter of the gateway that runs now."""
-    (process,) = psutil.Process(gateway.pid).children()
+    (process,) = [each for each in psutil.Process(gateway.pid).children() if set(COMMAND) <= {*each.cmdline()}]
     return process
 
 

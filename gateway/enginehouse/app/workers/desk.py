@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,8 @@ from enginehouse.domain.ticket import Phase, SwapId, Ticket
 from enginehouse.scheduling.request_queue import RequestQueue
 
 Send = Callable[[msgspec.Struct], None]
+_RECALLED_S: Final = 0.02
+"""So long, a ticket that must be granted at once waits for places that workers keep."""
 
 
 class _WorkerTicket:
@@ -69,6 +72,7 @@ class TicketDesk:
         self._send = send
         self._before_grant = before_grant
         self._tickets: dict[int, _WorkerTicket] = {}
+        self._asks: dict[int, int] = {}
         self._tasks = BackgroundTasks()
         self._closed = False
 
@@ -82,7 +86,7 @@ class TicketDesk:
         queue = self._queues.get(message.backend)
         if queue is None:
             error = ReplicaLost(f"'{message.replica}' was removed while a request waited for it")
-            self._send(Refused(message.ticket, telling(error), joined_load=False))
+            self.refuse(message.ticket, error, joined_load=False)
             return
         ticket = Ticket(
             id=f"{message.request_id}/worker-{self._worker}-{message.ticket}",
@@ -99,28 +103,27 @@ class TicketDesk:
             self._recall(message.backend)
 
     def ask_slot(self, message: AskSlot) -> None:
-        """Tell the worker whether a ticket is granted now; else it does not wait."""
+        """Tell the worker whether a ticket is granted, now or as soon as workers have given back what they keep."""
         number = message.ticket.ticket
+        self._asks[number] = message.call
         self.submit(message.ticket)
-        held = self._tickets.get(number)
-        granted = held is not None and held.is_granted
-        if not granted:
-            self.cancel(number)
-        generation = held.queue.generation(held.ticket.replica) if held is not None and granted else None
-        self._send(Told(message.call, generation))
+        if number in self._asks:
+            asyncio.get_running_loop().call_later(_RECALLED_S, self._give_up, number)
 
     def grant(self, number: int, generation: int) -> bool:
         """Tell the worker of a grant; ``False`` if it has died."""
         if self._closed:
             return False
         self._before_grant()
-        self._send(Granted(number, generation))
+        call = self._asks.pop(number, None)
+        self._send(Granted(number, generation) if call is None else Told(call, generation))
         return True
 
     def refuse(self, number: int, error: Exception, *, joined_load: bool) -> None:
         """Tell the worker of a refusal."""
         self._tickets.pop(number, None)
-        self._send(Refused(number, telling(error), joined_load))
+        call = self._asks.pop(number, None)
+        self._send(Refused(number, telling(error), joined_load) if call is None else Told(call, None))
 
     def cancel(self, number: int) -> None:
         """Withdraw a ticket. One whose grant is on its way to the worker is given back."""
@@ -162,9 +165,16 @@ class TicketDesk:
         """Give every ticket back, because the worker has died."""
         self._closed = True
         self._tasks.cancel()
+        self._asks.clear()
         tickets, self._tickets = self._tickets, {}
         for held in tickets.values():
             self._give_back(held)
+
+    def _give_up(self, number: int) -> None:
+        call = self._asks.pop(number, None)
+        if call is not None:
+            self.cancel(number)
+            self._send(Told(call, None))
 
     async def _find_out(self, message: AskExited) -> None:
         queue = self._queues.get(message.backend)

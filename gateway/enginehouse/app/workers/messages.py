@@ -204,7 +204,7 @@ class Submit(WorkerMessage, frozen=True):
 
 
 class AskSlot(WorkerMessage, frozen=True):
-    """A ticket that must be granted now or not at all. A ``Told`` with the engine's generation follows, or ``None``."""
+    """A ticket that must be granted at once or not at all. A ``Told`` follows: the engine's generation, or ``None``."""
 
     call: int
     ticket: Submit

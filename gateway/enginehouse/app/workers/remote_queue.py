@@ -10,6 +10,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
 
+from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.workers.messages import (
     BackendPlace,
     CancelTicket,
@@ -61,6 +62,7 @@ class OwnerQueues:
         self, owner: OwnerLine, priorities: Callable[[], Mapping[str, int]], changed: Callable[[], None]
     ) -> None:
         self.by_backend: dict[str, RequestQueue] = {}
+        self.tasks = BackgroundTasks()
         self._owner = owner
         self._priorities = priorities
         self._changed = changed
@@ -155,6 +157,7 @@ class OwnerQueue(RequestQueue):
     """The queue of one backend at the owner. Its tickets name replicas."""
 
     launches: ClassVar[bool] = True
+    decides_here: ClassVar[bool] = False
 
     def __init__(self, name: str, queues: OwnerQueues, owner: OwnerLine, backlog: Backlog) -> None:
         self.name = name
@@ -190,8 +193,10 @@ class OwnerQueue(RequestQueue):
 
     async def reserve(self, replica: str) -> None:
         line, priority = self.place(replica)
-        if self._kept.get(line):
-            return
+        if not self._kept.get(line):  # whoever asks may leave, but the answer must not be lost
+            await asyncio.shield(self._queues.tasks.start(self._reserve(line, priority)))
+
+    async def _reserve(self, line: str, priority: int) -> None:
         number = self._queues.next_number()
         ticket = Ticket(id=f"reserve/{number}", replica=line, priority=priority, arrived=self.now())
         generation = await self._owner.ask_slot(self._submission(number, ticket))

@@ -50,6 +50,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.relay.live.traced_request import swaps_of
 from enginehouse.relay.live.worker_request import WorkerRequest
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.exporter_process import ExporterProcess
@@ -157,8 +158,10 @@ class WorkerLink:
 
     def _export(self, message: Traced) -> None:
         if self._parts.exporter is not None:
+            last_swaps = self._parts.relay.context.counters.last_swaps  # workers know of none
             for each in message.requests:
-                self._parts.exporter.add(each)
+                swaps = swaps_of(each.record, last_swaps)
+                self._parts.exporter.add(msgspec.structs.replace(each, swaps=swaps) if swaps else each)
 
     def _judge(self, outcomes: Outcomes) -> None:
         take_outcomes(self._parts.relay.context.fleet, outcomes)

@@ -107,6 +107,7 @@ class WorkerPool(Observer):
         gateway.current.on_change = self._publisher.configure
         gateway.workers = self.rows
         gateway.metrics.workers = WorkerFigures(self.replaced, self.busy)
+        gateway.observers.on_change = self._watch
         gateway.observers.add(self)
         self._publisher.configure()  # now the folder of the state is known
         self._publisher.open()
@@ -165,6 +166,7 @@ class WorkerPool(Observer):
         """End the process that forks workers, and all messages."""
         self._leaving = True
         self._gateway.relay.drains.hand_on = None
+        self._gateway.observers.on_change = None
         self._publisher.close()
         self._tasks.cancel()
         self._server.close()
@@ -226,7 +228,6 @@ class WorkerPool(Observer):
         if self._gateway.config.telemetry.per_worker:
             self.busy.update({number: link.busy for number, link in sorted(self.links.items())})
         self._turns += 1
-        self._watch(any(self._gateway.observers.added(event) for event in EVENTS))
         if self._turns % _POSITIONS_EVERY == 0:
             self._tell_positions()
         if self._turns % self._shown_every() == 0 and any(link.live for link in self.links.values()):
@@ -238,8 +239,9 @@ class WorkerPool(Observer):
         every = _POSITIONS_EVERY if self._watched else _SHOWN_EVERY
         return min(every, max(1, int(rescheduling.interval / _LOOK_EVERY_S))) if rescheduling.enabled else every
 
-    def _watch(self, wanted: bool) -> None:
+    def _watch(self) -> None:
         """Have the workers tell of their requests' events while one of the gateway's own observers wants them."""
+        wanted = any(self._gateway.observers.added(event) for event in EVENTS)
         if wanted is not self._watched:
             self._watched = wanted
             self.send(WatchRequests(wanted))

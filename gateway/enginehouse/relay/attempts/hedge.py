@@ -9,7 +9,7 @@ import msgspec
 
 from enginehouse.domain.errors import Overloaded, RequestError
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.domain.route import Reason
+from enginehouse.domain.route import Reason, Route
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.continuation.stream_history import StreamHistory
@@ -17,6 +17,7 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.retrying.retry_after import SAID_WITH
 from enginehouse.relay.upstream.connection import Receiver
+from enginehouse.scheduling.request_queue import RequestQueue
 
 _OVERTAKEN: Final = "overtaken"
 """The outcome of an attempt whose rival was first to begin."""
@@ -38,7 +39,7 @@ class Hedge:
         self._delay = delay
         self._rival: Attempt | None = None
         self._history: StreamHistory | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     # --- from the exchange
 
@@ -135,27 +136,50 @@ class Hedge:
     def _begin(self) -> None:
         self._timer = None
         job, now = self._dispatch.job, self._dispatch.job.context.clock.now()
-        context, requirements = job.context, job.requirements
-        assert requirements is not None
+        context = job.context
         if self._dispatch.attempt is None:  # it has failed, and the next one has not begun
             return
         if not context.budget.has_room(now):
             context.counters.retries_refused["hedge"] += 1
             return
-        rival = self._find_rival()
-        if rival is None:
+        found = self._find_rival()
+        if found is None:
             return
-        queue = context.queue_of(rival.route.chosen)
+        queue = context.queue_of(found[0].chosen)
+        if queue is None or queue.decides_here:
+            self._race(*found, queue)
+        else:
+            self._timer = asyncio.ensure_future(self._race_with_place(*found, queue))
+
+    async def _race_with_place(self, route: Route, body: bytes, queue: RequestQueue) -> None:
+        current = self._dispatch.attempt
+        try:
+            await queue.reserve(route.chosen.replica)
+        except RequestError:  # those who grant places are gone
+            return
+        self._timer = None
+        if self._dispatch.attempt is current:
+            self._race(route, body, queue)
+
+    def _race(self, route: Route, body: bytes, queue: RequestQueue | None) -> None:
+        """Send the request to a second replica, if there is a place."""
+        job = self._dispatch.job
+        context, requirements = job.context, job.requirements
+        assert requirements is not None
+        upstream = context.upstreams.get(route.chosen.backend)
+        if upstream is None:  # a reload has removed it
+            return
+        rival = Attempt(route, upstream, job.began, body)
         if queue is not None and not rival.take_free_slot(queue, job.request_id, job.priority, job.key):
             rival.release()
             return
-        context.budget.take(now)
-        context.routed(job.request_id, requirements, rival.route)
+        context.budget.take(context.clock.now())
+        context.routed(job.request_id, requirements, route)
         self._rival = rival
         self._send(rival, reuse=True)
 
-    def _find_rival(self) -> Attempt | None:
-        """An attempt at another ready replica of the same model."""
+    def _find_rival(self) -> tuple[Route, bytes] | None:
+        """The way to another ready replica of the same model, and the body for it."""
         dispatch, job = self._dispatch, self._dispatch.job
         first, history = dispatch.current().route.chosen, job.history
         found = job.find_route((*dispatch.failed, first.replica))
@@ -165,7 +189,7 @@ class Hedge:
         route, chosen = msgspec.structs.replace(found[0], reason=Reason.HEDGE), found[0].chosen
         if route.waits or chosen.state is not ReplicaState.READY or chosen.model != first.model:
             return None
-        return Attempt(route, job.context.upstreams[chosen.backend], job.began, found[1])
+        return route, found[1]
 
     def _send(self, rival: Attempt, *, reuse: bool) -> None:
         job = self._dispatch.job

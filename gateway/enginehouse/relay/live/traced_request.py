@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from enginehouse.domain.errors import shortened
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.relay.jobs.job import Job
@@ -22,7 +24,7 @@ def traced_request(job: Job, trace: Trace, record: RequestRecord, ends: tuple[by
         trace.state,
         record,
         tuple([_address(job, attempt.backend) for attempt in record.attempts]),
-        _swaps(job, record),
+        swaps_of(record, job.context.counters.last_swaps),
         job.body if captured is not None and len(job.body) <= MOST_CAPTURED else b"",
         bytes(captured) if captured is not None else b"",
         _known_model(job, record),
@@ -46,7 +48,7 @@ def _address(job: Job, backend: str) -> str:
     return upstream.pool.address if upstream is not None else ""
 
 
-def _swaps(job: Job, record: RequestRecord) -> tuple[SwapRecord, ...]:
-    """The last swaps of replicas that the request waited for."""
+def swaps_of(record: RequestRecord, swaps: Iterable[SwapRecord]) -> tuple[SwapRecord, ...]:
+    """Those of the last ``swaps`` that the request waited for."""
     waited = [attempt.replica for attempt in record.attempts if attempt.queued]
-    return tuple([swap for swap in job.context.counters.last_swaps if swap.target in waited]) if waited else ()
+    return tuple([swap for swap in swaps if swap.target in waited]) if waited else ()

@@ -9,8 +9,11 @@ from typing import NamedTuple
 
 from enginehouse.domain.ticket import Ticket
 
-TicketRank = tuple[int, float, float, int]
-"""The order of service: the higher priority, then the earlier deadline, the lower turn and the earlier arrival."""
+TicketRank = tuple[int, float, float, float, int]
+"""The order of service: the higher priority, then the earlier deadline, the lower turn and the earlier arrival.
+
+One that comes back after it lost its place has its old arrival.
+"""
 TicketAge = tuple[float, int]
 """The time of arrival in seconds, and a running number. A smaller age means an older ticket."""
 
@@ -93,9 +96,8 @@ class TicketQueue:
     def place(self, ticket: Ticket, priority: int) -> WaitingTicket:
         """Return ``ticket`` with its place, behind every ticket of its rank. ``add`` then adds it to the queue."""
         self._arrivals += 1
-        return WaitingTicket(
-            ticket, (-priority, ticket.deadline, ticket.turn, self._arrivals), (ticket.arrived, self._arrivals)
-        )
+        age = ticket.arrived, self._arrivals
+        return WaitingTicket(ticket, (-priority, ticket.deadline, ticket.turn, *age), age)
 
     def rank(self, priority: Callable[[Ticket], int]) -> None:
         """Sort every line again, by other priorities."""

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from enginehouse import CachedBlock
-from enginehouse_sim.simulator.kv.events import BlocksRemoved, CacheCleared, KvEvents
+from enginehouse_sim.simulator.kv.events import KvCleared, KvEvents, KvRemoved
 
 _MOST_OUTDATED = 1000
 
@@ -152,7 +152,7 @@ class BlockPool:
         self._by_hash.clear()
         self._duplicates.clear()
         if self._events is not None:
-            self._events.add(CacheCleared())
+            self._events.add(KvCleared())
         return True
 
     def _oldest(self) -> int:
@@ -207,7 +207,7 @@ class BlockPool:
         if twins is None:
             del self._by_hash[content]
             if self._events is not None:
-                self._events.add(BlocksRemoved((content,)))
+                self._events.add(KvRemoved((content,)))
             return
         if self._by_hash[content] == block:
             block = self._by_hash[content] = next(iter(twins))

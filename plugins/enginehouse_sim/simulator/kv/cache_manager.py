@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.block_pool import BlockPool
 from enginehouse_sim.simulator.kv.computed_blocks import NOTHING_COMPUTED, ComputedBlocks
-from enginehouse_sim.simulator.kv.events import BlocksStored, KvEvents
+from enginehouse_sim.simulator.kv.events import KvEvents, KvStored
 
 _NEVER = sys.maxsize
 
@@ -215,9 +215,9 @@ class KvCacheManager:
         table.num_cached = max(first, end)
         table.caches_at = (table.num_cached + 1) * self._block_size
 
-    def _stored(self, request: RequestState, index: int) -> BlocksStored:
+    def _stored(self, request: RequestState, index: int) -> KvStored:
         hashes, size = request.block_hashes, self._block_size
-        return BlocksStored(
+        return KvStored(
             block_hashes=(hashes[index],),
             parent_hash=hashes[index - 1] if index else None,
             token_ids=tuple(request.all_token_ids[index * size : (index + 1) * size]),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 
-class BlocksStored(msgspec.Struct, frozen=True, tag=True):
+class KvStored(msgspec.Struct, frozen=True, tag=True):
     """Consecutive full blocks can be found from now on; ``parent_hash`` is the block before them."""
 
     block_hashes: Sequence[int]
@@ -17,17 +17,17 @@ class BlocksStored(msgspec.Struct, frozen=True, tag=True):
     lora: str | None = None
 
 
-class BlocksRemoved(msgspec.Struct, frozen=True, tag=True):
+class KvRemoved(msgspec.Struct, frozen=True, tag=True):
     """The last blocks with these contents were evicted."""
 
     block_hashes: Sequence[int]
 
 
-class CacheCleared(msgspec.Struct, frozen=True, tag=True):
+class KvCleared(msgspec.Struct, frozen=True, tag=True):
     """All contents were dropped."""
 
 
-KvEvent = BlocksStored | BlocksRemoved | CacheCleared
+KvEvent = KvStored | KvRemoved | KvCleared
 
 
 class KvEvents:

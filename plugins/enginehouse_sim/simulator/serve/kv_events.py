@@ -11,7 +11,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from enginehouse_sim.simulator.kv.events import BlocksRemoved, BlocksStored, CacheCleared, KvEvent
+from enginehouse_sim.simulator.kv.events import KvCleared, KvEvent, KvRemoved, KvStored
 from enginehouse_sim.simulator.server.settings import KvEventsConfig
 
 _END = (-1).to_bytes(8, "big", signed=True)
@@ -104,11 +104,11 @@ class KvEventPublisher:
 
 
 def _as_vllm(event: KvEvent) -> BlockStored | BlockRemoved | AllBlocksCleared:
-    if isinstance(event, BlocksStored):
+    if isinstance(event, KvStored):
         return BlockStored(
             event.block_hashes, event.parent_hash, event.token_ids, event.block_size, None, _MEDIUM, event.lora
         )
-    if isinstance(event, BlocksRemoved):
+    if isinstance(event, KvRemoved):
         return BlockRemoved(event.block_hashes, _MEDIUM)
-    assert isinstance(event, CacheCleared)
+    assert isinstance(event, KvCleared)
     return AllBlocksCleared()

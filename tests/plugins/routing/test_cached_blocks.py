@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse import CachedBlocks, Prompt, PromptTokens
-from enginehouse.domain.cache_events import BlocksRemoved, BlocksStored, CacheCleared, EventsLost
-from enginehouse.routing.prefixes.shared_index import SharedPrefixIndex
+from enginehouse import BlocksRemoved, BlocksStored, CacheCleared, EventsLost, Prompt, PromptTokens
+from enginehouse_routing.cached_blocks import CachedBlocks
+from enginehouse_routing.shared_index import SharedPrefixIndex
 
 SIZE = 16
 ROOM = 1_000_000

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from enginehouse.routing.prefixes.prompt import COARSE_TOKENS, FINE_TOKENS, Prompt
+from enginehouse import Prompt
 
 _MOST_KEPT: Final = (8 << 20) // 10
 """Chunks: each takes ten bytes."""
@@ -115,9 +115,9 @@ class SharedPrefixIndex:
         sent = self._sent.get(engine)
         if sent is None:
             sent = self._sent[engine] = self._new(engine)
-        self._add(sent, tail, FINE_TOKENS)
+        self._add(sent, tail, Prompt.FINE_TOKENS)
         self._add(sent, fine, 0)
-        self._add(sent, coarse, COARSE_TOKENS)
+        self._add(sent, coarse, Prompt.COARSE_TOKENS)
         while sent.tokens > most and len(sent.chunks) > 1:
             self._drop(sent, *sent.chunks.popitem(last=False))
 
@@ -177,7 +177,7 @@ class SharedPrefixIndex:
 
     def _end(self, found: dict[str, int], prompt: Prompt, place: int, leaving: int) -> None:
         """Note what the engines ``leaving`` have: all coarse chunks before ``place``, and fine ones after it."""
-        engines, tokens = self._engines, place * COARSE_TOKENS
+        engines, tokens, fine = self._engines, place * Prompt.COARSE_TOKENS, Prompt.FINE_TOKENS
         for chunk in prompt.fine(place):
             still = engines.get(chunk, 0) & leaving
             if still != leaving:
@@ -185,7 +185,7 @@ class SharedPrefixIndex:
                 leaving = still
                 if not leaving:
                     return
-            tokens += FINE_TOKENS
+            tokens += fine
         self._put(found, leaving, tokens)
 
     def _put(self, found: dict[str, int], engines: int, tokens: int) -> None:

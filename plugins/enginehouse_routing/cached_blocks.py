@@ -8,18 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from enginehouse.domain.cache_events import (
-    BlockHash,
-    BlocksRemoved,
-    BlocksStored,
-    CacheCleared,
-    CacheEvent,
-    EventsLost,
-    PromptTokens,
-)
-from enginehouse.domain.replica import replica_name
-from enginehouse.routing.prefixes.prompt import Prompt
-from enginehouse.routing.prefixes.shared_index import SharedPrefixIndex
+from enginehouse import BlocksRemoved, BlocksStored, CacheCleared, EventsLost, Prompt, PromptTokens
+from enginehouse_routing.shared_index import SharedPrefixIndex
+
+BlockHash = int | bytes
+CacheEvent = BlocksStored | BlocksRemoved | CacheCleared | EventsLost
 
 _MOST_LINKS: Final = 200_000
 """Chunks with their blocks; the oldest are forgotten first. That is 12 million tokens in fine chunks."""
@@ -115,7 +108,7 @@ class CachedBlocks:
         self._chunks.setdefault(link.block, []).append(chunk)
         for backend, engine in self._engines.items():
             if engine.size == reader.size:
-                replica = replica_name(link.model, backend)
+                replica = f"{link.model}@{backend}"
                 if link.block in engine.present:
                     self._index.seen(replica, chunk, link.tokens)
                 elif engine.exact and engine is not reader:
@@ -148,7 +141,7 @@ class CachedBlocks:
             engine.present[number] = engine.present.get(number, 0) + 1
             for chunk in self._chunks.get(number, ()):
                 link = self._links[chunk]
-                self._index.seen(replica_name(link.model, backend), chunk, link.tokens)
+                self._index.seen(f"{link.model}@{backend}", chunk, link.tokens)
 
     def _remove(self, backend: str, engine: _EngineBlocks, hashes: Sequence[BlockHash]) -> None:
         for name in hashes:
@@ -159,7 +152,7 @@ class CachedBlocks:
             if not engine.present[number]:
                 del engine.present[number]
                 for chunk in self._chunks.get(number, ()):
-                    self._index.gone(replica_name(self._links[chunk].model, backend), chunk)
+                    self._index.gone(f"{self._links[chunk].model}@{backend}", chunk)
 
 
 def _numbers(lora: str, tokens: Sequence[int], size: int, before: int | None = None) -> Iterator[int]:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Prompt, PromptExtractor, SharedPrefixIndex, prompt_of
-from enginehouse.routing.prefixes import shared_index
+from enginehouse import Prompt, PromptExtractor, prompt_of
 from enginehouse.testing import check_extractor, request, requirements
+from enginehouse_routing import shared_index
+from enginehouse_routing.shared_index import SharedPrefixIndex
 
 ROOM = 1_000_000
 TEXT = "".join(random.Random(5).choices("abcdefgh ", k=700_000))
