@@ -31,7 +31,7 @@ from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setti
 
 STRATEGIES = "smart,round_robin,random,least_pending,p2c,cache_aware"
 LOADS = {"light": 0.4, "busy": 0.85}
-_SLO = Slo(ttft=0.5, tpot=0.025)
+SLO = Slo(ttft=0.5, tpot=0.025)
 
 
 class Fleet(NamedTuple):
@@ -113,7 +113,7 @@ def measured(job: Job) -> Figures:
     setting = Setting(
         gateway=settings,
         core=_core(fleet.slots),
-        slo=_SLO,
+        slo=SLO,
         faults=tuple(faults),
     )
     record = GatewayReplay(iter(traffic), setting).run()

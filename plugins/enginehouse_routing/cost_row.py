@@ -16,6 +16,13 @@ _ALIKE: Final = 1.25
 """Engines whose rates differ by less are equally fast: what each has learned depends on how busy it was."""
 _IN_TURN: Final = 4
 """Places that each decision computes anew in rotation: what was learned long ago counts less with each turn."""
+_DELAYING: Final = 4096
+"""Tokens of a prompt that delay others. While more are read, those that come go to other engines."""
+
+
+def work(own: float, factor: float) -> float:
+    """The tokens as which ``own`` ones count, with those that delay others."""
+    return factor * own if own <= _DELAYING else factor * _DELAYING + (own - _DELAYING)
 
 
 def rate_beside(rate: float, fastest: float, trust: float) -> float:
@@ -28,7 +35,7 @@ def rate_beside(rate: float, fastest: float, trust: float) -> float:
 class CostRow:
     """What some candidates cost, a column for each part, in the order of the candidates.
 
-    The cost is ``waits + beside * (ahead + factors * tokens)``, for the ``tokens`` that a candidate must read.
+    The cost is ``waits + beside * (ahead + work(tokens, factors))``, for the ``tokens`` that a candidate must read.
 
     ``waits``: seconds, with those that a worse priority costs: ``worse``, ``priority_s`` for each step.
     ``ahead``: the tokens that the candidate reads first.
@@ -36,13 +43,14 @@ class CostRow:
     ``rates``: seconds for a token, of other engines until the own ones are ``learned``; infinite there until then.
     ``trusts``: how much the rate still counts, from 0 to 1.
     ``beside``: what ``rate_beside`` makes of the rates and of the ``fastest`` one.
+    ``bases``: the seconds without the own prompt. ``slopes``: those for each of its tokens that delays others.
     ``seen``: how many changes of engines the row knows.
     ``costs``: what the last decision found.
     """
 
     __slots__ = (
-        *("_cold", "_loads", "_next", "_pendings", "_replicas", "ahead", "beside", "candidates", "costs", "factors"),
-        *("fastest", "learned", "places", "rates", "seen", "trusts", "waits", "worse"),
+        *("_cold", "_loads", "_next", "_pendings", "_replicas", "ahead", "bases", "beside", "candidates", "costs"),
+        *("factors", "fastest", "learned", "places", "rates", "seen", "slopes", "trusts", "waits", "worse"),
     )
 
     def __init__(self, candidates: Sequence[Candidate], priority_s: float) -> None:
@@ -59,7 +67,8 @@ class CostRow:
         self._replicas = [each.replica for each in candidates]
         self._pendings: list[int] = []
         self._next = 0
-        self.waits, self.ahead, self.factors, self.rates, self.beside = ([0.0] * number for _ in range(5))
+        self.waits, self.ahead, self.factors, self.rates = ([0.0] * number for _ in range(4))
+        self.beside, self.bases, self.slopes = ([0.0] * number for _ in range(3))
         self.learned, self.trusts = [inf] * number, [1.0] * number
 
     def is_of(self, candidates: Sequence[Candidate]) -> bool:
@@ -82,27 +91,31 @@ class CostRow:
         return found
 
     def settle(self, places: Iterable[int]) -> None:
-        """Find ``fastest`` and ``beside`` again after other columns have changed at ``places``."""
+        """Find ``fastest`` and what follows from it again after other columns have changed at ``places``."""
         fastest = min(self.learned)
         fastest = 0.0 if fastest == inf else fastest
         if fastest != self.fastest:
             self.fastest, places = fastest, range(len(self.rates))
-        rates, beside = self.rates, self.beside
+        rates, beside, bases, slopes = self.rates, self.beside, self.bases, self.slopes
+        waits, ahead, factors, trusts = self.waits, self.ahead, self.factors, self.trusts
         for place in places:
-            beside[place] = rate_beside(rates[place], fastest, self.trusts[place])
+            beside[place] = rate = rate_beside(rates[place], fastest, trusts[place])
+            bases[place] = waits[place] + rate * ahead[place]
+            slopes[place] = rate * factors[place]
 
     def compute(self, cached: Mapping[str, int], tokens: float, overhead: float) -> list[float]:
         """The costs of a prompt of so many ``tokens``, of which some are ``cached``, by replica.
 
         ``overhead``: the tokens as which the request counts besides.
         """
-        whole, columns = tokens + overhead, (self.waits, self.beside, self.ahead, self.factors)
-        if not cached:
-            return [wait + rate * (ahead + factor * whole) for wait, rate, ahead, factor in zip(*columns, strict=True)]
-        have: Sequence[int] = list(map(cached.get, self._replicas, repeat(0)))
+        whole, bases, slopes = tokens + overhead, self.bases, self.slopes
+        have: list[int] = list(map(cached.get, self._replicas, repeat(0))) if cached else [0] * len(bases)
         if max(have) > tokens:
             have = [min(each, int(tokens)) for each in have]
+        if whole <= _DELAYING:
+            return [base + slope * (whole - there) for base, slope, there in zip(bases, slopes, have, strict=True)]
+        most, more = _DELAYING, whole - _DELAYING
         return [
-            wait + rate * (ahead + factor * (whole - there))
-            for wait, rate, ahead, factor, there in zip(*columns, have, strict=True)
+            base + (slope * most + rate * (more - there) if there < more else slope * (whole - there))
+            for base, slope, rate, there in zip(bases, slopes, self.beside, have, strict=True)
         ]

@@ -7,7 +7,7 @@ from math import exp, inf, sqrt
 from typing import Final, NamedTuple
 
 from enginehouse import Candidate
-from enginehouse_routing.cost_row import FEW, CostRow, rate_beside
+from enginehouse_routing.cost_row import FEW, CostRow, rate_beside, work
 from enginehouse_routing.learned_rate import EngineState, LearnedRate
 
 _FIRST_RATE: Final = 1e-4
@@ -158,9 +158,10 @@ class EngineCosts:
 
     def _parts(self, row: CostRow, place: int, cached: float, tokens: float) -> CostParts:
         rate = row.beside[place]
-        own = rate * (tokens - cached + _OVERHEAD_TOKENS)
+        own = tokens - cached + _OVERHEAD_TOKENS
+        harm = work(own, row.factors[place]) - own
         wait = row.waits[place] - row.worse[place] + rate * row.ahead[place]
-        return CostParts(wait + self.adapter_s(row.candidates[place]), own, own * (row.factors[place] - 1))
+        return CostParts(wait + self.adapter_s(row.candidates[place]), rate * own, rate * harm)
 
     def _keep(self, row: CostRow) -> CostRow:
         """Keep a row for the next decision, and not too many of others."""
@@ -195,7 +196,7 @@ class EngineCosts:
         for place, each in enumerate(row.candidates):
             wait, ahead, factor, rate, trust = self._figures(each)
             there = min(tokens, cached.get(each.replica, 0)) if cached else 0
-            read = ahead + factor * (tokens - there + _OVERHEAD_TOKENS)
+            read = ahead + work(tokens - there + _OVERHEAD_TOKENS, factor)
             costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
         return self._with_adapters(row, costs)
 

@@ -127,7 +127,7 @@ class GatewayServer(AcceptingServer):
         await self._gateway.settled()
         self._replacement.open()
         try:
-            await predecessor.retire()
+            self._gateway.callers.store.recall(await predecessor.retire())
         except TakeOverFailed:
             self._gateway.give_up()
             raise

@@ -89,6 +89,13 @@ def test_one_beginning_in_many_requests_does_not_queue_at_one_engine() -> None:
     assert places == {"a": 4, "b": 4}
 
 
+def test_a_giant_goes_to_a_busy_engine_before_it_waits_for_another_giant() -> None:
+    gateway, (idle, busy) = Gateway(), fleet("idle", "busy")
+    busy.load.pending = 15
+    assert gateway.place(gateway.asks(1, tokens=30_000), [idle, busy])[0] is idle
+    assert gateway.place(gateway.asks(2, tokens=30_000), [idle, busy])[0] is busy
+
+
 def test_an_engine_that_answers_slowly_gets_less() -> None:
     gateway, engines = Gateway(), fleet("slow", "fast")
     for n in range(10):

@@ -38,14 +38,15 @@ def replicas(number: int) -> list[Candidate]:
     ]
 
 
+@pytest.mark.parametrize("tokens", [1000, 9000])
 @pytest.mark.parametrize("seed", range(10))
-def test_the_costs_of_few_are_those_that_are_explained(seed: int) -> None:
+def test_the_costs_of_few_are_those_that_are_explained(seed: int, tokens: int) -> None:
     chance, costs, engines = Random(seed), EngineCosts(1.0), tuple(replicas(4))
     for _ in range(100):
         random_event(chance, costs, list(engines))
         cached = {each.replica: chance.randrange(1500) for each in engines if chance.random() < 0.5}
-        costs.pick(engines, cached, 1000)
-        again = [cost for cost, _ in costs.explained(engines, cached, 1000)]
+        costs.pick(engines, cached, tokens)
+        again = [cost for cost, _ in costs.explained(engines, cached, tokens)]
         assert [costs.last_cost(each) for each in engines] == pytest.approx(again)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 from zlib import crc32
 
 from enginehouse.domain.request import Body, InferenceRequest
@@ -16,6 +16,8 @@ _FINE_TOKENS: Final = 64
 _FINE_IN_COARSE: Final = 16
 _MOST_COARSE: Final = 2048
 """Two million tokens. More is not looked at: hashing it would hold up the event loop."""
+_Content: TypeAlias = str | bytes | Sequence[int]
+"""A text, as bytes if each character is one, or token ids."""
 
 
 class Prompt:
@@ -33,18 +35,16 @@ class Prompt:
     __slots__ = ("_content", "_fine", "_root", "_size", "coarse", "length", "raw", "tail")
 
     def __init__(self, model: str, content: str | Sequence[int], raw: bytes = b"") -> None:
-        self._content = content
         self.length = len(content)
         self.raw = raw
         self._size = size = 4 * _FINE_TOKENS if isinstance(content, str) else _FINE_TOKENS
+        self._content: _Content = content.encode() if isinstance(content, str) and content.isascii() else content
         self._fine: dict[int, list[int]] = {}
-        self._root = chunk = _chained(0, model)
+        self._root = hash((0, _number(model)))
         whole = size * _FINE_IN_COARSE
-        self.coarse = coarse = list[int]()
-        for begin in range(0, min(len(content) // whole, _MOST_COARSE) * whole, whole):
-            chunk = _chained(chunk, content[begin : begin + whole])
-            coarse.append(chunk)
-        self.tail = self._cut(len(coarse))
+        end = min(self.length // whole, _MOST_COARSE) * whole
+        self.coarse = _chain(self._root, 0, self._content, range(0, end, whole))
+        self.tail = self._cut(len(self.coarse))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Prompt) and (self.coarse, self.tail) == (other.coarse, other.tail)
@@ -66,7 +66,7 @@ class Prompt:
     @property
     def ids(self) -> Sequence[int] | None:
         """The token ids of the prompt, if it came as such."""
-        return None if isinstance(self._content, str) else self._content
+        return None if isinstance(self._content, (str, bytes)) else self._content
 
     def ends(self) -> Iterator[tuple[int, int, int]]:
         """Yield each known chunk: its end, as ``length`` counts, the chunk, and the tokens that it adds to the others.
@@ -88,21 +88,18 @@ class Prompt:
         self._content, self.raw = "", b""
 
     def _cut(self, place: int) -> list[int]:
-        size, chunk = self._size, self.coarse[place - 1] if place else self._root
-        whole = size * _FINE_IN_COARSE
-        content = self._content[place * whole : (place + 1) * whole]
-        chunks: list[int] = []
-        for begin in range(0, len(content) - size + 1, size):
-            chunk = _chained(~chunk, content[begin : begin + size])
-            chunks.append(chunk)
-        return chunks
+        size, before = self._size, self.coarse[place - 1] if place else self._root
+        begin = place * size * _FINE_IN_COARSE
+        end = min(begin + size * _FINE_IN_COARSE, len(self._content) - size + 1)
+        return _chain(before, -1, self._content, range(begin, end, size))
 
 
 class PromptExtractor(Extractor):
     """Keeps the prompt of a request for ``prompt_of``, for a strategy that returns it from ``extractors``."""
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
-        requirements.extra[_KEY] = _Unread(request.body, request.raw)
+        if not 0 < len(request.raw) < 2 * _FINE_TOKENS:  # a token id takes two bytes at least, a chunk of text more
+            requirements.extra[_KEY] = _Unread(request.body, request.raw)
 
 
 class _Unread:
@@ -129,7 +126,7 @@ def prompt_of(requirements: Requirements) -> Prompt | None:
     if not isinstance(kept, _Unread):
         return kept
     content = text_or_ids(kept.body)
-    if len(content) < _FINE_TOKENS:
+    if len(content) < (4 * _FINE_TOKENS if isinstance(content, str) else _FINE_TOKENS):
         del requirements.extra[_KEY]
         return None
     requirements.extra[_KEY] = prompt = Prompt(kept.body.model, content, kept.raw)
@@ -141,8 +138,19 @@ def drop_prompt(requirements: Requirements) -> None:
     requirements.extra.pop(_KEY, None)
 
 
-def _chained(before: int, piece: str | Sequence[int]) -> int:
-    """Hash a piece and all before it. Python's hash of a text differs in each process, that of numbers does not."""
-    if isinstance(piece, str):
-        return hash((before, crc32(piece.encode("utf-8", "surrogatepass"))))
-    return hash((before, tuple(piece)))
+def _chain(before: int, mask: int, content: _Content, begins: range) -> list[int]:
+    """A number for each piece of ``content``, and all before it. The pieces are as long as the steps of ``begins``.
+
+    ``mask``: that of fine chunks keeps them apart from coarse ones.
+    """
+    chunks, size, is_bytes = list[int](), begins.step, isinstance(content, bytes)
+    for begin in begins:
+        piece = content[begin : begin + size]
+        before = hash((before ^ mask, crc32(piece) if is_bytes else _number(piece)))  # type: ignore[arg-type]
+        chunks.append(before)
+    return chunks
+
+
+def _number(piece: _Content) -> int | tuple[object, ...]:
+    """What a piece counts as. Python's hash of a text differs in each process, that of numbers does not."""
+    return crc32(piece.encode("utf-8", "surrogatepass")) if isinstance(piece, str) else tuple(piece)
