@@ -183,7 +183,9 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.usage import UsageRow as UsageRow
     from enginehouse.interfaces.limit_stores import Limit as Limit
     from enginehouse.interfaces.limit_stores import LimitRule as LimitRule
+    from enginehouse.interfaces.limit_stores import TakenLimit as TakenLimit
     from enginehouse.interfaces.local_limit import LocalLimit as LocalLimit
+    from enginehouse.interfaces.local_limit import LocalLimitStore as LocalLimitStore
     from enginehouse.interfaces.leased_limits import LeasedLimitStore as LeasedLimitStore
     from enginehouse.interfaces.leased_limits import LeaseAsk as LeaseAsk
     from enginehouse.interfaces.leased_limits import Lease as Lease

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter, time
 
-from enginehouse import Limit, LimitRule, LimitStore, LocalLimit
+from enginehouse import Limit, LimitRule, LocalLimit, LocalLimitStore
 
 
-class MemoryLimits(LimitStore):
-    """The limits of one gateway. They start anew when it restarts."""
+class MemoryLimits(LocalLimitStore):
+    """The limits of one gateway. They start anew when it restarts; a gateway that takes over goes on with them."""
 
     def __init__(self) -> None:
         self._now: Callable[[], float] = perf_counter
@@ -25,3 +25,6 @@ class MemoryLimits(LimitStore):
             known = self._limits[name] = LocalLimit(rule, self._now, self._epoch)
         known.set_rule(rule)
         return known
+
+    def rules(self) -> Mapping[str, LimitRule]:
+        return {name: limit.rule for name, limit in self._limits.items()}

@@ -62,6 +62,16 @@ def test_clients_do_not_notice_upgrades(
     assert gateway.running() == {"m": "ready"}
 
 
+def test_limits_of_keys_hold_across_an_upgrade(serve_alone: ServeAlone, upgradable: Upgradable) -> None:
+    key = '[[auth.keys]]\nname = "{name}"\nkey = "{name}-key"\n{more}\n'
+    keys = key.format(name="few", more="requests_per_minute = 1") + key.format(name="ops", more="admin = true")
+    gateway = serve_alone(config(table("m")) + keys, ENGINEHOUSE_SERVER_WORKERS="2")
+    upgraded = upgradable(gateway)
+    assert gateway.ask("m", "few-key").status_code == 200
+    upgraded.upgrade()
+    assert gateway.ask("m", "few-key").status_code == 429
+
+
 def test_a_broken_configuration_changes_nothing(serve_alone: ServeAlone) -> None:
     gateway = serve_alone(config(table("m")))
     assert gateway.ask("m").status_code == 200

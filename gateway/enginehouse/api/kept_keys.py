@@ -111,7 +111,8 @@ class KeptKeys(Recogniser):
 
     @property
     def is_active(self) -> bool:
-        self._follow()
+        if self.changes is not None:
+            self._follow()
         return bool(self._keys)
 
     def find(self, shown: bytes) -> KeyHolder | None:

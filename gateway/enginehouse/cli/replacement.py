@@ -17,6 +17,7 @@ from enginehouse.app.take_over.messages import PassedConnection
 from enginehouse.app.take_over.new_side import TakeOverFailed
 from enginehouse.app.take_over.running_side import ReplaceableGateway, TakeOverServer
 from enginehouse.cli.listen import Listeners
+from enginehouse.interfaces.limit_stores import TakenLimit
 
 _log = logging.getLogger(__name__)
 
@@ -106,6 +107,9 @@ class Replacement(ReplaceableGateway):
     def resume(self) -> None:
         self._gateway.resume()
         self._tasks.start(self._server.accept())
+
+    def taken(self) -> Mapping[str, TakenLimit]:
+        return self._gateway.callers.store.taken()
 
     def leave(self, pid: int) -> None:
         self._left.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal, NamedTuple
 
 LimitPeriod = Literal["minute", "day", "month", "at_once"]
@@ -16,6 +16,13 @@ class LimitRule(NamedTuple):
 
     amount: float
     per: LimitPeriod
+
+
+class TakenLimit(NamedTuple):
+    """How much of a limit is taken."""
+
+    rule: LimitRule
+    amount: float
 
 
 class Limit(ABC):
@@ -70,6 +77,16 @@ class LimitStore(ABC):
 
     async def close(self) -> None:
         """End it."""
+
+    def taken(self) -> Mapping[str, TakenLimit]:
+        """Return what is taken of which limits, for the gateway that takes over; of limits ``at_once`` nothing is.
+
+        A store that outlives its gateway returns nothing.
+        """
+        return {}
+
+    def recall(self, taken: Mapping[str, TakenLimit]) -> None:
+        """Count what the gateway before this one had ``taken``, where less is taken. Limits keep their rules."""
 
     def problem(self) -> str:
         """Return why limits are not shared with other gateways now; empty if they are, or need not be."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 
-from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule
+from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, LimitStore, TakenLimit
 
 _MINUTE_S = 60.0
 _DAY_S = 86400.0
@@ -67,6 +68,29 @@ class LocalLimit(Limit):
         elif per != "at_once" and self._epoch() >= self._ends:
             self._left = float(self._rule.amount)
             self._ends = end_of_period(per, self._epoch())
+
+
+class LocalLimitStore(LimitStore):
+    """The base class of stores that end with their gateway, and so hand over what is taken."""
+
+    @abstractmethod
+    def rules(self) -> Mapping[str, LimitRule]:
+        """Return all limits."""
+
+    def taken(self) -> Mapping[str, TakenLimit]:
+        found = {}
+        for name, rule in self.rules().items():
+            amount = rule.amount - self.limit(name, rule).left()
+            if amount > 0 and rule.per != "at_once":
+                found[name] = TakenLimit(rule, amount)
+        return found
+
+    def recall(self, taken: Mapping[str, TakenLimit]) -> None:
+        rules = self.rules()
+        for name, each in taken.items():
+            rule = rules.get(name, each.rule)
+            limit = self.limit(name, rule)
+            limit.take(max(0.0, each.amount - (rule.amount - limit.left())))
 
 
 def end_of_period(per: LimitPeriod, now: float) -> float:

@@ -17,9 +17,12 @@ The running gateway goes on as before if the conversation ends earlier. Afterwar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 import msgspec
+
+from enginehouse.interfaces.limit_stores import TakenLimit
 
 FORMAT = 1
 """Changes whenever a message or the meaning of a file in the state folder does. ``Hello`` never changes."""
@@ -63,7 +66,9 @@ class EnginesTaken(TakeOverMessage, frozen=True, kw_only=True):
 
 
 class Retired(TakeOverMessage, frozen=True, kw_only=True):
-    """The new gateway is the only one from now on."""
+    """The new gateway is the only one from now on. ``limits``: what is taken of those of keys."""
+
+    limits: Mapping[str, TakenLimit] = {}
 
 
 class PassedConnection(TakeOverMessage, frozen=True, kw_only=True):

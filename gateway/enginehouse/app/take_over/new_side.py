@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from socket import socket
@@ -14,6 +14,7 @@ from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
 from enginehouse.app.take_over.messages import FORMAT, Built, EnginesLeft, EnginesTaken, Hello, Retired, TakeOverOffer
 from enginehouse.app.take_over.place import connect_in
 from enginehouse.domain.errors import EnginehouseError
+from enginehouse.interfaces.limit_stores import TakenLimit
 
 
 class TakeOverFailed(EnginehouseError):
@@ -70,14 +71,18 @@ class Predecessor:
             raise self._failed(f"it refuses: {left.refused}")
         return descriptors[0]
 
-    async def retire(self) -> None:
-        """Have the running gateway drain and end. Raises ``TakeOverFailed`` if it goes on instead."""
+    async def retire(self) -> Mapping[str, TakenLimit]:
+        """Have the running gateway drain and end. Raises ``TakeOverFailed`` if it goes on instead.
+
+        Returns what is taken of the limits of keys.
+        """
         try:
             await self._channel.send(EnginesTaken())
-            await self._channel.receive(Retired)
+            retired, _ = await self._channel.receive(Retired)
         except ChannelClosed as error:
             raise self._failed(str(error)) from None
         self._retired.set()
+        return retired.limits
 
     async def gone(self) -> None:
         """Wait until it has retired, drained and ended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from socket import socket
@@ -26,6 +26,7 @@ from enginehouse.app.take_over.messages import (
     TakeOverOffer,
 )
 from enginehouse.app.take_over.place import listen_in
+from enginehouse.interfaces.limit_stores import TakenLimit
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,9 @@ class ReplaceableGateway(Protocol):
 
     def resume(self) -> None:
         """Go on as before ``pause``."""
+
+    def taken(self) -> Mapping[str, TakenLimit]:
+        """What is taken of the limits of keys."""
 
     def leave(self, pid: int) -> None:
         """The process ``pid`` has taken over: drain, give it the connections, and end."""
@@ -131,7 +135,7 @@ class TakeOverServer:
         try:
             await channel.send(EnginesLeft(), [lock])
             await run_within(_TAKE_S, channel.receive(EnginesTaken))
-            await channel.send(Retired())
+            await channel.send(Retired(limits=self._gateway.taken()))
         except (ChannelClosed, TimeoutError) as error:
             _log.error("Process %d has not taken over, and this gateway goes on: %s", pid, str(error) or "too late")
             self._gateway.resume()

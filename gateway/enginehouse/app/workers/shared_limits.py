@@ -8,21 +8,24 @@ import logging
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter, time
-from typing import Final
+from typing import Final, get_args
 
-from enginehouse.interfaces.limit_stores import Limit, LimitRule, LimitStore
-from enginehouse.interfaces.local_limit import LocalLimit, end_of_period
+from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule
+from enginehouse.interfaces.local_limit import LocalLimit, LocalLimitStore, end_of_period
 
 _log = logging.getLogger(__name__)
 
 _MINUTE_S: Final = 60.0
 _MOST_LIMITS: Final = 16384
-_USED, _AT = 0, 1
-_HEAD: Final = 2
-"""The numbers of a limit before those of the processes: what is used, and when that was so or when the period ends."""
+_LONGEST_NAME: Final = 127
+_PERIODS: Final[tuple[LimitPeriod, ...]] = get_args(LimitPeriod)
+_USED, _AT, _AMOUNT, _PER = range(4)
+_HEAD: Final = 4
+"""The numbers of a limit before those of the processes: what is used, when that was so or when the period ends, and its
+rule."""
 
 
 class LimitMemory:
@@ -36,7 +39,8 @@ class LimitMemory:
         self.processes = processes
         self._most = most
         self._row = _HEAD + processes
-        self._names = memoryview(mmap.mmap(-1, most * 8)).cast("Q")
+        self._hashes = memoryview(mmap.mmap(-1, most * 8)).cast("Q")
+        self._names = memoryview(mmap.mmap(-1, most * (1 + _LONGEST_NAME)))
         self._numbers = memoryview(mmap.mmap(-1, most * self._row * 8)).cast("d")
         with tempfile.TemporaryFile() as file:
             self._lock = os.dup(file.fileno())  # open as long as the process
@@ -52,20 +56,34 @@ class LimitMemory:
 
     def find(self, name: str) -> memoryview[float] | None:
         """The numbers of a limit, all 0 for a new one; ``None`` if there is no room."""
-        wanted = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") or 1
+        written = name.encode()
+        wanted = int.from_bytes(hashlib.blake2b(written, digest_size=8).digest(), "big") or 1
         with self.locked():
             for step in range(self._most):
                 place = (wanted + step) % self._most
-                if self._names[place] in (0, wanted):
-                    self._names[place] = wanted
-                    return self._numbers[place * self._row : (place + 1) * self._row]
+                if self._hashes[place] in (0, wanted):
+                    self._hashes[place] = wanted
+                    if len(written) <= _LONGEST_NAME:
+                        start = place * (1 + _LONGEST_NAME)
+                        self._names[start : start + 1 + len(written)] = bytes((len(written), *written))
+                    return self._numbers_at(place)
         return None
+
+    def all(self) -> Iterator[tuple[str, memoryview[float]]]:
+        """The names and numbers of all limits, but for those with very long names."""
+        for place in range(self._most):
+            start = place * (1 + _LONGEST_NAME) + 1
+            if self._hashes[place] and (length := self._names[start - 1]):
+                yield bytes(self._names[start : start + length]).decode(), self._numbers_at(place)
 
     def clear(self, process: int) -> None:
         """Free what a process that has died had in use."""
         for place in range(self._most):
-            if self._names[place]:
+            if self._hashes[place]:
                 self._numbers[place * self._row + _HEAD + process] = 0.0
+
+    def _numbers_at(self, place: int) -> memoryview[float]:
+        return self._numbers[place * self._row : (place + 1) * self._row]
 
 
 class SharedLimit(Limit):
@@ -79,11 +97,16 @@ class SharedLimit(Limit):
         rule: LimitRule,
         clocks: tuple[Callable[[], float], Callable[[], float]],
     ) -> None:
-        self.rule = rule
         self._memory = memory
         self._numbers = numbers
         self._own = own
         self._now, self._epoch = clocks
+        self.set_rule(rule)
+
+    def set_rule(self, rule: LimitRule) -> None:
+        """Change the amount. What was taken stays taken."""
+        self.rule = rule
+        self._numbers[_AMOUNT], self._numbers[_PER] = rule.amount, _PERIODS.index(rule.per)
 
     def seconds_short(self, amount: float) -> float:
         rule = self.rule
@@ -128,7 +151,7 @@ class SharedLimit(Limit):
             numbers[_AT] = end_of_period(rule.per, self._epoch())
 
 
-class SharedLimitStore(LimitStore):
+class SharedLimitStore(LocalLimitStore):
     """The limits of one gateway with several processes, of which this is ``number``. They start anew with it."""
 
     def __init__(self, memory: LimitMemory, number: int) -> None:
@@ -148,5 +171,8 @@ class SharedLimitStore(LimitStore):
                 _log.warning("There are too many limits: each worker counts '%s' by itself", name)
                 return LocalLimit(rule, *self._clocks)
             known = self._limits[name] = SharedLimit(self._memory, numbers, _HEAD + self._number, rule, self._clocks)
-        known.rule = rule
+        known.set_rule(rule)
         return known
+
+    def rules(self) -> Mapping[str, LimitRule]:
+        return {name: LimitRule(numbers[_AMOUNT], _PERIODS[int(numbers[_PER])]) for name, numbers in self._memory.all()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,10 @@ from enginehouse.app.take_over.messages import FORMAT, Built, Hello, PassedConne
 from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed, my_hello
 from enginehouse.app.take_over.place import connect_in, listen_in
 from enginehouse.app.take_over.running_side import TakeOverServer
+from enginehouse.interfaces.limit_stores import LimitRule, TakenLimit
 from tests.support.waiting import until, within
+
+TAKEN = {"key/requests": TakenLimit(LimitRule(10, "minute"), 4.5)}
 
 
 class Running:
@@ -37,6 +40,9 @@ class Running:
 
     def resume(self) -> None:
         self.events.append("resumed")
+
+    def taken(self) -> Mapping[str, TakenLimit]:
+        return TAKEN
 
     def leave(self, pid: int) -> None:
         self.events.append(pid)
@@ -97,7 +103,7 @@ def test_everything_passes_in_the_order_that_loses_nothing(tmp_path: Path) -> No
         assert os.fstat(lock).st_rdev == os.fstat(running.lock).st_rdev
         os.close(lock)
         assert running.events == ["paused"]
-        await predecessor.retire()
+        assert await predecessor.retire() == TAKEN
         await until(lambda: running.events == ["paused", os.getpid()])
         predecessor.close()
 

@@ -8,7 +8,8 @@ import os
 import pytest
 
 from enginehouse.app.workers.shared_limits import LimitMemory, SharedLimitStore
-from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule
+from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, LimitStore
+from enginehouse_callers.memory_limits import MemoryLimits
 from tests.support.fake_clock import FakeClock
 
 EPOCH = 1_700_000_000.0
@@ -66,6 +67,31 @@ def test_a_limit_that_becomes_another_keeps_what_is_used() -> None:
     store = SharedLimitStore(memory, 1)
     store.prepare("", FakeClock().now, lambda: EPOCH)
     assert store.limit("key/limit", LimitRule(5, "minute")).left() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("earlier", ["alone", "workers"])
+@pytest.mark.parametrize("later", ["alone", "workers"])
+def test_a_gateway_that_takes_over_goes_on_with_what_is_taken(earlier: str, later: str) -> None:
+    clock = FakeClock()
+
+    def store(kind: str) -> LimitStore:
+        made = SharedLimitStore(LimitMemory(2), 1) if kind == "workers" else MemoryLimits()
+        made.prepare("", clock.now, lambda: EPOCH + clock.now())
+        return made
+
+    old, new = store(earlier), store(later)
+    rules = {"minute": LimitRule(10, "minute"), "day": LimitRule(100, "day"), "at_once": LimitRule(2, "at_once")}
+    for name, rule in rules.items():
+        old.limit(name, rule).take(2)
+    old.limit("unused", LimitRule(10, "minute"))
+    new.limit("minute", LimitRule(20, "minute"))
+    new.limit("day", rules["day"]).take(1.5)  # as the usage store knows
+    taken = old.taken()
+    assert set(taken) == {"minute", "day"}
+    new.recall(taken)
+    assert new.limit("minute", LimitRule(20, "minute")).left() == pytest.approx(18)
+    assert new.limit("day", rules["day"]).left() == pytest.approx(98)
+    assert new.limit("at_once", rules["at_once"]).left() == 2
 
 
 def test_processes_do_not_lose_what_they_take_at_the_same_time() -> None:
