@@ -11,13 +11,11 @@ import socket
 from collections.abc import Callable
 from importlib.metadata import version
 from types import FrameType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
-import uvicorn
 
 from enginehouse.aio.timeouts import run_unless, wait_within
-from enginehouse.api.doors.fast import fast_door, web_socket_protocol
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.messages import PassedConnection
@@ -38,8 +36,6 @@ _log = logging.getLogger(__name__)
 
 _VERSION = version("enginehouse")
 _LOOK_EVERY_S = 0.1
-_PONG_TIMEOUT_S = 120.0
-"""Not shorter than an engine may stall: a client's pong waits behind messages that the engine has not yet taken."""
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -48,7 +44,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class GatewayServer(AcceptingServer):
-    """uvicorn with the fast door. Prints its address, and keeps ``service`` informed.
+    """Prints its address, and keeps ``service`` informed.
 
     uvicorn itself gets no sockets: those of ``listeners`` may stop to accept, and pass to another process. With a
     ``predecessor``, they are its sockets. With ``forks``, workers accept, and this process only owns what they share.
@@ -63,23 +59,8 @@ class GatewayServer(AcceptingServer):
         forks: Forks | None,
         greeting: Callable[[str], str],
     ) -> None:
-        settings = gateway.config.server
-        self.listeners = listeners
+        super().__init__(gateway.application, gateway.admission, gateway.config.server, listeners)
         self._workers = forks.pool(gateway) if forks is not None else None
-        door = fast_door(gateway.admission, cors=bool(settings.cors))
-        super().__init__(
-            uvicorn.Config(
-                gateway.application,
-                http=cast("type[asyncio.Protocol]", door),  # uvicorn only calls it
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=75,
-                ws=cast("type[asyncio.Protocol]", web_socket_protocol),
-                ws_max_size=settings.max_body,
-                ws_ping_timeout=_PONG_TIMEOUT_S,
-            )
-        )
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
         gateway.discovery.address = listeners.address
