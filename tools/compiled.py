@@ -2,7 +2,7 @@
 
 A wheel is compiled only if the environment has ``ENGINEHOUSE_COMPILE=1``; the pure one needs no compiler. Both have the
 same modules of plain Python. mypyc cannot compile a class that plugins or tests inherit from, nor one that is copied,
-such as a strategy, nor a msgspec struct: ``MODULES`` leaves their modules out.
+such as most strategies, nor a msgspec struct: ``MODULES`` leaves their modules out.
 """
 
 from __future__ import annotations
@@ -61,10 +61,12 @@ MODULES = {
     "gateway/enginehouse/relay/upstream": ("connection", "pool", "upload", "upload_connection", "upstream"),
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),
     "gateway/enginehouse/routing": ("filter_chain", "models_to_try", "router", "strategy_runner"),
-    "gateway/enginehouse/routing/body": ("body_filters", "read"),
+    "gateway/enginehouse/routing/body": ("body_filters", "end_user", "read"),
+    "gateway/enginehouse/routing/prefixes": ("chunks", "prompt"),
     "gateway/enginehouse/telemetry": (
         "access_line",
         "access_log",
+        "activity",
         "answer_meter",
         "attempts_summary",
         "counters",
@@ -101,11 +103,13 @@ MODULES = {
     ),
     "plugins/enginehouse_sim/simulator/steps": ("interpolation", "models"),
     "plugins/enginehouse_routing": (
+        "cache_aware",
         "cost_row",
         "engine_costs",
         "extractors",
         "filters",
         "learned_rate",
+        "learning",
         "smart_choice",
     ),
 }

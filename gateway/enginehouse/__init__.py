@@ -80,6 +80,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.cache_events import BlocksStored as BlocksStored
     from enginehouse.domain.cache_events import BlocksRemoved as BlocksRemoved
     from enginehouse.domain.cache_events import CacheCleared as CacheCleared
+    from enginehouse.domain.cache_events import EventsComplete as EventsComplete
     from enginehouse.domain.cache_events import EventsLost as EventsLost
     from enginehouse.domain.cache_events import PromptTokens as PromptTokens
     from enginehouse.interfaces.engine_caches import EngineCaches as EngineCaches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -23,41 +23,27 @@ from enginehouse import (
     drop_prompt,
     prompt_of,
 )
+from enginehouse_routing.cache_aware_config import CacheAwareConfig, LearnedMemory
 from enginehouse_routing.cached_blocks import CachedBlocks
 from enginehouse_routing.engine_costs import CostParts, EngineCosts
+from enginehouse_routing.learning import Learning
 from enginehouse_routing.shared_index import PrefixNews, SharedPrefixIndex
 
-_WITHOUT_CACHE = (
-    ReplicaState.STOPPED,
-    ReplicaState.DOWNLOADING,
-    ReplicaState.PLACING,
-    ReplicaState.STARTING,
-    ReplicaState.FAILED,
+_WITHOUT_CACHE: Final = frozenset(
+    {
+        ReplicaState.STOPPED,
+        ReplicaState.DOWNLOADING,
+        ReplicaState.PLACING,
+        ReplicaState.STARTING,
+        ReplicaState.FAILED,
+    }
 )
-_CACHE_TOKENS = 500_000
+_CACHE_TOKENS: Final = 500_000
 """The size of a prefix cache that is neither configured nor reported."""
-_TRUSTED = 4
+_TRUSTED: Final = 4
 """An engine whose events are all known may have so many times the tokens that it should have room for."""
-_NOTHING: Mapping[str, int] = {}
-_read_news = msgspec.msgpack.Decoder(list[PrefixNews]).decode
-
-
-class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``cache_tokens``: the size of one engine's prefix cache, by default what it reports, else 500,000.
-
-    ``priority_s``: the seconds that a worse priority costs. A backend with a worse one is picked when those with a
-    better one would answer that much later.
-    """
-
-    cache_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    priority_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
-
-
-class _Memory(msgspec.Struct, frozen=True):
-    """What is kept: what was learned of engines, by backend, and what they have cached, by replica."""
-
-    sums: dict[str, tuple[float, float, float, float]]
-    prefixes: dict[str, tuple[bytes, bytes]]
+_NOTHING: Final[Mapping[str, int]] = {}
+_read_news: Final = msgspec.msgpack.Decoder(list[PrefixNews]).decode
 
 
 class CacheAware(Strategy):
@@ -122,7 +108,7 @@ class CacheAware(Strategy):
             if self._blocks.is_exact(chosen.backend):
                 room *= _TRUSTED
             self._prefixes.note(chosen.replica, prompt, room)
-        learning = _Learning(self._costs, self._now, chosen, max(0, requirements.estimated_tokens - cached))
+        learning = Learning(self._costs, self._now, chosen, max(0, requirements.estimated_tokens - cached))
         if prompt is not None:
             learning.tokens_of = self._tokens_of(prompt, chosen)
             prompt.drop_content()  # the request may live long
@@ -163,10 +149,10 @@ class CacheAware(Strategy):
         self._prefixes.hear(_read_news(news))
 
     def remembered(self) -> bytes:
-        return msgspec.msgpack.encode(_Memory(self._costs.sums(), self._prefixes.remembered()))
+        return msgspec.msgpack.encode(LearnedMemory(self._costs.sums(), self._prefixes.remembered()))
 
     def recall(self, remembered: bytes) -> None:
-        memory = msgspec.msgpack.decode(remembered, type=_Memory)
+        memory = msgspec.msgpack.decode(remembered, type=LearnedMemory)
         self._prefixes.recall(memory.prefixes)
         self._costs.recall(memory.sums)
 
@@ -186,66 +172,6 @@ class CacheAware(Strategy):
             "harm_ms": round(1e3 * parts.harm, 3),
         }
         return Verdict(_score(cost), figures)
-
-
-class _Learning(Placement):
-    """A request at one engine: part of its backlog until the answer begins, then an example to learn from."""
-
-    __slots__ = (
-        *("_ahead", "_at", "_costs", "_engine", "_granted", "_host", "_now", "_replica", "_tokens", "_waits"),
-        *("_adapter", "tokens_of", "_wake_s"),
-    )
-
-    def __init__(self, costs: EngineCosts, now: Callable[[], float], chosen: Candidate, tokens: int) -> None:
-        self._costs = costs
-        self._now = now
-        self._engine = costs.engine(chosen.backend)
-        self._tokens = tokens
-        self.tokens_of: Callable[[], None] | None = None
-        self._granted = self._ahead = 0.0
-        self._at = self._waits = False
-        self._host, self._replica = chosen.host, chosen.replica
-        self._wake_s = chosen.wake_s
-        self._adapter = (chosen.name_there or chosen.model) if chosen.capabilities.parent is not None else ""
-
-    def queued(self) -> None:
-        if self._wake_s:
-            self._costs.loading.setdefault(self._host, {})[self._replica] = self._wake_s
-        self._costs.expect(self._engine, self._tokens)
-        self._waits = True
-        if self._adapter:
-            self._engine.begin_adapter(self._adapter)
-
-    def granted(self) -> None:
-        self._granted, self._at = self._now(), True
-        self._ahead = max(0.0, self._engine.backlog - self._tokens)
-        self._loaded()
-
-    def first_byte(self) -> None:
-        if self._at:
-            self._costs.answered(self._engine, self._now() - self._granted, self._tokens + self._ahead)
-        self._answered()
-        if self.tokens_of is not None:
-            self.tokens_of()
-            self.tokens_of = None
-
-    def ended(self) -> None:
-        if self._at and not self._waits:
-            self._costs.ended(self._engine, self._now() - self._granted)
-        self._answered()
-        self._loaded()
-        if self._adapter:
-            self._engine.end_adapter(self._adapter)
-
-    def _answered(self) -> None:
-        if self._waits:
-            self._waits = False
-            self._costs.expect(self._engine, -self._tokens)
-
-    def _loaded(self) -> None:
-        loading = self._costs.loading.get(self._host)
-        if loading is not None:
-            loading.pop(self._replica, None)
 
 
 def _score(cost: float) -> float:

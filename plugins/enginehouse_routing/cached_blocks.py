@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from enginehouse import BlocksRemoved, BlocksStored, CacheCleared, EventsLost, Prompt, PromptTokens
+from enginehouse import BlocksRemoved, BlocksStored, CacheCleared, EventsComplete, EventsLost, Prompt, PromptTokens
 from enginehouse_routing.shared_index import SharedPrefixIndex
 
 BlockHash = int | bytes
-CacheEvent = BlocksStored | BlocksRemoved | CacheCleared | EventsLost
+CacheEvent = BlocksStored | BlocksRemoved | CacheCleared | EventsLost | EventsComplete
 
 _MOST_LINKS: Final = 200_000
 """Chunks with their blocks; the oldest are forgotten first. That is 12 million tokens in fine chunks."""
@@ -72,8 +72,8 @@ class CachedBlocks:
             elif isinstance(event, CacheCleared):
                 self._remove(backend, engine, [*engine.numbers])
                 engine.exact = True
-            elif isinstance(event, EventsLost):
-                engine.exact = False
+            else:
+                engine.exact = isinstance(event, EventsComplete)
 
     def needs(self, prompt: Prompt) -> bool:
         """Whether some chunk of ``prompt`` has no link."""

@@ -78,7 +78,9 @@ class SglangDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, Suppor
         options = option_arguments(spec.options_as(SglangOptions), switches=SglangOptions.__struct_fields__)
         saver = [flag for flag in _FOR_SLEEP if spec.sleep and flag not in options]
         mode = [] if spec.role is Role.NEUTRAL or _MODE in options else [_MODE, spec.role.value]
-        return ["python", "-m", "sglang.launch_server", *model, *where, *context, *saver, *mode, *options]
+        line = ["python", "-m", "sglang.launch_server", *model, *where, *context, *saver, *mode, *options]
+        is_one = (spec.options_as(SglangOptions).dp_size or 1) == 1  # several ranks publish over TCP only
+        return [*line, "--kv-events-config", spec.kv_events] if spec.kv_events and is_one else line
 
     def why_not(self, spec: LaunchSpec) -> str:
         return missing_folder(spec.path)

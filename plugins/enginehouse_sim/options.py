@@ -80,4 +80,5 @@ class SimOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
 def engine_flags(spec: LaunchSpec) -> Sequence[str]:
     """The flags that ``spec`` decides; those of its ``args`` follow them."""
     context = ["--context-length", str(spec.context_length)] if spec.context_length else []
-    return [*context, *option_arguments(spec.options_as(SimOptions), switches=_SWITCHES)]
+    events = ["--kv-events-config", spec.kv_events] if spec.kv_events else []
+    return [*context, *option_arguments(spec.options_as(SimOptions), switches=_SWITCHES), *events]

@@ -51,7 +51,9 @@ class VllmDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, Supports
         sleep = ["--enable-sleep-mode"] if spec.sleep else []
         where = ["--host", spec.bind, "--port", str(spec.port), *_part_of_several(spec)]
         options = option_arguments(msgspec.structs.replace(spec.options_as(VllmOptions), sleep_level=None))
-        return ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context, *sleep, *options]
+        line = ["vllm", "serve", spec.path, "--served-model-name", spec.model, *where, *context, *sleep, *options]
+        is_one = (spec.options_as(VllmOptions).data_parallel_size or 1) == 1  # several ranks publish over TCP only
+        return [*line, "--kv-events-config", spec.kv_events] if spec.kv_events and is_one else line
 
     def why_not(self, spec: LaunchSpec) -> str:
         return missing_folder(spec.path)

@@ -10,7 +10,7 @@ from tools.clients.__main__ import CLIENTS, NPM, PYTHON, gateways, try_client
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1300),
     pytest.mark.skipif(not (PYTHON.exists() and NPM.exists()), reason="needs: python -m tools.clients install"),
 ]
 

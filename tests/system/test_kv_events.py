@@ -55,6 +55,25 @@ def follows_all(status: Any) -> bool:
     return all(each["connected"] and each["exact"] for each in status["kv_events"])
 
 
+@pytest.fixture
+def launched(tmp_path: Path) -> Iterator[RunningGateway]:
+    options = f"block_size = 4, num_gpu_blocks = {BLOCKS}"
+    model = f'driver = "sim"\noptions = {{ {options} }}\ncontext_length = 4096\nreplicas = 2\nkv_events = true\n'
+    rules = "".join(f'[[routing.rules]]\nheader = "x-to: {each}"\nbackends = ["{each}"]\n' for each in ("m", "m-2"))
+    with RunningGateway(f"{rules}[models.m]\n{model}preload = true\n") as gateway:
+        gateway.until(lambda status: all(each["state"] == "ready" for each in status["replicas"]))
+        gateway.until(follows_all)
+        yield gateway
+
+
+def test_engines_that_the_gateway_launches_publish_their_events_too(launched: RunningGateway) -> None:
+    first = ask(launched.url, PROMPT)
+    launched.until(lambda _: cached(launched)[first] == 256)
+    asked = {"model": "m", "prompt": OTHER, "max_tokens": 2}
+    assert http.post(f"{launched.url}/v1/completions", json=asked, headers={"x-to": first}).status_code == 200
+    launched.until(lambda _: cached(launched)[first] == 0)
+
+
 def ask(url: str, prompt: str, **fields: object) -> str:
     body = {"model": "m", "prompt": prompt, "max_tokens": 2, **fields}
     answer = http.post(f"{url}/v1/completions", json=body)

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -23,15 +24,26 @@ from tests.support.paths import DOCS
 from tests.support.real_engines import engines_folder
 
 FOLDER = Path(os.environ.get("ENGINEHOUSE_CLIENTS") or engines_folder().parent / "clients")
-"""Has a virtual environment ``py``, and ``npm/node_modules``."""
+"""Has virtual environments and folders of npm's."""
 PYTHON, NPM = FOLDER / "py" / "bin" / "python", FOLDER / "npm" / "node_modules"
 PROGRAMS = Path(__file__).parent / "programs"
-FROM_PIP = ("openai", "anthropic", "ollama", "langchain-openai", "langchain-anthropic", "llama-index-llms-openai-like")
-FROM_PIP_TOO = ("litellm", "instructor", "llm")
-FROM_NPM = ("@anthropic-ai/claude-code", "@openai/codex", "ollama")
+LIBRARIES = ("langchain-openai", "langchain-anthropic", "llama-index-llms-openai-like", "litellm", "instructor", "llm")
+FROM_PIP = {
+    "py": ("openai", "anthropic", "ollama", *LIBRARIES),
+    "aider": ("aider-chat",),
+    "open-webui": ("open-webui",),
+}
+"""The packages of each virtual environment: programs that want versions of their own are alone."""
+FROM_NPM = ("@anthropic-ai/claude-code", "@openai/codex", "ollama", "@continuedev/cli", "cline")
+N8N = {"private": True, "dependencies": {"n8n": "*", "node": "24"}, "overrides": {"xlsx": "0.18.5"}}
+"""n8n wants a new Node.js, and takes a package for spreadsheets from elsewhere than npm."""
 CLIENTS: Mapping[str, str] = {
     "Claude Code": "use_claude_code.sh",
     "Codex": "use_codex.sh",
+    "Open WebUI": "use_open_webui.py",
+    "Continue": "use_continue.sh",
+    "Cline": "use_cline.sh",
+    "aider": "use_aider.sh",
     "OpenAI's SDK": "use_openai.py",
     "Anthropic's SDK": "use_anthropic.py",
     "ollama-python": "use_ollama.py",
@@ -41,8 +53,10 @@ CLIENTS: Mapping[str, str] = {
     "litellm": "use_litellm.py",
     "instructor": "use_instructor.py",
     "`llm`": "use_llm.py",
+    "n8n": "use_n8n.sh",
     "curl": "use_curl.sh",
 }
+OWN_PYTHON = {"Open WebUI": "open-webui"}
 MODEL = "sim-large"
 _PAGE = DOCS / "how-to" / "clients.md"
 _RESULT = re.compile(r"[a-z_]+ \S")
@@ -52,10 +66,14 @@ _BEGIN, _END = "<!-- made by tools/clients -->\n", "<!-- end -->\n"
 
 def install() -> None:
     """Bring the clients."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    subprocess.run([sys.executable, "-m", "venv", FOLDER / "py"], check=True)
-    subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", *FROM_PIP, *FROM_PIP_TOO], check=True)
-    subprocess.run(["npm", "install", "--no-fund", "--no-audit", "--prefix", FOLDER / "npm", *FROM_NPM], check=True)
+    for name, packages in FROM_PIP.items():
+        subprocess.run([sys.executable, "-m", "venv", FOLDER / name], check=True)
+        subprocess.run([FOLDER / name / "bin" / "python", "-m", "pip", "install", "--quiet", *packages], check=True)
+    npm = ("npm", "install", "--no-fund", "--no-audit", "--prefix")
+    subprocess.run([*npm, FOLDER / "npm", *FROM_NPM], check=True)
+    (FOLDER / "n8n").mkdir(exist_ok=True)
+    (FOLDER / "n8n" / "package.json").write_text(json.dumps(N8N), "utf-8")
+    subprocess.run([*npm, FOLDER / "n8n"], check=True)
 
 
 @contextmanager
@@ -72,15 +90,17 @@ def gateways() -> Iterator[Mapping[str, str]]:
 def try_client(client: str, url: str) -> dict[str, str]:
     """What ``client`` was asked to do at the gateway ``url``, with ``ok`` or what went wrong."""
     program = PROGRAMS / CLIENTS[client]
-    interpreter = {".py": str(PYTHON), ".mjs": "node", ".sh": "bash"}[program.suffix]
-    with TemporaryDirectory() as home:
-        env = {"PATH": os.environ["PATH"], "HOME": home, "GATEWAY": url, "MODEL": MODEL, "NPM": str(NPM)}
+    python = FOLDER / OWN_PYTHON.get(client, "py") / "bin" / "python"
+    interpreter = {".py": str(python), ".mjs": "node", ".sh": "bash"}[program.suffix]
+    with TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        env = {"PATH": os.environ["PATH"], "HOME": home, "GATEWAY": url, "MODEL": MODEL}
+        env |= {"NPM": str(NPM), "FOLDER": str(FOLDER)}
         if program.suffix == ".mjs":  # modules are looked for beside the program
             Path(home, "node_modules").symlink_to(NPM)
             Path(home, program.name).write_text(program.read_text("utf-8"), "utf-8")
             program = Path(home, program.name)
         ran = subprocess.run(
-            [interpreter, str(program)], env=env, cwd=home, capture_output=True, text=True, timeout=300
+            [interpreter, str(program)], env=env, cwd=home, capture_output=True, text=True, timeout=600
         )
     lines = [line.partition(" ") for line in ran.stdout.splitlines() if _RESULT.match(line)]
     return {name: said for name, _, said in lines} or {"start": ran.stderr.strip()[-300:]}

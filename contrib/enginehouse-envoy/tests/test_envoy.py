@@ -81,6 +81,15 @@ def test_an_answer_of_the_engine_comes_through(stage: Stage, way: str) -> None:
 
 
 @WAYS
+def test_a_long_prompt_comes_through(stage: Stage, way: str) -> None:
+    """It is longer than what Envoy keeps to ask again."""
+    answer = ask(stage.port(way), {**BODY, "messages": [{"role": "user", "content": "x" * 400_000}]})
+    assert (answer.status, json.loads(answer.body)["error"]["code"]) == (400, "context_length_exceeded")
+    answer = ask(stage.port(way), {**BODY, "metadata": {"notes": "x" * 400_000}})
+    assert answer.status == 200
+
+
+@WAYS
 def test_a_stream_comes_through_and_counts_until_its_end(stage: Stage, way: str) -> None:
     body = {**BODY, "stream": True, "max_tokens": 20, "ignore_eos": True}
     for engine in stage.engines:
@@ -203,7 +212,7 @@ def test_a_killed_picker_fails_what_it_holds_and_nothing_after_its_return(
             assert statuses[0] in (500, 503)
             began = time.monotonic()
             assert ask(port).status in (500, 503)
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 10  # not the 600 s of its limit
             with running_picker(config(*engines), tmp_path, ports=ports):
                 until(lambda: ask(port).status == 200, "the new picker is found")
                 assert [ask(port).status for _ in range(20)] == [200] * 20
@@ -214,7 +223,7 @@ def test_a_killed_picker_fails_what_it_holds_and_nothing_after_its_return(
 def test_one_of_two_pickers_is_killed_under_load(
     engines: tuple[SimEngine, SimEngine], tmp_path: Path, way: str
 ) -> None:
-    """It costs what it held, and what came before Envoy had noticed. The next ones go to the other picker."""
+    """It costs nothing: Envoy asks the other picker, also about what the first one held."""
     clients: list[list[int]] = [[] for _ in range(8)]
     folders = [tmp_path / name for name in ("a", "b", "envoy")]
     for folder in folders:
@@ -238,10 +247,7 @@ def test_one_of_two_pickers_is_killed_under_load(
             a.process.kill()
             for thread in threads:
                 thread.join(60)
-            failed = [status for statuses in clients for status in statuses if status != 200]
-            print(f"{len(failed)} of {sum(map(len, clients))} requests failed: {failed}")
-            assert all(len([each for each in statuses if each != 200]) <= 2 for statuses in clients)
-            assert set(failed) <= {500, 503}
+            assert {status for statuses in clients for status in statuses} == {200}
             assert [ask(port).status for _ in range(20)] == [200] * 20
         with running_picker(config(*engines), folders[0]):
             pass  # it adopts and stops the engine that the killed one had launched

@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Any
+from typing import Any, Literal, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 
-from enginehouse.api.doors.fast import FastDoor, PassOn, Resumed
+from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.fast import FastDoor, PassOn, Resumed, fast_door, web_socket_protocol
 from enginehouse.app.take_over.messages import PassedConnection
 from enginehouse.cli.listen import Listeners
+from enginehouse.config.server import ServerSettings
+
+_PONG_TIMEOUT_S = 120.0
+"""Not shorter than an engine may stall: a client's pong waits behind messages that the engine has not yet taken."""
 
 
 class AcceptingServer(uvicorn.Server):
-    """uvicorn on copies of the sockets of ``listeners``, which it does not know itself."""
+    """uvicorn with the fast door. It accepts on copies of the sockets of ``listeners``, so it can stop and go on."""
 
-    listeners: Listeners
+    def __init__(
+        self,
+        application: ASGIApp,
+        admission: Admission,
+        settings: ServerSettings,
+        listeners: Listeners,
+        lifespan: Literal["auto", "on"] = "auto",
+    ) -> None:
+        self.listeners = listeners
+        door = fast_door(admission, cors=bool(settings.cors))
+        super().__init__(
+            uvicorn.Config(
+                cast("Any", application),
+                http=cast("type[asyncio.Protocol]", door),  # uvicorn only calls it
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=75,
+                ws=cast("type[asyncio.Protocol]", web_socket_protocol),
+                ws_max_size=settings.max_body,
+                ws_ping_timeout=_PONG_TIMEOUT_S,
+                lifespan=lifespan,
+            )
+        )
 
     async def accept(self) -> None:
         """Accept connections."""
@@ -43,7 +72,7 @@ class AcceptingServer(uvicorn.Server):
                 connection.pass_stream(take)
 
     async def serve_connection(self, connection: socket.socket, passed: PassedConnection, *, last: bool) -> None:
-        """Serve a client of an earlier gateway. ``last``: only the next answer, which says so."""
+        """Serve a client of an earlier gateway. With ``last``, its next answer is the last one here, and says so."""
 
         def door() -> FastDoor:
             made = self._protocol()

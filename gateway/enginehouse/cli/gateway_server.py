@@ -11,13 +11,11 @@ import socket
 from collections.abc import Callable
 from importlib.metadata import version
 from types import FrameType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
-import uvicorn
 
 from enginehouse.aio.timeouts import run_unless, wait_within
-from enginehouse.api.doors.fast import fast_door, web_socket_protocol
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.messages import PassedConnection
@@ -38,17 +36,15 @@ _log = logging.getLogger(__name__)
 
 _VERSION = version("enginehouse")
 _LOOK_EVERY_S = 0.1
-_PONG_TIMEOUT_S = 120.0
-"""Not shorter than an engine may stall: a client's pong waits behind messages that the engine has not yet taken."""
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """uvicorn reports each answer that the relay breaks off as an error of the application. The access log has it."""
+    """Not uvicorn's report of an answer that the relay has broken off: the access log has it."""
     return not record.getMessage().startswith("ASGI callable returned without completing response")
 
 
 class GatewayServer(AcceptingServer):
-    """uvicorn with the fast door. Prints its address, and keeps ``service`` informed.
+    """The server of a whole gateway. It prints its address, and tells ``service`` what it does.
 
     uvicorn itself gets no sockets: those of ``listeners`` may stop to accept, and pass to another process. With a
     ``predecessor``, they are its sockets. With ``forks``, workers accept, and this process only owns what they share.
@@ -63,23 +59,8 @@ class GatewayServer(AcceptingServer):
         forks: Forks | None,
         greeting: Callable[[str], str],
     ) -> None:
-        settings = gateway.config.server
-        self.listeners = listeners
+        super().__init__(gateway.application, gateway.admission, gateway.config.server, listeners)
         self._workers = forks.pool(gateway) if forks is not None else None
-        door = fast_door(gateway.admission, cors=bool(settings.cors))
-        super().__init__(
-            uvicorn.Config(
-                gateway.application,
-                http=cast("type[asyncio.Protocol]", door),  # uvicorn only calls it
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=75,
-                ws=cast("type[asyncio.Protocol]", web_socket_protocol),
-                ws_max_size=settings.max_body,
-                ws_ping_timeout=_PONG_TIMEOUT_S,
-            )
-        )
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
         gateway.discovery.address = listeners.address
@@ -166,7 +147,7 @@ class GatewayServer(AcceptingServer):
             self._workers.accept(False)
 
     async def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
-        """Serve a client of an earlier gateway; where workers serve, until its next answer."""
+        """Serve a client of an earlier gateway. If workers serve, only until its next answer."""
         await self.serve_connection(connection, passed, last=self._workers is not None)
 
     def leave(self, pid: int) -> None:
@@ -195,9 +176,9 @@ class GatewayServer(AcceptingServer):
             self._loop.call_soon_threadsafe(self._signalled.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take requests for ``server.drain_delay``, then wait for live ones until ``server.drain_timeout`` ends them.
+        """Take requests for ``server.drain_delay``, then wait for live ones; ``server.drain_timeout`` ends them.
 
-        uvicorn would cancel what the application answers, and that without an answer, so it waits a little longer.
+        uvicorn cancels what the application still does, without an answer. So it waits a little longer than the relay.
         """
         relay, limit = self._gateway.relay, self._gateway.config.server.drain_timeout
         loop = asyncio.get_running_loop()

@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
 
 import uvicorn
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
-from enginehouse.api.doors.fast import fast_door, web_socket_protocol
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.new_side import my_hello
@@ -35,8 +33,6 @@ from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
-
-_PONG_TIMEOUT_S = 120.0
 
 
 class Forks:
@@ -90,28 +86,12 @@ async def _serve(
 
 
 class _WorkerServer(AcceptingServer):
-    """uvicorn with the fast door of a worker. Only the owner stops it. ``connections``: of each worker, shared."""
+    """The server of a worker. Only the owner stops it. ``connections``: of each worker, shared."""
 
     def __init__(self, worker: Worker, listeners: Listeners, connections: memoryview) -> None:
-        self.listeners = listeners
+        super().__init__(worker.application, worker.admission, worker.config.server, listeners, lifespan="on")
         self._tasks = BackgroundTasks()
         self._successor: SuccessorGateway | None = None
-        settings = worker.config.server
-        door = fast_door(worker.admission, cors=bool(settings.cors))
-        super().__init__(
-            uvicorn.Config(
-                cast("Any", worker.application),
-                http=cast("type[asyncio.Protocol]", door),  # uvicorn only calls it
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=75,
-                ws=cast("type[asyncio.Protocol]", web_socket_protocol),
-                ws_max_size=settings.max_body,
-                ws_ping_timeout=_PONG_TIMEOUT_S,
-                lifespan="on",
-            )
-        )
         self._worker = worker
         self._connections = connections
         self._allocator = Allocator()

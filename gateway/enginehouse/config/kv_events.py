@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta
+from msgspec.structs import replace
 
 from enginehouse.config.section import Section
 
@@ -15,3 +16,16 @@ class KvEventSettings(Section, frozen=True):
     endpoint: Annotated[str, Meta(min_length=1, description="where it publishes them, such as `tcp://10.0.0.5:5557`")]
     replay: Annotated[str, Meta(description="where it sends lost ones again, its `replay_endpoint`")] = ""
     topic: Annotated[str, Meta(description="their topic")] = ""
+    ranks: Annotated[
+        int,
+        Meta(ge=1, description="its data-parallel ranks; each publishes at a TCP port of its own, one after the other"),
+    ] = 1
+
+    def of_rank(self, rank: int) -> KvEventSettings:
+        """The sockets of one rank, as vLLM and SGLang number them."""
+        return replace(self, endpoint=_moved(self.endpoint, rank), replay=_moved(self.replay, rank), ranks=1)
+
+
+def _moved(endpoint: str, by: int) -> str:
+    address, _, port = endpoint.rpartition(":")
+    return f"{address}:{int(port) + by}" if by and endpoint else endpoint

@@ -135,6 +135,13 @@ class ModelSettings(CapabilitySettings, frozen=True):
             "`/v1/embeddings`, such as `/v1/messages`; by default, the driver's"
         ),
     ] = None
+    kv_events: Annotated[
+        bool,
+        Meta(
+            description="its engines, vLLM or SGLang on this machine, publish what their prefix caches store and "
+            "evict, for `cache_aware`; a `command` needs `--kv-events-config ${kv_events}`"
+        ),
+    ] = False
     placement: Annotated[
         dict[str, Any], Meta(description="options of its host's launcher, over those in `hosts.*.placement`")
     ] = {}

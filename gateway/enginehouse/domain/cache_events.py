@@ -37,7 +37,11 @@ class EventsLost(msgspec.Struct, frozen=True):
     """Events are missing, so what is known of the cache may be wrong until it is cleared."""
 
 
-CacheEvent = BlocksStored | BlocksRemoved | CacheCleared | EventsLost
+class EventsComplete(msgspec.Struct, frozen=True):
+    """All that the cache has is known. It says so itself if it is empty."""
+
+
+CacheEvent = BlocksStored | BlocksRemoved | CacheCleared | EventsLost | EventsComplete
 
 
 class PromptTokens(msgspec.Struct, frozen=True):

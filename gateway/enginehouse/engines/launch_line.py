@@ -20,6 +20,7 @@ from enginehouse.config.secret_variables import secret_variables, withheld_from
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role
 from enginehouse.engines.gpus.host_gpus import CUDA_VISIBLE_DEVICES
+from enginehouse.engines.kv_events.launched import events_config
 from enginehouse.engines.missing_program import missing_program
 from enginehouse.engines.ports import is_own_port
 from enginehouse.engines.pulled_models import PulledModels
@@ -34,13 +35,15 @@ _PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 class LaunchRules(NamedTuple):
     """``secrets``: the environment variables that hold secrets. ``migrators``: those that may move requests.
 
-    ``adaptive_pd``: any engine may read prompts for others. ``pull``: where downloaded models are.
+    ``adaptive_pd``: any engine may read prompts for others. ``pull``: where downloaded models are. ``gateway``: its
+    name, which names its state folder.
     """
 
     secrets: frozenset[str] = frozenset()
     migrators: tuple[str, ...] = ()
     adaptive_pd: bool = False
     pull: PullSettings = PullSettings()
+    gateway: str = ""
 
 
 NO_RULES = LaunchRules()
@@ -48,14 +51,16 @@ NO_RULES = LaunchRules()
 
 def launch_rules(config: Config) -> LaunchRules:
     """The rules of a configuration."""
-    secrets, rescheduling = secret_variables(config), config.rescheduling
+    secrets, rescheduling, name = secret_variables(config), config.rescheduling, config.server.name
     if not rescheduling.enabled:
-        return LaunchRules(secrets, pull=config.pull)
-    return LaunchRules(secrets, tuple(rescheduling.migrators), rescheduling.adaptive_pd, config.pull)
+        return LaunchRules(secrets, pull=config.pull, gateway=name)
+    return LaunchRules(secrets, tuple(rescheduling.migrators), rescheduling.adaptive_pd, config.pull, name)
 
 
 class ModelLaunch:
-    """The launch of the engine of the model ``name``. What does not depend on its port is found once.
+    """The launch of an engine of the model ``name``. What does not depend on its port is found once.
+
+    ``backend``: its name; by default that of the model.
 
     Its methods raise ``ConfigError``, naming the key, for options that the driver does not take, an unknown
     placeholder, an unset variable, a command that cannot be split, and a missing ``command`` if the driver has no
@@ -69,8 +74,10 @@ class ModelLaunch:
         driver: SupportsLaunch,
         rules: LaunchRules = NO_RULES,
         environ: Mapping[str, str] = os.environ,
+        backend: str = "",
     ) -> None:
         self._name = name
+        self._backend = backend or name
         self._model = model
         self._driver = driver
         self._rules = rules
@@ -123,7 +130,9 @@ class ModelLaunch:
 
     @cached_property
     def _spec(self) -> LaunchSpec:
-        return launch_spec(self._name, self._model, self._driver, self._rules)
+        spec = launch_spec(self._name, self._model, self._driver, self._rules)
+        events = events_config(self._rules.gateway, self._backend) if self._model.kv_events else ""
+        return msgspec.structs.replace(spec, kv_events=events)
 
     @cached_property
     def _withheld(self) -> frozenset[str]:
@@ -131,10 +140,17 @@ class ModelLaunch:
 
     def _command(self, spec: LaunchSpec) -> Sequence[str]:
         words = self._words(spec)
-        return [
+        line = [
             *(words.split("command", self._model.command) or self._own_command(spec)),
             *(words.fill("args", word) for word in self._model.args),
         ]
+        if spec.kv_events and spec.kv_events not in line:
+            raise ConfigError(
+                "its launch line does not have the engine publish events",
+                key=f"models.{self._name}.kv_events",
+                remedy="remove it, or give the engine --kv-events-config ${kv_events} in command or args",
+            )
+        return line
 
     def _words(self, spec: LaunchSpec, **more: str) -> _Words:
         values = {
@@ -145,6 +161,7 @@ class ModelLaunch:
             "nodes": str(spec.nodes),
             "node_rank": str(spec.node_rank),
             "meet_at": spec.meet_at,
+            "kv_events": spec.kv_events,
             **more,
         }
         return _Words(f"models.{self._name}", values, self._environ)

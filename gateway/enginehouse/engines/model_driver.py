@@ -45,7 +45,7 @@ class ModelDriver:
         self, name: str, model_name: str, model: ModelSettings, driver: DriverSupport, rules: LaunchRules
     ) -> None:
         self._own = (name, model_name, model, driver, rules)
-        self.launch = ModelLaunch(model_name, model, driver.launch, rules)
+        self.launch = ModelLaunch(model_name, model, driver.launch, rules, backend=name)
         self._name = name
         self._model = model
         self._driver = driver

@@ -50,6 +50,8 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the engine may read prompts for another one, or answer prompts that another one has read."""
     role: Role = Role.NEUTRAL
     """The configured role."""
+    kv_events: str = ""
+    """The JSON that vLLM and SGLang take as ``--kv-events-config``; empty if the engine need not publish its events."""
 
     def options_as(self, type: type[OptionsT]) -> OptionsT:
         """The options, which are of ``type``; its defaults if none are given."""

@@ -114,8 +114,12 @@ class StrategyRunner:
         """Tell the strategy that a request goes to ``chosen``; what follows it there, if anything does."""
         if not self._follows:
             return None
-        with plugin_errors(self._plugin):
+        try:
             placement = self._strategy.placed(requirements, chosen)
+        except RequestError:
+            raise
+        except BaseException as error:
+            raise plugin_failed(self._plugin, error) from error
         if placement is None or self._plugin.trusted:
             return placement
         return GuardedPlacement(self._plugin, placement)

@@ -75,6 +75,7 @@ def test_the_watchdog_is_fed_by_the_event_loop_twice_in_its_time(notices: socket
 def test_the_watchdog_of_another_process_is_not_fed(notices: socket.socket) -> None:
     service = ServiceManager(_environment(notices, WATCHDOG_USEC="20000", WATCHDOG_PID="1"))
     service.ready("u")  # would need an event loop to feed it
+    assert service._timer is None
 
 
 def test_nobody_listens_and_nothing_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -4,14 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from enginehouse import ConfigError, LaunchLine, LaunchSpec, Role
+from enginehouse import ConfigError, LaunchLine, LaunchSpec, Place, Role
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.launch_line import LaunchRules, fingerprint, launch_line, launch_spec
+from enginehouse.engines.launch_line import LaunchRules, ModelLaunch, fingerprint, launch_line, launch_spec
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
+from enginehouse_sglang import SglangDriver
+from enginehouse_sim import SimDriver
+from enginehouse_vllm import VllmDriver
 
 PLAIN = support_of(OpenAIDriver()).launch
 """What stands in for the launch of a driver that knows none."""
@@ -41,6 +45,31 @@ def test_environment_variables_are_filled_in() -> None:
     line = _line({"TOKEN": "a b"}, command="engine ${env:TOKEN}", env={"KEY": "x${env:TOKEN}"})
     assert line.command == ["engine", "a b"]
     assert line.environment == {"KEY": "xa b"}
+
+
+@pytest.mark.parametrize("driver", [VllmDriver(), SglangDriver(), SimDriver()])
+def test_an_engine_is_told_where_to_publish_its_events(driver: VllmDriver | SglangDriver | SimDriver) -> None:
+    launch = support_of(driver).launch
+    first, second = (
+        ModelLaunch("m", ModelSettings(path="/m", kv_events=True), launch, backend=backend).line(Place(port=1)).command
+        for backend in ("m", "m-2")
+    )
+    assert first[-2] == "--kv-events-config"
+    sockets = msgspec.json.decode(first[-1])
+    assert sockets["enable_kv_cache_events"]
+    assert sockets["endpoint"].startswith("ipc://")
+    assert first[-1] != second[-1]
+    assert "--kv-events-config" not in launch_line("m", ModelSettings(path="/m"), launch, 1).command
+
+
+def test_a_launch_line_that_publishes_no_events_is_refused() -> None:
+    line = _line(command="engine --events ${kv_events}", kv_events=True)
+    assert '"publisher":"zmq"' in line.command[-1]
+    with pytest.raises(ConfigError, match="kv_events"):
+        _line(command="engine", kv_events=True)
+    ranks = ModelSettings(path="/m", kv_events=True, options={"data_parallel_size": 2})
+    with pytest.raises(ConfigError, match="kv_events"):
+        launch_line("m", ranks, support_of(VllmDriver()).launch, 1)
 
 
 def test_without_a_command_the_driver_builds_the_line() -> None:

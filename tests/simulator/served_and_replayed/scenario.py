@@ -10,7 +10,7 @@ import msgspec
 from enginehouse_sim.simulator.replay.faults import FaultKind, PlannedFault
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
-TPOT_S = 0.1
+TPOT_S = 0.02
 LONG = 7000
 """Tokens of an answer that outlives its scenario."""
 

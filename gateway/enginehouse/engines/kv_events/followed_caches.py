@@ -13,10 +13,13 @@ import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.kv_events import KvEventSettings
+from enginehouse.config.managed import possible_backends
 from enginehouse.config.schema import Config
 from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 from enginehouse.domain.errors import ConfigError, RequestError
 from enginehouse.engines.kv_events.follower import CacheFollower
+from enginehouse.engines.kv_events.launched import launched_events
+from enginehouse.engines.kv_events.ranks import RankedCache
 from enginehouse.interfaces.drivers import EngineClient
 
 _log = logging.getLogger(__name__)
@@ -59,7 +62,8 @@ class FollowedCaches:
     def __init__(self, client: Callable[[str], EngineClient]) -> None:
         self._client = client
         self._settings: Mapping[str, KvEventSettings] = {}
-        self._followers: dict[str, CacheFollower] = {}
+        self._followers: dict[str, Sequence[CacheFollower]] = {}
+        self._ranked: dict[str, RankedCache] = {}
         self._view = CacheView(self)
         self._asked: set[str] = set()
         self._tasks = BackgroundTasks()
@@ -68,12 +72,12 @@ class FollowedCaches:
         """Follow the caches of these backends, and no others. Needs a running event loop."""
         for name in [*self._followers]:
             if settings.get(name) != self._settings.get(name):
-                self._followers.pop(name).close()
+                for follower in self._followers.pop(name):
+                    follower.close()
         self._settings = settings
         for name, each in settings.items():
             if name not in self._followers:
-                self._followers[name] = follower = CacheFollower(name, each, partial(self._tell, name))
-                follower.start()
+                self._follow(name, each)
 
     def close(self) -> None:
         """Follow no cache any more."""
@@ -83,8 +87,10 @@ class FollowedCaches:
     def use(self, view: CacheView) -> None:
         """Tell the router with this ``view`` what happens from now on, and what engines still know of before."""
         self._view = view
-        for follower in self._followers.values():
-            follower.begin_anew()
+        for name, followers in self._followers.items():
+            self._ranked[name] = RankedCache(len(followers))
+            for follower in followers:
+                follower.begin_anew()
 
     def follows(self, backend: str) -> bool:
         """Whether ``backend`` publishes events."""
@@ -101,13 +107,22 @@ class FollowedCaches:
         return [
             {
                 "backend": name,
-                "connected": each.connected,
-                "exact": each.stream.exact,
-                "gaps_filled": each.stream.filled,
-                "gaps_lost": each.stream.lost,
+                "connected": all(each.connected for each in ranks),
+                "exact": all(each.stream.exact for each in ranks),
+                "gaps_filled": sum(each.stream.filled for each in ranks),
+                "gaps_lost": sum(each.stream.lost for each in ranks),
             }
-            for name, each in self._followers.items()
+            for name, ranks in self._followers.items()
         ]
+
+    def _follow(self, name: str, settings: KvEventSettings) -> None:
+        ranks = range(settings.ranks)
+        self._ranked[name] = RankedCache(len(ranks))
+        self._followers[name] = [
+            CacheFollower(name, settings.of_rank(rank), partial(self._tell, name, rank)) for rank in ranks
+        ]
+        for follower in self._followers[name]:
+            follower.start()
 
     async def _tokenize(self, backend: str, model: str, body: bytes, on_tokens: Callable[[PromptTokens], None]) -> None:
         try:
@@ -123,7 +138,9 @@ class FollowedCaches:
         finally:
             self._asked.discard(backend)
 
-    def _tell(self, backend: str, events: Sequence[CacheEvent]) -> None:
+    def _tell(self, backend: str, rank: int, events: Sequence[CacheEvent]) -> None:
+        if self._settings[backend].ranks > 1:
+            events = [*self._ranked[backend].happened(rank, events)]
         try:
             for listener in self._view.listeners:
                 listener(backend, list(events))
@@ -132,13 +149,30 @@ class FollowedCaches:
 
 
 def kv_events_of(config: Config) -> Mapping[str, KvEventSettings]:
-    """The backends that publish events. Raises ``ConfigError`` if the package to follow them is missing."""
+    """The backends that publish events, also those that the gateway launches.
+
+    Raises ``ConfigError`` for sockets that cannot be followed, or if the package to follow them is missing.
+    """
     found = {name: each.kv_events for name, each in config.backends.items() if each.kv_events is not None}
-    for name in found:
-        if find_spec("zmq") is None:
-            raise ConfigError(
-                "needs the package pyzmq",
-                key=f"backends.{name}.kv_events",
-                remedy="pip install 'enginehouse[kv-events]'",
-            )
+    for name, events in found.items():
+        if events.ranks > 1 and not events.endpoint.startswith("tcp:"):
+            key, remedy = f"backends.{name}.kv_events", "give a tcp: endpoint"
+            raise ConfigError("ranks have TCP ports of their own", key=key, remedy=remedy)
+    for name, model in config.models.items():
+        if model.kv_events:
+            for backend, host in possible_backends(name, model).items():
+                found[backend] = _launched(config, name, backend, host)
+    if found and find_spec("zmq") is None:
+        name = next(iter(found))
+        table = "backends" if name in config.backends else "models"
+        remedy = "pip install 'enginehouse[kv-events]'"
+        raise ConfigError("needs the package pyzmq", key=f"{table}.{name}.kv_events", remedy=remedy)
     return found
+
+
+def _launched(config: Config, model: str, backend: str, host: str) -> KvEventSettings:
+    settings = config.hosts.get(host)
+    if settings is not None and settings.launcher != "local":
+        problem, remedy = f"its host '{host}' may be another machine", "remove it"
+        raise ConfigError(problem, key=f"models.{model}.kv_events", remedy=remedy)
+    return launched_events(config.server.name, backend)

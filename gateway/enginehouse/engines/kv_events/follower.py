@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 _END: Final = b"\xff" * 8
 """The number after the last message that is sent again: -1."""
 _REPLAY_S: Final = 5.0
+_RECONNECT_MS: Final = 1000
+"""The longest pause between two attempts to connect: an engine that the gateway launches may be at rest for hours."""
 
 
 class CacheFollower:
@@ -54,6 +56,7 @@ class CacheFollower:
 
         with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as socket:
             socket.linger = 0
+            socket.reconnect_ivl_max = _RECONNECT_MS
             socket.subscribe(self._settings.topic)
             monitor = socket.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
             socket.connect(self._settings.endpoint)
@@ -64,6 +67,7 @@ class CacheFollower:
             finally:
                 watch.cancel()
                 socket.disable_monitor()
+                monitor.close()
 
     async def _take(self, parts: Sequence[bytes]) -> None:
         if len(parts) != 3 or len(parts[1]) != 8:

@@ -98,7 +98,8 @@ class PromptExtractor(Extractor):
     """Keeps the prompt of a request for ``prompt_of``, for a strategy that returns it from ``extractors``."""
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
-        requirements.extra[_KEY] = _Unread(request.body, request.raw)
+        if not 0 < len(request.raw) < 2 * _FINE_TOKENS:  # a token id takes two bytes at least, a chunk of text more
+            requirements.extra[_KEY] = _Unread(request.body, request.raw)
 
 
 class _Unread:
@@ -125,7 +126,7 @@ def prompt_of(requirements: Requirements) -> Prompt | None:
     if not isinstance(kept, _Unread):
         return kept
     content = text_or_ids(kept.body)
-    if len(content) < _FINE_TOKENS:
+    if len(content) < (4 * _FINE_TOKENS if isinstance(content, str) else _FINE_TOKENS):
         del requirements.extra[_KEY]
         return None
     requirements.extra[_KEY] = prompt = Prompt(kept.body.model, content, kept.raw)

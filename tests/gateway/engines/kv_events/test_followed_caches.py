@@ -68,6 +68,38 @@ async def test_the_lengths_of_tokens_may_be_unknown() -> None:
     assert await tokens_of(Engine(body=b'{"tokens":[1,2,3]}')) == [PromptTokens([1, 2, 3], [])]
 
 
+def test_the_engines_of_a_model_have_sockets_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("zmq")
+    monkeypatch.setenv("ENGINEHOUSE_STATE_DIR", "/s")
+    model = {"driver": "vllm", "path": "/m", "replicas": 2, "kv_events": True}
+    found = kv_events_of(msgspec.convert({"models": {"org/m": model}}, Config))
+    assert [*found] == ["org/m", "org/m-2"]
+    sockets = {path for each in found.values() for path in (each.endpoint, each.replay)}
+    assert len(sockets) == 4
+    assert all(each.startswith("ipc:///s/default/kv-") for each in sockets)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({"backends": {"a": {"url": "http://a", "kv_events": {"endpoint": "ipc:///a", "ranks": 2}}}}, "backends.a"),
+        (
+            {"hosts": {"far": {"launcher": "ray"}}, "models": {"m": {"path": "/m", "host": "far", "kv_events": True}}},
+            "models.m",
+        ),
+    ],
+)
+def test_sockets_that_cannot_be_followed_are_refused(config: dict[str, object], key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}.kv_events"):
+        kv_events_of(msgspec.convert(config, Config))
+
+
+def test_a_socket_whose_path_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINEHOUSE_STATE_DIR", "/" + "long" * 30)
+    with pytest.raises(ConfigError, match="ENGINEHOUSE_STATE_DIR"):
+        kv_events_of(msgspec.convert({"models": {"m": {"path": "/m", "kv_events": True}}}, Config))
+
+
 def test_the_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     backends = {"a": {"url": "http://a", "kv_events": {"endpoint": "tcp://a:5557"}}, "b": {"url": "http://b"}}
     config = msgspec.convert({"backends": backends}, Config)

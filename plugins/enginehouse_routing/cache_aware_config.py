@@ -1,0 +1,25 @@
+"""What ``cache_aware`` is configured with, and what it keeps from one run to the next."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+
+class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``cache_tokens``: the size of one engine's prefix cache, by default what it reports, else 500,000.
+
+    ``priority_s``: the seconds that a worse priority costs. A backend with a worse one is picked when those with a
+    better one would answer that much later.
+    """
+
+    cache_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    priority_s: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+
+
+class LearnedMemory(msgspec.Struct, frozen=True):
+    """What is kept: what was learned of engines, by backend, and what they have cached, by replica."""
+
+    sums: dict[str, tuple[float, float, float, float]]
+    prefixes: dict[str, tuple[bytes, bytes]]
