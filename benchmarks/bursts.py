@@ -54,7 +54,7 @@ class CountingEngine:
 
 
 def certified() -> ssl.SSLContext:
-    """A server's context, with a certificate that nobody can check."""
+    """A TLS context for a server. Its certificate is signed by itself, so clients must not verify it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     return context

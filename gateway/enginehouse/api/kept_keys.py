@@ -43,10 +43,12 @@ class NewKey(KeySettings, frozen=True, kw_only=True):
 
 
 class KeptKeys(Recogniser):
-    """Keys in a file of the gateway's state folder. ``epoch`` tells the time of day.
+    """Keys in a file of the gateway's state folder.
 
-    ``taken`` returns the names that keys of the configuration have. ``changes``: one number, in memory that processes
-    of the gateway share. It grows with each change, which so counts in all of them at once.
+    ``taken`` returns the names that keys of the configuration have.
+    ``epoch`` tells the time of day.
+    ``changes``: a number in memory that the processes of the gateway share. It grows with each change, so that all of
+    them know at once.
     """
 
     def __init__(self, limits: CallerLimits, taken: Callable[[], Sequence[str]], epoch: Callable[[], float]) -> None:
@@ -189,7 +191,7 @@ class KeptKeys(Recogniser):
         del self._holders[name]
 
     def note_used(self, names: list[str]) -> None:
-        """Take it that these keys were used now, in another process."""
+        """Note that another process has just used these keys."""
         self._used.update(names)
 
     def take_used(self) -> list[str]:

@@ -8,17 +8,20 @@ from typing import NamedTuple
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import Admission
 from enginehouse.app.build import time_limits
+from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_router import build_router
-from enginehouse.app.build_waiting_room import configure_waiting_room
+from enginehouse.app.build_waiting_room import build_waiting_room, configure_waiting_room
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
+from enginehouse.app.exports import TraceExporter, build_tracer
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config
-from enginehouse.engines.kv_events.followed_caches import CacheView
+from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
+from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
@@ -28,13 +31,17 @@ from enginehouse.scheduling.caller_shares import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.observers import Observers
-from enginehouse.telemetry.tracer import Tracer
+from enginehouse.telemetry.record_delivery import RecordDelivery
 
 
 class RelayParts(NamedTuple):
-    """What a relay works with, beside its configuration. ``drivers``: by type. ``queues``: by backend; live.
+    """What a relay works with, beside its configuration.
 
-    ``shares``: whether the scheduler gives callers their turns. ``caches``: what the router sees of engines' caches.
+    ``drivers``: by type.
+    ``queues``: by backend; live.
+    ``exporter``: takes traced requests; ``None`` if none are traced.
+    ``shares``: whether the scheduler gives callers their turns.
+    ``caches``: those of engines that tell what they have.
     """
 
     fleet: Fleet
@@ -42,29 +49,48 @@ class RelayParts(NamedTuple):
     drivers: Mapping[str, DriverSupport]
     queues: Mapping[str, RequestQueue]
     observers: Observers
-    waiting_room: WaitingRoom
     protocols: Sequence[Protocol]
-    tracer: Tracer | None
+    exporter: TraceExporter | None
     outside: Outside
     shares: bool
-    caches: CacheView
+    caches: FollowedCaches
 
 
-def build_relay_context(config: Config, registry: Registry, parts: RelayParts) -> RelayContext:
-    """Everything that live requests share."""
+def build_relay(config: Config, registry: Registry, parts: RelayParts) -> Relay:
+    """The relay of live requests, with its router, its guards and the room of requests that wait for a model.
+
+    Raises ``ConfigError`` or ``PluginError``.
+    """
+    clock, observers = parts.outside.clock, parts.observers
+    waiting_room = build_waiting_room(config, parts.fleet, observers)
+    relay = Relay(
+        _context(config, registry, parts, waiting_room),
+        RecordDelivery(observers.callbacks("finished"), clock.now),
+        ProgressReports(config.models, config.scheduling, parts.queues, clock, waiting_room),
+    )
+    relay.context.guards = build_guards(config, registry)
+    relay.mirror(config.routing.mirrors)
+    observers.add(waiting_room)
+    return relay
+
+
+def _context(config: Config, registry: Registry, parts: RelayParts, waiting_room: WaitingRoom) -> RelayContext:
     clock = parts.outside.clock
+    kv_events_of(config)  # raises if the package that reads them is missing
+    caches = CacheView(parts.caches)
+    parts.caches.use(caches)
     context = RelayContext(
-        build_router(config, registry, clock, parts.caches),
+        build_router(config, registry, clock, caches),
         parts.fleet,
         parts.upstreams,
         queues=parts.queues,
         observers=parts.observers,
         clock=clock,
-        tracer=parts.tracer,
+        tracer=build_tracer(config.telemetry, parts.exporter),
         max_series=config.telemetry.max_series,
         protocols={path: each for each in parts.protocols for path in each.paths},
         engine_memory=parts.outside.engine_memory,
-        waiting_room=parts.waiting_room,
+        waiting_room=waiting_room,
         shares=CallerShares() if parts.shares else None,
     )
     _configure(context, config, parts.drivers)

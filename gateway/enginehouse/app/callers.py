@@ -91,7 +91,7 @@ class Callers:
             self._use_recognisers()
 
     def _use_addresses(self) -> None:
-        """Have requests counted by their addresses, if these have limits: it takes time."""
+        """Count requests by their addresses, but only if addresses have limits: counting takes time."""
         if self._context is not None:
             self._context.addresses = self._addresses if self._config.server.per_address else None
 
@@ -106,7 +106,7 @@ class Callers:
         self._keep_usage()
 
     def share(self, key_changes: memoryview) -> None:
-        """Count changes of keys made at run time where the other processes of the gateway see them."""
+        """Let the other processes of the gateway see that keys were changed at run time."""
         self._kept.changes = key_changes
 
     @property

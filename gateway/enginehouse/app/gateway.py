@@ -18,15 +18,13 @@ from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.app.build import build_admission, build_drivers, first_host_context
 from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_guards import build_guards
-from enginehouse.app.build_relay import RelayParts, build_relay_context
+from enginehouse.app.build_relay import RelayParts, build_relay
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
-from enginehouse.app.build_waiting_room import build_waiting_room
 from enginehouse.app.callers import Callers
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.discovery.discovery import Discovery
-from enginehouse.app.exports import build_exporter, build_metric_push, build_tracer
+from enginehouse.app.exports import build_exporter, build_metric_push
 from enginehouse.app.pages import Pages
 from enginehouse.app.plugin_instances import check_parameters, create_installed
 from enginehouse.app.reload import ConfigSource, Reloader
@@ -36,16 +34,13 @@ from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
-from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
+from enginehouse.engines.kv_events.followed_caches import FollowedCaches, kv_events_of
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.relay.live.progress_reports import ProgressReports
-from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.access_log import AccessLog
@@ -55,7 +50,6 @@ from enginehouse.telemetry.loop_load import LoopLoad, worker_row
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
-from enginehouse.telemetry.record_delivery import RecordDelivery
 from enginehouse.telemetry.series.series_store import SeriesStore
 from enginehouse.telemetry.swap_reports import SwapReports
 
@@ -103,7 +97,19 @@ class Gateway:
         self._caches = FollowedCaches(
             lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
         )
-        self.relay = self._build_relay(config, context)
+        parts = RelayParts(
+            self.fleet,
+            context.upstreams,
+            context.drivers,
+            self.engines.queues,
+            self.observers,
+            self.protocols,
+            self.exporter,
+            outside,
+            shares=context.make_scheduler().shares,
+            caches=self._caches,
+        )
+        self.relay = build_relay(config, registry, parts)
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.callers = Callers(config, registry, outside.clock, self.observers, limits)
@@ -115,7 +121,7 @@ class Gateway:
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.discovery = Discovery(config, registry, self.relay)
         self.scaling = Scaling(config, registry, self.relay, self.engines)
-        parts = GatewayParts(
+        changed = GatewayParts(
             registry,
             self.fleet,
             self.engines,
@@ -129,7 +135,7 @@ class Gateway:
             self.callers,
             self.scaling,
         )
-        self.current = CurrentConfig(parts, context)
+        self.current = CurrentConfig(changed, context)
         source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
         self.reloader = Reloader(self.current, source, self.callers.note)
         self.rescheduler = build_rescheduler(
@@ -150,7 +156,7 @@ class Gateway:
         self.health = HealthPages(self.relay)
         self.metrics = self._metrics()
         self._metric_push = build_metric_push(config.telemetry, self.exporter, self.metrics, self.observers)
-        self.application = self._pages(parts).application(self._lifespan)
+        self.application = self._pages(changed).application(self._lifespan)
 
     @property
     def config(self) -> Config:
@@ -166,6 +172,8 @@ class Gateway:
         self._drained = drained
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
         self.callers.open(self._state_file.folder, self.relay.context)
+        for protocol in self.protocols:
+            protocol.open(self._state_file.folder)
         try:
             self.engines.build(self._state_file, self._prober, self.relay.drains)
         except PluginError as error:
@@ -308,36 +316,6 @@ class Gateway:
     def _alone(self) -> Sequence[Mapping[str, Any]]:
         """The worker that this process itself is."""
         return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
-
-    def _build_relay(self, config: Config, context: HostContext) -> Relay:
-        """The relay of live requests, with the queues of engines, the caches that the router sees, and the guards."""
-        clock, queues = context.outside.clock, self.engines.queues
-        waiting_room = build_waiting_room(config, self.fleet, self.observers)
-        kv_events_of(config)
-        caches = CacheView(self._caches)
-        self._caches.use(caches)
-        parts = RelayParts(
-            self.fleet,
-            context.upstreams,
-            context.drivers,
-            queues,
-            self.observers,
-            waiting_room,
-            self.protocols,
-            build_tracer(config.telemetry, self.exporter),
-            context.outside,
-            shares=context.make_scheduler().shares,
-            caches=caches,
-        )
-        relay = Relay(
-            build_relay_context(config, self.registry, parts),
-            RecordDelivery(self.observers.callbacks("finished"), clock.now),
-            ProgressReports(config.models, config.scheduling, queues, clock, waiting_room),
-        )
-        relay.context.guards = build_guards(config, self.registry)
-        relay.mirror(config.routing.mirrors)
-        self.observers.add(waiting_room)
-        return relay
 
     def _metrics(self) -> Metrics:
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()

@@ -38,7 +38,7 @@ class FileWatch:
 
 
 class FolderWatch:
-    """Notices when files in ``folders``, called at each look, appear, vanish or change and have come to rest."""
+    """Notices that files of ``folders`` have appeared, vanished or changed, once nothing changes any more."""
 
     def __init__(self, folders: Callable[[], Iterable[Path]]) -> None:
         self._folders = folders

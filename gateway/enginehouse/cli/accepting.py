@@ -20,7 +20,7 @@ _PONG_TIMEOUT_S = 120.0
 
 
 class AcceptingServer(uvicorn.Server):
-    """uvicorn with the fast door, on copies of the sockets of ``listeners``, which it does not know itself."""
+    """uvicorn with the fast door. It accepts on copies of the sockets of ``listeners``, so it can stop and go on."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class AcceptingServer(uvicorn.Server):
                 connection.pass_stream(take)
 
     async def serve_connection(self, connection: socket.socket, passed: PassedConnection, *, last: bool) -> None:
-        """Serve a client of an earlier gateway. ``last``: only the next answer, which says so."""
+        """Serve a client of an earlier gateway. With ``last``, its next answer is the last one here, and says so."""
 
         def door() -> FastDoor:
             made = self._protocol()

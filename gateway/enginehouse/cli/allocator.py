@@ -16,7 +16,7 @@ _SET_BY_HAND = frozenset({"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"})
 
 
 class Allocator:
-    """Has glibc return memory to the system that large bodies have left.
+    """Makes glibc return to the system the memory that large bodies have used.
 
     When a large block is freed, glibc raises two thresholds: from then on it takes blocks up to that size from its
     heap, up to 32 MiB, and keeps twice as much of freed memory there. Fixed thresholds stay where they are. Other C

@@ -44,7 +44,7 @@ class GatewayClient:
 
     @classmethod
     def of(cls, config: Path | None, url: str | None, key: str | None) -> GatewayClient:
-        """The client of the gateway at ``url``; else of the one that ``config``, or the configuration found, tells."""
+        """The client of the gateway at ``url``, else at the address in ``config``, else in the configuration found."""
         return cls(url or _configured(config), key)
 
     def get(self, path: str, timeout: float = _TIMEOUT_S) -> bytes:

@@ -39,12 +39,12 @@ _LOOK_EVERY_S = 0.1
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """uvicorn reports each answer that the relay breaks off as an error of the application. The access log has it."""
+    """Not uvicorn's report of an answer that the relay has broken off: the access log has it."""
     return not record.getMessage().startswith("ASGI callable returned without completing response")
 
 
 class GatewayServer(AcceptingServer):
-    """Prints its address, and keeps ``service`` informed.
+    """The server of a whole gateway. It prints its address, and tells ``service`` what it does.
 
     uvicorn itself gets no sockets: those of ``listeners`` may stop to accept, and pass to another process. With a
     ``predecessor``, they are its sockets. With ``forks``, workers accept, and this process only owns what they share.
@@ -147,7 +147,7 @@ class GatewayServer(AcceptingServer):
             self._workers.accept(False)
 
     async def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
-        """Serve a client of an earlier gateway; where workers serve, until its next answer."""
+        """Serve a client of an earlier gateway. If workers serve, only until its next answer."""
         await self.serve_connection(connection, passed, last=self._workers is not None)
 
     def leave(self, pid: int) -> None:
@@ -176,9 +176,9 @@ class GatewayServer(AcceptingServer):
             self._loop.call_soon_threadsafe(self._signalled.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take requests for ``server.drain_delay``, then wait for live ones until ``server.drain_timeout`` ends them.
+        """Take requests for ``server.drain_delay``, then wait for live ones; ``server.drain_timeout`` ends them.
 
-        uvicorn would cancel what the application answers, and that without an answer, so it waits a little longer.
+        uvicorn cancels what the application still does, without an answer. So it waits a little longer than the relay.
         """
         relay, limit = self._gateway.relay, self._gateway.config.server.drain_timeout
         loop = asyncio.get_running_loop()

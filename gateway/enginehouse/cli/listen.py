@@ -86,7 +86,7 @@ def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str
 def _passed_sockets(environ: MutableMapping[str, str]) -> list[socket.socket]:
     """The sockets that were opened for this process. Raises ``ConfigError`` for one that does not listen.
 
-    Their variables are removed, so that no engine takes them for its own.
+    Removes the variables that announce them, so that no engine takes them for its own.
     """
     pid, count = environ.pop("LISTEN_PID", ""), environ.pop("LISTEN_FDS", "")
     environ.pop("LISTEN_FDNAMES", None)

@@ -12,8 +12,8 @@ _SNAPSHOTS = "snapshots"
 def model_places(path: Path) -> Iterator[Path]:
     """``path``, and if it is a folder, every folder below it that may hold models, outer ones first.
 
-    Hidden folders are left out, and those of which another folder tells the contents: the blobs of the Hugging Face
-    cache and of Ollama's store.
+    Leaves out hidden folders, and those whose contents another folder names: the blobs of the Hugging Face cache and of
+    Ollama's store.
     """
     if path.is_file():
         yield path

@@ -56,7 +56,7 @@ class GroupWithPlugins(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The names of commands, without their help: that would import all of them.
 
-        No plugin is imported and no configuration is read for the names that the source of plugins shows, so those of
+        Reads them from the source of plugins, and imports nothing. It reads no configuration, so the commands of
         disabled plugins are among them.
         """
         from enginehouse.plugin_manager.installed import registered_names

@@ -72,10 +72,12 @@ def serve_loaded(
     take_over: bool = False,
     greeting: Callable[[str], str] | None = None,
 ) -> None:
-    """Serve the configuration of ``read``, called now and at each reload, until a signal. ``watch`` notices changes.
+    """Serve until a signal comes.
 
-    With ``take_over``, take over from the gateway of the same name, if one runs. ``greeting`` makes the text that is
-    printed first, of the gateway's URL.
+    ``read`` returns the configuration, now and at each reload.
+    ``watch`` notices when to reload.
+    ``take_over``: take over from the gateway of the same name, if one runs.
+    ``greeting`` makes the text that is printed first, from the gateway's URL.
     """
     with suppress(ValueError):  # of a thread: then this is no process of the gateway's own
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # it would end a gateway that has not begun

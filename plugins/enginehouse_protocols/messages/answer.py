@@ -95,4 +95,5 @@ def error_object(status: int, envelope: Envelope) -> dict[str, Any]:
     details = error.get("details") or {}
     if error.get("code") == "context_length_exceeded" and "tokens" in details and "limit" in details:
         error["message"] = f"prompt is too long: {details['tokens']} tokens > {details['limit']} maximum"
-    return {"type": "error", "error": {**error, "type": _ERROR_TYPES.get(status, "api_error")}}
+    other = "invalid_request_error" if 400 <= status < 500 else "api_error"
+    return {"type": "error", "error": {**error, "type": _ERROR_TYPES.get(status, other)}}

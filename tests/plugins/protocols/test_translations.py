@@ -139,6 +139,13 @@ def test_a_prompt_that_is_too_long_is_told_in_anthropics_words() -> None:
     assert error["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize(
+    ("status", "type"), [(422, "invalid_request_error"), (404, "not_found_error"), (500, "api_error")]
+)
+def test_the_type_of_an_error_follows_from_its_status(status: int, type: str) -> None:
+    assert json.loads(Messages().error(status, {"error": {"code": "x", "message": "x"}}))["error"]["type"] == type
+
+
 def test_parallel_calls_of_a_response_are_items_of_their_own() -> None:
     translation = translated(Responses(), "/v1/responses", {"model": "m", "input": "hi", "stream": True})
     told = sse(streamed(translation, [delta(reasoning="hm"), delta(tool_calls=CALLS), delta(finish="tool_calls")]))

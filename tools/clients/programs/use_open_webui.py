@@ -22,9 +22,12 @@ SETTINGS = {
     "RAG_EMBEDDING_ENGINE": "openai",  # its own model would be downloaded
     "OFFLINE_MODE": "True",
     "HF_HUB_OFFLINE": "1",
+    "FROM_INIT_PY": "true",  # as its own command says
 }
+Path("data").mkdir(exist_ok=True)
 command = [sys.executable, "-m", "uvicorn", "open_webui.main:app", "--fd", str(listening.fileno())]
 server = subprocess.Popen(command, env={**os.environ, **SETTINGS}, stdout=sys.stderr, pass_fds=[listening.fileno()])
+listening.close()
 client = httpx.Client(base_url=address, timeout=60)
 
 
@@ -36,7 +39,9 @@ def is_up():
 
 
 def sign_in():
-    while server.poll() is None and not is_up():
+    while not is_up():
+        if server.poll() is not None:
+            raise RuntimeError("it has ended")
         time.sleep(0.5)
     told = client.post("/api/v1/auths/signin", json={"email": "", "password": ""}).raise_for_status().json()
     client.headers["authorization"] = f"Bearer {told['token']}"

@@ -22,7 +22,7 @@ class TakeOverFailed(EnginehouseError):
 
 
 class Predecessor:
-    """The running gateway, as the one that takes over from it sees it.
+    """The running gateway, seen from the one that takes over.
 
     ``listening``: its listening sockets, from ``connect`` on. ``pid``: its process.
     """

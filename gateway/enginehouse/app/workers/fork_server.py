@@ -78,7 +78,7 @@ def _fork_until_closed(orders: socket.socket, serve: Serve) -> None:
 
 
 def _run_and_exit(work: Callable[[], None]) -> None:
-    """Run ``work`` and exit, without what the process would do at its end: it has it in common with its parent."""
+    """Run ``work`` and exit at once. What Python does at the end of a process is left to the parent."""
     status = 1
     try:
         work()

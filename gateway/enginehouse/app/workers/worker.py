@@ -27,12 +27,9 @@ from enginehouse.app.build import (
     renew_upstreams,
 )
 from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_guards import build_guards
-from enginehouse.app.build_relay import RelayParts, build_relay_context, change_relay
+from enginehouse.app.build_relay import RelayParts, build_relay, change_relay
 from enginehouse.app.build_router import build_router, needs_new_router
-from enginehouse.app.build_waiting_room import build_waiting_room
 from enginehouse.app.callers import Callers
-from enginehouse.app.exports import build_tracer
 from enginehouse.app.plugin_instances import create, create_installed
 from enginehouse.app.workers.messages import (
     Act,
@@ -74,15 +71,12 @@ from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCac
 from enginehouse.fleet.load_board import BoardReader
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.relay.live.progress_reports import ProgressReports
-from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import Observers, notify
-from enginehouse.telemetry.record_delivery import RecordDelivery
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +116,6 @@ class Worker:
         self._reader = BoardReader(self._now)
         self._outcomes = OutcomeSender(channel.send, lambda load: self._names.get(id(load)))
         self._fleet.reports, self._fleet.refresh = self._outcomes, self._reader.refresh
-        waiting_room = build_waiting_room(config, self._fleet, self._observers)
         queue_changed = partial(notify, self._observers.callbacks("queue_changed"))
         self.queues = OwnerQueues(channel, lambda: self.config.scheduling.priorities, queue_changed)
         self.exporter = OwnerExporter(channel.send, lambda: channel.waiting)
@@ -130,35 +123,27 @@ class Worker:
         self._caches = FollowedCaches(
             lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
         )
-        view = CacheView(self._caches)
-        self._caches.use(view)
         parts = RelayParts(
             self._fleet,
             renew_upstreams(config, {}, config, outside, self._drivers),
             self._drivers,
             self.queues.by_backend,
             self._observers,
-            waiting_room,
             self._protocols,
-            build_tracer(config.telemetry, self.exporter),
+            self.exporter,
             outside,
             shares=shares,
-            caches=view,
+            caches=self._caches,
         )
-        self.relay = Relay(
-            build_relay_context(config, registry, parts),
-            RecordDelivery(self._observers.callbacks("finished"), outside.clock.now),
-            ProgressReports(config.models, config.scheduling, self.queues.by_backend, outside.clock, waiting_room),
-        )
+        self.relay = build_relay(config, registry, parts)
         self.relay.context.router.recall(first.memories)
-        self.relay.mirror(config.routing.mirrors)
-        self._observers.add(waiting_room)
         self._queue_changed = queue_changed
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
-        self.relay.context.guards = build_guards(config, registry)
         self._callers = Callers(config, registry, outside.clock, self._observers, memory.limit_store(config, number))
         self._callers.share(memory.key_changes)
         self._callers.open(Path(first.folder), self.relay.context, self._send_usage)
+        for protocol in self._protocols:
+            protocol.open(Path(first.folder))
         self.admission = build_admission(config, self.relay, self._callers.keyring)
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(

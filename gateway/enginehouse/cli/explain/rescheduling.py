@@ -52,7 +52,7 @@ def rescheduling(config: Path | None, view: Path, as_json: bool) -> None:
 
 
 def _shape(plan: Plan) -> dict[str, object]:
-    """The plan as promised. ``requests`` only appears where a policy names them."""
+    """The JSON object of a plan. ``requests`` appears only where a policy names them."""
     migrations = [msgspec.to_builtins(each) for each in plan.migrations]
     for migration in migrations:
         if not migration["requests"]:

@@ -96,7 +96,7 @@ def route(
 
 
 class _Question(NamedTuple):
-    """A request; ``key`` is the name of its caller's."""
+    """A request. ``key``: the name of its caller's key."""
 
     path: str
     headers: Headers
