@@ -60,9 +60,10 @@ def _faults(world: World, client: Client, ask: Ask, servings: Sequence[Serving])
         yield f"is not repeatable, and was served {len(servings)} times"
     if not ask.served and servings:
         yield "is refused, and was served all the same"
-    if ask.complete:
+    killed = ask.connection in world.network.killed
+    if ask.complete and not (killed and ask.version == "1.0"):  # the end of such an answer is that of the connection
         yield from _complete(ask, servings)
-    if ask.connection in world.network.killed:
+    if killed:
         return
     if ask.status:
         yield from _served_after_first_byte(world, ask)

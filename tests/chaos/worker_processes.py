@@ -13,6 +13,7 @@ from enginehouse.app.workers.fork_server import ForkServer
 from enginehouse.app.workers.worker import Worker
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.app.workers.worker_pool import WorkerPool
+from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.listen import Listeners
 from enginehouse.relay.upstream.outside import Outside
 from tests.chaos.chaos_loop import ProcessLoop
@@ -137,10 +138,13 @@ def replace() -> None:
 
 def _server_class(base: Any) -> Any:
     class ChaosWorkerServer(base):  # type: ignore[misc]
-        def __init__(self, worker: Worker, listeners: _WorkerListeners) -> None:
-            super().__init__(worker, listeners)
+        def __init__(self, worker: Worker, listeners: _WorkerListeners, connections: memoryview) -> None:
+            super().__init__(worker, listeners, connections)
             self.server_state.connections = OrderedSet()
             self.server_state.tasks = OrderedSet()
             listeners.has_worker(worker)
+
+        async def accept(self) -> None:
+            await AcceptingServer.accept(self)  # the virtual network has no descriptors
 
     return cast("Any", ChaosWorkerServer)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import cast
 
 import uvicorn
 
@@ -27,6 +28,7 @@ from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.app.workers.worker_pool import WorkerPool
 from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.allocator import Allocator
+from enginehouse.cli.fair_listener import FairListener
 from enginehouse.cli.listen import Listeners
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
@@ -77,7 +79,7 @@ async def _serve(
     await channel.open(owner)
     with suppress(asyncio.CancelledError):  # the owner has ended
         worker = Worker(number, await channel.first, registry, channel, memory, log)
-        server = _WorkerServer(worker, listeners)
+        server = _WorkerServer(worker, listeners, memory.board.connections)
         channel.take_early()
         await server.serve([])
         channel.close()
@@ -85,15 +87,25 @@ async def _serve(
 
 
 class _WorkerServer(AcceptingServer):
-    """The server of a worker. Only the owner stops it."""
+    """The server of a worker. Only the owner stops it. ``connections``: of each worker, shared."""
 
-    def __init__(self, worker: Worker, listeners: Listeners) -> None:
+    def __init__(self, worker: Worker, listeners: Listeners, connections: memoryview) -> None:
         super().__init__(worker.application, worker.admission, worker.config.server, listeners, lifespan="on")
         self._tasks = BackgroundTasks()
         self._successor: SuccessorGateway | None = None
         self._worker = worker
+        self._connections = connections
         self._allocator = Allocator()
         self._left = asyncio.Event()
+
+    async def accept(self) -> None:
+        for each in self.listeners.copies():
+            listener = FairListener(each, self._connections, self._worker.number, self._protocol, self._count)
+            listener.open()
+            self.servers.append(cast("asyncio.Server", listener))  # uvicorn only closes it
+
+    def _count(self) -> int:
+        return len(self.server_state.connections)
 
     def leave(self, at_once: bool) -> None:
         """Accept nothing new, and stop when the live requests have ended, or ``at_once``."""
@@ -134,6 +146,7 @@ class _WorkerServer(AcceptingServer):
     async def main_loop(self) -> None:
         """Renew the ``Date`` header each second, until the worker is to leave."""
         while not await self.on_tick(0):
+            self._connections[self._worker.number] = self._count()
             await wait_within(1.0, self._left)
             self._allocator.tick()
             self._left.clear()

@@ -51,14 +51,14 @@ class Load:
     def share(self, cells: memoryview | None, own_cell: int) -> None:
         """Count in ``cells`` from now on, in the ``own_cell`` of this process, what ``refresh`` adds up.
 
-        Requests that are in flight stay counted.
+        Requests that are in flight stay counted, also those of an earlier load of the backend.
         """
         mine = self.pending
         if self.cells is not None:
             mine, self.cells[self.own_cell] = self.cells[self.own_cell], 0
         self.cells, self.own_cell = cells, own_cell
         if cells is not None:
-            cells[own_cell] = mine
+            cells[own_cell] += mine
 
     def refresh(self) -> None:
         """Set ``pending`` to what all workers have there now."""

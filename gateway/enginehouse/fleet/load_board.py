@@ -18,7 +18,7 @@ class LoadBoard:
 
     For each backend, which has a column, cells: one for each worker and the last one for their owner. ``beats``: of
     each worker, the time of its last sign of life, in seconds of the gateway's clock. ``waiting``: how many of its
-    requests wait for a model.
+    requests wait for a model. ``connections``: of its clients.
     """
 
     def __init__(self, workers: int, backends: int = MOST_BACKENDS) -> None:
@@ -28,6 +28,7 @@ class LoadBoard:
         self._cells = memoryview(mmap.mmap(-1, self._row * backends * 4)).cast("i")
         self.beats = memoryview(mmap.mmap(-1, workers * 8)).cast("d")
         self.waiting = memoryview(mmap.mmap(-1, workers * 4)).cast("i")
+        self.connections = memoryview(mmap.mmap(-1, workers * 4)).cast("i")
 
     def cells(self, column: int) -> memoryview:
         """The cells of one backend."""
@@ -38,7 +39,7 @@ class LoadBoard:
         for cell in range(worker, self._most * self._row, self._row):
             if self._cells[cell]:
                 self._cells[cell] = 0
-        self.waiting[worker] = 0
+        self.waiting[worker] = self.connections[worker] = 0
 
 
 class BoardColumns:

@@ -40,6 +40,17 @@ def test_requests_in_flight_stay_counted_when_their_load_is_shared() -> None:
     assert sum(board.cells(1)) == 0
 
 
+def test_a_backend_that_changes_keeps_the_requests_in_flight_in_its_column() -> None:
+    board = LoadBoard(2)
+    before = shared(board, 0)
+    before.begin()
+    after = shared(board, 0)  # the changed backend has a load of its own
+    after.begin()
+    before.end()
+    after.refresh()
+    assert after.pending == 1
+
+
 def test_the_requests_of_a_dead_worker_are_forgotten() -> None:
     board = LoadBoard(2)
     one, two = shared(board, 0, 7), shared(board, 1, 7)
