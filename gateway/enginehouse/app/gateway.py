@@ -172,6 +172,8 @@ class Gateway:
         self._drained = drained
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
         self.callers.open(self._state_file.folder, self.relay.context)
+        for protocol in self.protocols:
+            protocol.open(self._state_file.folder)
         try:
             self.engines.build(self._state_file, self._prober, self.relay.drains)
         except PluginError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
@@ -61,7 +62,7 @@ class Translation(ABC):
 
 
 class Protocol(ABC):
-    """A client's protocol. It serves all requests, so it keeps no state about any of them."""
+    """A client's protocol. It serves all requests, so it keeps no state about any of them, but for ``open``."""
 
     name: ClassVar[str]
     """Named in the header ``x-enginehouse-protocol``."""
@@ -70,6 +71,13 @@ class Protocol(ABC):
     all engines of a model speak a path themselves, the gateway passes the bytes and does not ask."""
     pages: Sequence[tuple[str, str]] = ()
     """Methods and paths of what it answers itself, such as a list of models."""
+
+    def open(self, folder: Path) -> None:
+        """Take the gateway's state folder, once, before any request, to keep what outlives a process.
+
+        A gateway with workers has an object in each of its processes, and so may two gateways while one takes over from
+        the other; all of them have the same folder.
+        """
 
     @abstractmethod
     def translate(self, request: ProtocolRequest) -> Translation | Forwarded:

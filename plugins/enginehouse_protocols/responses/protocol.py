@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -40,6 +41,9 @@ class Responses(Protocol):
     def __init__(self, config: ResponsesConfig = _KEEP_NONE) -> None:
         self._most = parse_size(config.stored)
         self._stored = StoredResponses(self._most)
+
+    def open(self, folder: Path) -> None:
+        self._stored.open(folder)
 
     def translate(self, request: ProtocolRequest) -> Translation:
         body = read(request.body, ResponsesBody)

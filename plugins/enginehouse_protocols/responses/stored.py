@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import logging
+import sqlite3
 from collections.abc import Sequence
+from pathlib import Path
+from time import time
 from typing import Any
 
 import msgspec
@@ -11,27 +14,55 @@ import msgspec
 from enginehouse import InvalidRequest, NotFound
 from enginehouse_protocols.responses.request import Item
 
+_log = logging.getLogger(__name__)
+
 _items = msgspec.json.Decoder(list[Item]).decode
+_FILE = "responses.sqlite"
+_WAIT_S = 0.25
+_SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = OFF;
+CREATE TABLE IF NOT EXISTS responses (id TEXT PRIMARY KEY, used REAL, size INTEGER, response BLOB, conversation BLOB);
+CREATE INDEX IF NOT EXISTS responses_used ON responses (used);
+CREATE INDEX IF NOT EXISTS responses_size ON responses (size);
+"""
 
 
 class StoredResponses:
     """The responses that were used last, with their conversations, in ``most`` bytes of JSON together.
 
-    Their ids are random: who knows one may use it.
+    Their ids are random: who knows one may use it. They are in memory until ``open``.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._size = 0
-        self._kept: OrderedDict[str, tuple[bytes, bytes]] = OrderedDict()
+        self._database: sqlite3.Connection | None = None
+
+    def open(self, folder: Path) -> None:
+        """Keep responses in a file of ``folder``, where all processes of the gateway and the next one find them."""
+        if not self._most:
+            return
+        path = folder / _FILE
+        try:
+            path.touch(mode=0o600)
+            self._database = _connect(str(path))
+        except (OSError, sqlite3.Error) as error:
+            _log.warning("Responses are kept by each process alone: %s cannot be used: %s", path, error)
 
     def keep(self, response: dict[str, Any], asked: Sequence[Item]) -> None:
         """Keep a whole ``response`` to the conversation ``asked``."""
-        entry = msgspec.json.encode(response), msgspec.json.encode([*asked, *response["output"]])
-        self._kept[response["id"]] = entry
-        self._size += _size(entry)
-        while self._size > self._most:
-            self._size -= _size(self._kept.popitem(last=False)[1])
+        said, conversation = msgspec.json.encode(response), msgspec.json.encode([*asked, *response["output"]])
+        entry = response["id"], time(), len(said) + len(conversation), said, conversation
+        try:
+            with self._open() as database:
+                database.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?)", entry)
+                (size,) = database.execute("SELECT sum(size) FROM responses").fetchone()
+                while size > self._most:
+                    oldest, freed = database.execute("SELECT id, size FROM responses ORDER BY used LIMIT 1").fetchone()
+                    database.execute("DELETE FROM responses WHERE id = ?", (oldest,))
+                    size -= freed
+        except sqlite3.Error as error:
+            _log.warning("A response is not kept: %s", error)
 
     def conversation(self, id: str) -> list[Item]:
         """All items up to the end of a response. Raises ``InvalidRequest`` for one that is not kept."""
@@ -41,30 +72,52 @@ class StoredResponses:
                 "plugins.responses.stored",
                 param="previous_response_id",
             )
-        entry = self._kept.get(id)
-        if entry is None:
+        found = self._find("conversation", id)
+        if found is None:
             raise InvalidRequest(
                 f"The gateway does not keep the response '{id}' (any more): send the whole conversation in 'input'",
                 param="previous_response_id",
             )
-        self._kept.move_to_end(id)
-        return _items(entry[1])
+        self._change("UPDATE responses SET used = ? WHERE id = ?", time(), id)
+        return _items(found)
 
     def response(self, id: str) -> bytes:
         """The JSON of a response. Raises ``NotFound``."""
-        return self._entry(id)[0]
+        found = self._find("response", id)
+        if found is None:
+            raise NotFound(f"The gateway keeps no response '{id}'")
+        return found
 
     def delete(self, id: str) -> None:
         """Forget a response. Raises ``NotFound``."""
-        self._size -= _size(self._entry(id))
-        del self._kept[id]
-
-    def _entry(self, id: str) -> tuple[bytes, bytes]:
-        entry = self._kept.get(id)
-        if entry is None:
+        if not self._change("DELETE FROM responses WHERE id = ?", id):
             raise NotFound(f"The gateway keeps no response '{id}'")
-        return entry
+
+    def _find(self, what: str, id: str) -> bytes | None:
+        """A column of a response; ``None`` if it is not kept."""
+        try:
+            found = self._open().execute(f"SELECT {what} FROM responses WHERE id = ?", (id,)).fetchone()
+        except sqlite3.Error as error:
+            _log.warning("A response cannot be read: %s", error)
+            return None
+        return found[0] if found is not None else None
+
+    def _change(self, statement: str, *values: object) -> int:
+        """The number of responses that a statement has changed."""
+        try:
+            with self._open() as database:
+                return database.execute(statement, values).rowcount
+        except sqlite3.Error as error:
+            _log.warning("A response cannot be changed: %s", error)
+            return 0
+
+    def _open(self) -> sqlite3.Connection:
+        if self._database is None:
+            self._database = _connect(":memory:")
+        return self._database
 
 
-def _size(entry: tuple[bytes, bytes]) -> int:
-    return len(entry[0]) + len(entry[1])
+def _connect(path: str) -> sqlite3.Connection:
+    database = sqlite3.connect(path, timeout=_WAIT_S, check_same_thread=False)
+    database.executescript(_SCHEMA)
+    return database

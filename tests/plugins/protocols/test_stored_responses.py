@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,6 +46,29 @@ def test_what_is_larger_than_all_room_is_not_kept_and_what_is_deleted_makes_room
         stored.delete("b")
     stored.keep(response("c", "x" * 200), [])
     assert stored.response("c")
+
+
+def test_all_processes_of_a_gateway_find_them_and_the_next_gateway_too(tmp_path: Path) -> None:
+    one, two = StoredResponses(10_000), StoredResponses(10_000)
+    for each in (one, two):
+        each.open(tmp_path)
+    one.keep(response("a"), [Item(content="hi")])
+    assert [item.role for item in two.conversation("a")] == ["user", "assistant"]
+    two.delete("a")
+    with pytest.raises(NotFound):
+        one.response("a")
+    two.keep(response("b"), [])
+    later = StoredResponses(10_000)
+    later.open(tmp_path)
+    assert later.response("b")
+    assert {each.stat().st_mode & 0o077 for each in tmp_path.iterdir()} == {0}
+
+
+def test_in_a_folder_that_cannot_be_used_they_are_kept_in_memory(tmp_path: Path) -> None:
+    stored = StoredResponses(10_000)
+    stored.open(tmp_path / "none")
+    stored.keep(response("a"), [])
+    assert stored.response("a")
 
 
 def test_without_room_the_error_says_how_to_get_it() -> None:

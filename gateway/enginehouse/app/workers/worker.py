@@ -142,6 +142,8 @@ class Worker:
         self._callers = Callers(config, registry, outside.clock, self._observers, memory.limit_store(config, number))
         self._callers.share(memory.key_changes)
         self._callers.open(Path(first.folder), self.relay.context, self._send_usage)
+        for protocol in self._protocols:
+            protocol.open(Path(first.folder))
         self.admission = build_admission(config, self.relay, self._callers.keyring)
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(
