@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +45,6 @@ class Output:
 
     def write(self, data: bytes) -> None:
         self.data += data
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
-    nodes = TwoNodes(Path("/tmp") / f"eh-ray-{os.getpid()}")
-    try:
-        yield nodes
-    finally:
-        nodes.close()
 
 
 @pytest.fixture

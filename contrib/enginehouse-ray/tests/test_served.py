@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Semaphore
 from urllib.parse import urlsplit
 
@@ -42,16 +39,7 @@ preload = true
 options = {{ tpot = "100ms" }}
 start_timeout = "4m"
 """
-TOKENS = 200
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[TwoNodes]:
-    nodes = TwoNodes(Path("/tmp") / f"eh-ray-gateway-{os.getpid()}")
-    try:
-        yield nodes
-    finally:
-        nodes.close()
+TOKENS = 150
 
 
 def stream(url: str, began: Semaphore) -> tuple[str, str]:
