@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -31,6 +32,15 @@ def test_they_are_found_when_they_are_installed(site: Path, run_python: RunPytho
     for distribution in DISTRIBUTIONS:
         project = tomllib.loads((distribution / "pyproject.toml").read_text())["project"]
         assert project["entry-points"]["enginehouse"].keys() <= found
+
+
+def test_none_imports_another_which_only_this_folder_installs_beside_it() -> None:
+    modules = {distribution: distribution.name.replace("-", "_") for distribution in DISTRIBUTIONS}
+    for distribution, own in modules.items():
+        sources = "".join(file.read_text("utf-8") for file in distribution.rglob("*.py"))
+        imported = set(re.findall(r"^\s*(?:from|import) (enginehouse_\w+)", sources, re.MULTILINE))
+        assert own in imported
+        assert imported.isdisjoint(set(modules.values()) - {own}), distribution
 
 
 @pytest.mark.timeout(300)

@@ -61,6 +61,14 @@ def test_a_plugins_command_gets_its_parameters(install: Install, tmp_path: Path)
     assert run("greet").stdout == "hello world\n"
 
 
+def test_a_bundled_plugin_that_is_disabled_adds_nothing(tmp_path: Path) -> None:
+    (tmp_path / "enginehouse.toml").write_text('[plugins]\ndisabled = ["operations"]\n')
+
+    assert "No such command 'drain'" in run("drain", "--help").stderr
+    assert " drain " not in run("--help").stdout
+    assert run("bench", "--help").exit_code == 0
+
+
 def test_a_plugin_that_is_disabled_adds_nothing(install: Install, tmp_path: Path) -> None:
     install("greeter", GREET)
     (tmp_path / "enginehouse.toml").write_text('[plugins]\ndisabled = ["greeter"]\n')
