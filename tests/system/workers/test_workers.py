@@ -281,6 +281,7 @@ def test_every_worker_knows_what_any_has_sent_where(
             return bool(cached[first] > 4000)
 
         until(known)
+        fresh(gateway, "/api/status")  # every worker reports, so it has heard what the owner passed on before
         others = [chat(gateway, messages=prompt).headers["x-enginehouse-backend"] for _ in range(8)]
         assert others == [first] * 8
 
