@@ -34,7 +34,9 @@ class UpgradedGateway:
         """Replace the process that serves, and wait until another one does."""
         before = self.pid
         os.kill(before, signal.SIGUSR2)
-        until_now(lambda: _SERVES % before in self._first.log, lambda: self._first.log)
+        until_now(  # each of the two processes writes a line, in any order
+            lambda: _SERVES % before in self._first.log and self._latest() != before, lambda: self._first.log
+        )
         self.pid = self._latest()
 
     def until_alone(self, pid: int) -> None:

@@ -114,7 +114,7 @@ def test_an_engine_that_is_launched_anew_has_nothing(
         )
         gateway.reload()
         gateway.until_health(a="healthy", b="healthy")
-        gateway.until(lambda status: follows_all(status) and cached(gateway)[first] == 0)
+        gateway.until(lambda status: follows_all(status) and cached(gateway).get(first) == 0)
 
 
 def test_a_router_that_a_reload_brings_learns_what_the_engines_have(
