@@ -119,23 +119,25 @@ class _BenchClient(asyncio.Protocol):
 
 async def ask(url: str, question: Question, clients: int, seconds: float) -> Seen:
     """Let ``clients`` send one request after another for ``seconds``. Raises ``GatewayError`` for any failure."""
-    end = perf_counter() + seconds
-    return await _ask(url, question, clients, stream=False, more=lambda: perf_counter() < end)
+    return await _ask(url, question, clients, stream=False, seconds=seconds)
 
 
 async def read_streams(url: str, question: Question, streams: int) -> Seen:
     """Read ``streams`` streams at once, each to its end. Raises ``GatewayError`` for any failure."""
-    return await _ask(url, question, streams, stream=True, more=lambda: False)
+    return await _ask(url, question, streams, stream=True, seconds=0.0)
 
 
-async def _ask(url: str, question: Question, clients: int, stream: bool, more: Callable[[], bool]) -> Seen:
+async def _ask(url: str, question: Question, clients: int, stream: bool, seconds: float) -> Seen:
     loop, seen, parts = asyncio.get_running_loop(), Seen(), urlsplit(url)
     wires = question.wires(url, stream)
     began = perf_counter()
+    end = began + seconds
     try:
         connections = [
             loop.create_connection(
-                lambda: _BenchClient(wires, stream, seen, more), parts.hostname or "", parts.port or 80
+                lambda: _BenchClient(wires, stream, seen, lambda: perf_counter() < end),
+                parts.hostname or "",
+                parts.port or 80,
             )
             for _ in range(clients)
         ]
