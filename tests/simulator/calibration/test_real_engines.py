@@ -1,7 +1,8 @@
 """The accuracy that docs/how-to/plan-capacity.md states, with what real engines did.
 
 ``recorded/ENGINE`` has the probes that ``sim calibrate`` sent to an engine, and what the engine did with three traces
-in the same minutes behind a gateway, by ``sim validate --measured``. The profile is fitted and the traces are replayed anew each time.
+in the same minutes behind a gateway, by ``sim validate --measured``. The profile is fitted and the traces are replayed
+anew each time.
 """
 
 from __future__ import annotations
