@@ -9,7 +9,7 @@ from enginehouse import Limit, LimitRule, LocalLimit, LocalLimitStore
 
 
 class MemoryLimits(LocalLimitStore):
-    """The limits of one gateway. They start anew when it restarts; a gateway that takes over goes on with them."""
+    """The limits of one gateway. A restart empties their counts; a take-over keeps them."""
 
     def __init__(self) -> None:
         self._now: Callable[[], float] = perf_counter

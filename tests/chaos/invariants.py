@@ -61,7 +61,7 @@ def _faults(world: World, client: Client, ask: Ask, servings: Sequence[Serving])
     if not ask.served and servings:
         yield "is refused, and was served all the same"
     killed = ask.connection in world.network.killed
-    if ask.complete and not (killed and ask.version == "1.0"):  # the end of such an answer is that of the connection
+    if ask.complete and not (killed and ask.version == "1.0"):  # HTTP/1.0 ends an answer by closing the connection
         yield from _complete(ask, servings)
     if killed:
         return

@@ -113,8 +113,7 @@ class KeptKeys(Recogniser):
 
     @property
     def is_active(self) -> bool:
-        if self.changes is not None:
-            self._follow()
+        self._follow()
         return bool(self._keys)
 
     def find(self, shown: bytes) -> KeyHolder | None:

@@ -72,7 +72,7 @@ class Predecessor:
         return descriptors[0]
 
     async def retire(self) -> Mapping[str, TakenLimit]:
-        """Have the running gateway drain and end. Raises ``TakeOverFailed`` if it goes on instead.
+        """Make the running gateway drain and end. Raises ``TakeOverFailed`` if it goes on serving.
 
         Returns what is taken of the limits of keys.
         """

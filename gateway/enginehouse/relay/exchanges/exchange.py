@@ -222,9 +222,10 @@ class Exchange(AnsweredExchange):
         if complete:
             attempt.connection = None
         if not self._reply.begun:
-            if not (body or complete or job.raw) or self._turns_away(attempt, body, complete):
+            passes = job.raw and attempt.head is not None and attempt.head.status < 400
+            if not (body or complete or passes) or self._turns_away(attempt, body, complete):
                 return
-            if not job.raw:
+            if not passes:
                 body = attempt.hold(body, job.context.hold_answers, complete=complete)
         if self._reply.begun or self._commit(attempt, body, complete):
             if complete:

@@ -43,8 +43,8 @@ class Job(ABC):
     - ``repeatable``: the request may reach an engine twice.
     - ``retry_statuses``: answers that are a reason to ask another replica. Of those in ``REFUSALS``, the first one is
       the client's if all replicas give one.
-    - ``raw``: the answer passes as it comes, head first unless it is an error; otherwise a stream passes in whole
-      events, and the head waits for the body.
+    - ``raw``: an answer that is no error passes as it comes, head first; otherwise a stream passes in whole events, and
+      the head waits for the body.
     - ``loads``: the model is loaded for it.
     - ``prepares``: each try begins with ``prepare``.
     - ``continues``: it is what is left of a broken stream, so its tries are no retries of the request.

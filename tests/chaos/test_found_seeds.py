@@ -1,0 +1,20 @@
+"""Seeds that failed, or never ended, when they were run first."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.processes import check_seeds
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(2701, id="the bench reads a flooded answer"),
+        pytest.param(3890, id="a call to an engine's page finds its model unloaded"),
+        pytest.param(29723, id="and is told so in pieces"),
+    ],
+)
+def test_what_was_found_stays_mended(seed: int) -> None:
+    check_seeds(seed, 1)
