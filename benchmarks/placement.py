@@ -4,7 +4,8 @@
 ``python benchmarks/placement.py --fleets U4 --traces chat --strategies cache_aware,smart --seeds 11,12``: a part of it.
 
 Fleets: ``S4`` and ``S8`` are 4 and 8 engines of 4 slots; ``U4`` is ``S4`` with one engine at half speed; ``V4`` is 4
-engines of 64 slots. Loads are shares of what the slots serve. The parameters of a strategy go into ``--set``.
+engines of 64 slots. Loads are multiples of the rates of ``TRACES``: ``light``, ``busy`` and ``full`` are about 25, 50 and
+85 % of what four engines of 4 slots serve under ``round_robin`` with a queue that is never empty. The parameters of a strategy go into ``--set``.
 ``--strategies`` may also name ``planner``, which knows the truth, and ``first_cache_aware``.
 """
 
@@ -30,7 +31,7 @@ from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 
 STRATEGIES = "smart,round_robin,random,least_pending,p2c,cache_aware"
-LOADS = {"light": 0.4, "busy": 0.85}
+LOADS = {"light": 0.4, "busy": 0.85, "full": 1.36}
 SLO = Slo(ttft=0.5, tpot=0.025)
 
 

@@ -77,6 +77,9 @@ class CacheAware(Strategy):
     def start(self, clock: Callable[[], float]) -> None:
         self._now = clock
 
+    def use_waiting(self, waiting: Mapping[str, int]) -> None:
+        self._costs.waiting = waiting
+
     def use_caches(self, caches: EngineCaches) -> None:
         self._caches = caches
         caches.listen(self._blocks.happened)

@@ -14,15 +14,24 @@ FEW: Final = 8
 """For so many candidates, computing all anew is faster than finding out what has changed."""
 _ALIKE: Final = 1.25
 """Engines whose rates differ by less are equally fast: what each has learned depends on how busy it was."""
-_IN_TURN: Final = 4
+_IN_TURN: Final = 2
 """Places that each decision computes anew in rotation: what was learned long ago counts less with each turn."""
+OVERHEAD: Final = 256
+"""The tokens as which a prompt counts besides its own: an engine cannot answer in less than a step."""
+_MOST_CROWD: Final = 8.0
+"""With more, slots would stay free for those whose prompts an engine has."""
 _DELAYING: Final = 4096
 """Tokens of a prompt that delay others. While more are read, those that come go to other engines."""
 
 
-def work(own: float, factor: float) -> float:
-    """The tokens as which ``own`` ones count, with those that delay others."""
-    return factor * own if own <= _DELAYING else factor * _DELAYING + (own - _DELAYING)
+def work(tokens: float, factor: float) -> float:
+    """The tokens as which those of a prompt count, with what they delay others."""
+    return factor * tokens if tokens <= _DELAYING else factor * _DELAYING + (tokens - _DELAYING)
+
+
+def crowd(waiting: int, engines: int) -> float:
+    """How much more tokens count while so many requests wait for the slots of ``engines``: reading delays them all."""
+    return min(_MOST_CROWD, waiting / engines)
 
 
 def rate_beside(rate: float, fastest: float, trust: float) -> float:
@@ -35,7 +44,8 @@ def rate_beside(rate: float, fastest: float, trust: float) -> float:
 class CostRow:
     """What some candidates cost, a column for each part, in the order of the candidates.
 
-    The cost is ``waits + beside * (ahead + work(tokens, factors))``, for the ``tokens`` that a candidate must read.
+    The cost is ``waits + beside * (ahead + OVERHEAD + work(tokens, factors + crowd))``, for the ``tokens`` that a
+    candidate must read.
 
     ``waits``: seconds, with those that a worse priority costs: ``worse``, ``priority_s`` for each step.
     ``ahead``: the tokens that the candidate reads first.
@@ -100,22 +110,24 @@ class CostRow:
         waits, ahead, factors, trusts = self.waits, self.ahead, self.factors, self.trusts
         for place in places:
             beside[place] = rate = rate_beside(rates[place], fastest, trusts[place])
-            bases[place] = waits[place] + rate * ahead[place]
+            bases[place] = waits[place] + rate * (ahead[place] + OVERHEAD)
             slopes[place] = rate * factors[place]
 
-    def compute(self, cached: Mapping[str, int], tokens: float, overhead: float) -> list[float]:
+    def compute(self, cached: Mapping[str, int], tokens: float, more: float) -> list[float]:
         """The costs of a prompt of so many ``tokens``, of which some are ``cached``, by replica.
 
-        ``overhead``: the tokens as which the request counts besides.
+        ``more``: as ``crowd`` returns it.
         """
-        whole, bases, slopes = tokens + overhead, self.bases, self.slopes
+        bases, slopes = self.bases, self.slopes
+        if more:
+            slopes = [slope + more * rate for slope, rate in zip(slopes, self.beside, strict=True)]
         have: list[int] = list(map(cached.get, self._replicas, repeat(0))) if cached else [0] * len(bases)
         if max(have) > tokens:
             have = [min(each, int(tokens)) for each in have]
-        if whole <= _DELAYING:
-            return [base + slope * (whole - there) for base, slope, there in zip(bases, slopes, have, strict=True)]
-        most, more = _DELAYING, whole - _DELAYING
+        if tokens <= _DELAYING:
+            return [base + slope * (tokens - there) for base, slope, there in zip(bases, slopes, have, strict=True)]
+        rest = tokens - _DELAYING
         return [
-            base + (slope * most + rate * (more - there) if there < more else slope * (whole - there))
+            base + (slope * _DELAYING + rate * (rest - there) if there < rest else slope * (tokens - there))
             for base, slope, rate, there in zip(bases, slopes, self.beside, have, strict=True)
         ]

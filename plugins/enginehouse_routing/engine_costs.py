@@ -7,15 +7,15 @@ from math import exp, inf, sqrt
 from typing import Final, NamedTuple
 
 from enginehouse import Candidate
-from enginehouse_routing.cost_row import FEW, CostRow, rate_beside, work
+from enginehouse_routing.cost_row import FEW, OVERHEAD, CostRow, crowd, rate_beside, work
 from enginehouse_routing.learned_rate import EngineState, LearnedRate
 
 _FIRST_RATE: Final = 1e-4
 """Seconds for a token, before any engine has answered."""
-_OVERHEAD_TOKENS: Final = 256
-"""What a prompt costs besides its tokens: an engine cannot answer in less than a step."""
-_QUEUE_S: Final = 0.002
-"""Seconds for each other request. They make a step longer, even if their prompts have been read."""
+_DELAY: Final = 0.25
+"""What a token that is read costs each request that runs there, in its own time: they go on in the same steps."""
+_STEP_TOKENS: Final = 64
+"""Tokens for each other request. It makes a step longer, even if its prompt has been read."""
 _ADAPTER_S: Final = 0.1
 """Seconds to load a LoRA adapter. vLLM reads one of rank 16 for 8 billion parameters, 80 MB, from memory or a disk."""
 _MISSED_TURNS: Final = 3
@@ -43,6 +43,7 @@ class EngineCosts:
     """Learns what engines cost, by backend, and finds the cheapest candidate.
 
     ``loading``: for each host, the replicas that requests wait for there and the seconds that their loads take.
+    ``waiting``: the requests that wait for a slot of any engine, by model.
     """
 
     def __init__(self, priority_s: float) -> None:
@@ -57,6 +58,7 @@ class EngineCosts:
         self._kept = 0
         self._last: CostRow | None = None
         self.loading: dict[str, dict[str, float]] = {}
+        self.waiting: Mapping[str, int] = {}
 
     def engine(self, backend: str) -> EngineState:
         """What is known of the engine of ``backend``."""
@@ -107,8 +109,8 @@ class EngineCosts:
 
     def answered(self, engine: EngineState, seconds: float, tokens: float) -> None:
         """Learn from a first token that came ``seconds`` after its request was sent."""
-        engine.learned.answered(seconds, tokens + _OVERHEAD_TOKENS)
-        self._all.answered(seconds, tokens + _OVERHEAD_TOKENS)
+        engine.learned.answered(seconds, tokens + OVERHEAD)
+        self._all.answered(seconds, tokens + OVERHEAD)
         self._changes(engine)
 
     def ended(self, engine: EngineState, seconds: float) -> None:
@@ -158,10 +160,20 @@ class EngineCosts:
 
     def _parts(self, row: CostRow, place: int, cached: float, tokens: float) -> CostParts:
         rate = row.beside[place]
-        own = tokens - cached + _OVERHEAD_TOKENS
-        harm = work(own, row.factors[place]) - own
+        own = tokens - cached
+        harm = work(own, row.factors[place] + self._crowd(row)) - own
         wait = row.waits[place] - row.worse[place] + rate * row.ahead[place]
-        return CostParts(wait + self.adapter_s(row.candidates[place]), rate * own, rate * harm)
+        return CostParts(wait + self.adapter_s(row.candidates[place]), rate * (own + OVERHEAD), rate * harm)
+
+    def _crowd(self, row: CostRow) -> float:
+        """How much more tokens count because requests wait for which there is no free slot."""
+        waiting = self.waiting.get(row.candidates[0].model, 0)
+        if not waiting:
+            return 0.0
+        for each in row.candidates:
+            load = each.load
+            waiting -= max(0, load.slots - load.pending)
+        return crowd(max(0, waiting), len(row.candidates))
 
     def _keep(self, row: CostRow) -> CostRow:
         """Keep a row for the next decision, and not too many of others."""
@@ -182,8 +194,7 @@ class EngineCosts:
         for place in places:
             self._renew(row, place)
         row.settle(places)
-        costs = row.compute(cached, tokens, _OVERHEAD_TOKENS)
-        return self._with_adapters(row, costs)
+        return self._with_adapters(row, row.compute(cached, tokens, self._crowd(row)))
 
     def _computed_anew(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
         """What ``_computed`` returns, without reading or changing the columns of the row."""
@@ -193,10 +204,11 @@ class EngineCosts:
             if engine is not None and (own := engine.learned.per_token) and (own < fastest or not fastest):
                 fastest = own
         costs: list[float] = []
+        more = self._crowd(row)
         for place, each in enumerate(row.candidates):
             wait, ahead, factor, rate, trust = self._figures(each)
             there = min(tokens, cached.get(each.replica, 0)) if cached else 0
-            read = ahead + work(tokens - there + _OVERHEAD_TOKENS, factor)
+            read = ahead + OVERHEAD + work(tokens - there, factor + more)
             costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
         return self._with_adapters(row, costs)
 
@@ -233,14 +245,15 @@ class EngineCosts:
             rate, in_slot = learned.per_token or rate, learned.in_slot or in_slot
             if self._turn - engine.used > len(self._engines):
                 trust = self._trust(engine)
-        wait = _QUEUE_S * pending
+        wait = 0.0
         beside = pending
         if slots and pending >= slots:
-            wait += (pending - slots + 1) * in_slot / slots
+            wait = (pending - slots + 1) * in_slot / slots
             beside, ahead = slots, 0.0
         if candidate.wake_s:
             wait += self.load_s(candidate)
-        return wait, ahead, 1 + (beside if beside <= 4 else 2 * sqrt(beside)), rate or _FIRST_RATE, trust
+        running = beside if beside <= 4 else 2 * sqrt(beside)
+        return wait, ahead + _STEP_TOKENS * pending, 1 + _DELAY * running, rate or _FIRST_RATE, trust
 
     def adapter_s(self, candidate: Candidate) -> float:
         """Seconds until the engine of ``candidate`` has loaded its adapter; 0 if it has, or if it is no adapter.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -65,15 +65,24 @@ class _MadeStrategy(NamedTuple):
 
 
 def build_router(
-    config: Config, registry: Registry, clock: Clock = SYSTEM_CLOCK, caches: EngineCaches | None = None
+    config: Config,
+    registry: Registry,
+    clock: Clock = SYSTEM_CLOCK,
+    caches: EngineCaches | None = None,
+    waiting: Mapping[str, int] | None = None,
 ) -> Router:
-    """The router that ``[routing]`` describes. ``caches``: those of the engines that publish events."""
+    """The router that ``[routing]`` describes. ``caches``: those of the engines that publish events.
+
+    ``waiting``: how many requests wait for each model now.
+    """
     routing = config.routing
     of_rules = [rule.strategy for rule in routing.rules if rule.strategy]
     types = dict.fromkeys([routing.strategy, *routing.strategies.values(), *of_rules])
     made = {type: _strategy(config, registry, type) for type in types}
     for type, each in made.items():
         prepare(registry, "strategy", type, partial(each.strategy.start, clock.now))
+        if waiting is not None:
+            prepare(registry, "strategy", type, partial(each.strategy.use_waiting, waiting))
         if caches is not None:
             prepare(registry, "strategy", type, partial(each.strategy.use_caches, caches))
     by_type = {type: (each.plugin, each.strategy) for type, each in made.items()}

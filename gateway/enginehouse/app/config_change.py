@@ -174,7 +174,9 @@ class ConfigChange:
         renewed = needs_new_router(old, config, registry)
         self._kv_events = kv_events_of(config)
         self._view = CacheView(parts.caches) if renewed else None
-        self._router = build_router(config, registry, relay.clock, self._view) if renewed else relay.router
+        self._router = relay.router
+        if renewed:
+            self._router = build_router(config, registry, relay.clock, self._view, relay.waiting_room.models)
         self.context = build_host_context(
             config,
             registry,

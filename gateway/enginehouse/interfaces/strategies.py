@@ -62,6 +62,12 @@ class Strategy(ABC):
     def use_caches(self, caches: EngineCaches) -> None:
         """Receive the prefix caches of engines that publish events, once, at start, if any engine does."""
 
+    def use_waiting(self, waiting: Mapping[str, int]) -> None:
+        """Receive how many requests wait for each model, once, at start. The figures change as requests come and go.
+
+        Models that none waits for are left out.
+        """
+
     def extractors(self) -> Sequence[Extractor]:
         """Return extractors for this strategy, which run after all installed ones. Called once, at start."""
         return ()

@@ -55,7 +55,7 @@ class WaitingRoom(Observer):
 
     A request has a ``Ticket`` here, whose ``replica`` is its model.
 
-    - ``models``: those that requests wait for, with the number of requests.
+    - ``models``: those that requests wait for, with the number of requests. It stays the same object.
     - ``candidates`` returns the replicas of a model.
     - ``now``: the clock of hosts' queues, in seconds.
     - ``changed`` is called when requests come or go.

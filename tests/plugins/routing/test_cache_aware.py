@@ -112,8 +112,21 @@ def test_the_wait_for_a_slot_is_what_requests_there_have_taken() -> None:
     for each in engines:
         each.load.begin()
     a, b = gateway.strategy.explain(gateway.asks(1), engines)
-    assert a.parts["backlog_s"] == pytest.approx(6.0, abs=0.01)
-    assert b.parts["backlog_s"] == pytest.approx(1.0, abs=0.01)
+    step = 64 * 0.1 / (64 + 256)
+    assert a.parts["backlog_s"] == pytest.approx(6.0 + step, abs=0.01)
+    assert b.parts["backlog_s"] == pytest.approx(1.0 + step, abs=0.01)
+
+
+def test_while_others_wait_a_prompt_is_not_read_twice() -> None:
+    gateway, (a, b) = Gateway(), fleet("a", "b", slots=1)
+    waiting: dict[str, int] = {}
+    gateway.strategy.use_waiting(waiting)
+    gateway.learn(gateway.asks(*range(20)), a, first=0.1, rest=0.2)
+    a.load.begin()
+    assert gateway.strategy.pick(gateway.asks(*range(21)), [a, b]) is b
+    waiting[a.model] = 12
+    assert gateway.strategy.pick(gateway.asks(*range(21)), [a, b]) is a
+    assert gateway.strategy.pick(gateway.asks(*range(50, 71)), [a, b]) is b, "neither has it"
 
 
 def test_prompts_that_are_not_answered_yet_are_read_first() -> None:
@@ -188,7 +201,7 @@ def test_the_index_keeps_what_the_cache_has_room_for() -> None:
 def test_it_explains_what_counts_and_notes_nothing() -> None:
     gateway, engines = Gateway(), fleet("a", "b")
     gateway.learn(gateway.asks(1, 2), engines[0])
-    engines[0].load.begin()
+    engines[0].load.pending = 4
     before = gateway.strategy.explain(gateway.asks(1, 2, 3, 4), engines)
     assert deepcopy(gateway.strategy).pick(gateway.asks(1, 2, 3, 4), engines).backend == "b"
     assert gateway.strategy.explain(gateway.asks(1, 2, 3, 4), engines) == before

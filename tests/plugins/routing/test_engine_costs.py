@@ -57,7 +57,7 @@ def test_among_many_each_is_made_anew_within_some_decisions() -> None:
         costs.pick(engines, {}, 1000)
     for _ in range(30):
         costs.used(engines[0].backend)  # what was learned of the others counts less with each turn
-    for _ in range(8):
+    for _ in range(15):
         costs.pick(engines.copy(), {}, 1000)
     again = [cost for cost, _ in costs.explained(engines, {}, 1000)]
     assert [costs.last_cost(each) for each in engines] == pytest.approx(again)

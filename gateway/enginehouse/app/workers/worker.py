@@ -214,7 +214,9 @@ class Worker:
         context = self.relay.context
         renewed = needs_new_router(old, new, self._registry)
         view = CacheView(self._caches)
-        router = build_router(new, self._registry, context.clock, view) if renewed else context.router
+        router = context.router
+        if renewed:
+            router = build_router(new, self._registry, context.clock, view, context.waiting_room.models)
         upstreams = renew_upstreams(old, context.upstreams, new, self._outside, drivers)
         fleet = build_fleet(new, drivers=drivers)
         self._callers.configure(new)
