@@ -65,8 +65,8 @@ def activity_row(ended: EndedRequest, session_headers: Sequence[str]) -> dict[st
     ``user-agent`` is shown.
     """
     record = ended.record
-    row = msgspec.structs.asdict(record)
-    del row["timings"], row["attempts"]
+    row: dict[str, Any] = msgspec.to_builtins(record)
+    del row["timings"]
     return row | {
         "number": ended.number,
         "time": round(ended.time, 3),

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse.domain.request_record import EngineTimings, RequestRecord
+from enginehouse.domain.request_record import AttemptRecord, EngineTimings, RequestRecord
+from enginehouse.domain.route import Reason
 from enginehouse.telemetry.activity import Activity, activity_row
 from enginehouse.telemetry.model_figures import model_figures, quantile
 
@@ -12,6 +13,13 @@ from enginehouse.telemetry.model_figures import model_figures, quantile
 def record(**more: Any) -> RequestRecord:
     usual = {"id": "r", "method": "POST", "path": "/v1/chat/completions", "status": 200, "outcome": "served"}
     return RequestRecord(**{**usual, "arrived": 10.0, "ended": 12.0, **more})
+
+
+def attempt(backend: str, outcome: str) -> AttemptRecord:
+    placed = {"backend": backend, "driver": "vllm", "replica": f"m@{backend}", "model": "m", "reason": Reason.MATCH}
+    times = {"began": 10.0, "granted": None, "sent": 10.5, "first_byte": None, "ended": 11.0}
+    told = {"attempted": ("m",), "outcome": outcome, "why": "", "status": 200, "queued": False}
+    return AttemptRecord(**placed, **told, **times)  # type: ignore[arg-type]
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -32,6 +40,16 @@ def test_a_row_names_its_sender_and_no_secret() -> None:
     shown = row()
     assert (shown["agent"], shown["session"], shown["address"], shown["time"]) == ("curl", "s", "::1", 1000.0)
     assert "k" not in shown.values()
+
+
+def test_a_row_tells_where_the_request_was_tried() -> None:
+    tried = [attempt("slow", "upstream_stalled"), attempt("fast", "served")]
+    shown = row(attempts=tuple(tried))
+    assert [(each["backend"], each["outcome"], each["reason"]) for each in shown["attempts"]] == [
+        ("slow", "upstream_stalled", "match"),
+        ("fast", "served", "match"),
+    ]
+    assert shown["retries"] == 1
 
 
 def test_rates_of_a_stream_are_as_the_gateway_saw_them() -> None:
