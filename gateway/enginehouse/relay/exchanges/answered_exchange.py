@@ -10,7 +10,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
-from enginehouse.relay.answers.json_answer import JsonInPieces, why_misfit, why_unfit
+from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why_misfit
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.engine_memory import EngineShare
@@ -93,10 +93,11 @@ class AnsweredExchange(MovableExchange):
             return False
         must_be_json = self._must_be_json(head)
         if must_be_json and complete:
-            problem = why_unfit(body, chosen.backend, may_be_error=self._reply.form.is_checked)
+            problem, counted = read_answer(body, chosen.backend, may_be_error=self._reply.form.is_checked)
             if problem is not None:
                 self._unfit(problem, chosen)
                 return False
+            self._reply.counted = counted
         if self._hedge is not None:
             self._hedge.begins(attempt, head.status)
         if self._refusal is not None and complete and head.status in REFUSALS:
