@@ -36,7 +36,7 @@ class LoadBoard:
         """The cells of one backend."""
         return self._cells[column * self._row : (column + 1) * self._row]
 
-    def turns(self, worker: int) -> memoryview:
+    def turns(self, worker: int) -> memoryview[float]:
         """``TURNS`` numbers with which the worker's waiting room shows whose turn it is."""
         return self._turns[worker * TURNS : (worker + 1) * TURNS]
 
