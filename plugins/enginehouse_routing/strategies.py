@@ -8,8 +8,8 @@ from operator import attrgetter, mul
 from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
+from enginehouse_routing.choices import best_of, first_of, longest_ago, scores_of
 from enginehouse_routing.parameters import RandomConfig
-from enginehouse_routing.smart_choice import best_of, first_of, scores_of
 
 
 class Weighted(Strategy):
@@ -96,14 +96,10 @@ class RoundRobin(Strategy):
         self._credits: dict[str, float] = {}
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        chosen = self._by_weight(candidates) if _differ(candidates) else self._longest_ago(candidates)
+        chosen = longest_ago(candidates, self._last_turns) or self._by_weight(candidates)
         self._turn += 1
         self._last_turns[chosen.replica] = self._turn
         return chosen
-
-    def _longest_ago(self, candidates: Sequence[Candidate]) -> Candidate:
-        turns = self._turns(candidates)
-        return candidates[turns.index(min(turns))]
 
     def _by_weight(self, candidates: Sequence[Candidate]) -> Candidate:
         """The replica that is most behind its share."""
@@ -116,11 +112,7 @@ class RoundRobin(Strategy):
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return the turn in which each candidate was last picked; 0 for never."""
-        return [Verdict(parts={"last_turn": turn}) for turn in self._turns(candidates)]
-
-    def _turns(self, candidates: Sequence[Candidate]) -> list[int]:
-        last_turns = self._last_turns
-        return [last_turns.get(candidate.replica, 0) for candidate in candidates]
+        return [Verdict(parts={"last_turn": self._last_turns.get(each.replica, 0)}) for each in candidates]
 
 
 class PriorityOnly(Strategy):

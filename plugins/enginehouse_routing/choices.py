@@ -1,14 +1,27 @@
-"""The choice of the strategy ``smart``. Compiled code cannot be copied, as strategies are, so it stands alone."""
+"""The choices of strategies. Compiled code cannot be copied, as strategies are, so they stand alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from enginehouse import Candidate
 
 _LEAD: Final = 16
 """So many more requests than its equals an engine may have had, and still be asked first."""
+
+
+def longest_ago(candidates: Sequence[Candidate], last_turns: Mapping[str, int]) -> Candidate | None:
+    """The candidate whose last turn is the oldest, the first of equals; ``None`` if their weights differ."""
+    chosen, oldest = candidates[0], -1
+    weight: float = chosen.weight
+    for each in candidates:
+        if each.weight != weight:
+            return None
+        turn = last_turns.get(each.replica, 0)
+        if oldest < 0 or turn < oldest:
+            chosen, oldest = each, turn
+    return chosen
 
 
 def best_of(
