@@ -49,7 +49,7 @@ OTLP = {"traces": "otlp"}
         (ON, {}, 'SAMPLER=always_on has no effect: telemetry.traces is "off"'),
         ({**RATIO, "OTEL_TRACES_SAMPLER_ARG": "much"}, OTLP, "SAMPLER_ARG=much has no effect"),
         ({"OTEL_TRACES_SAMPLER_ARG": "0.5"}, OTLP, "SAMPLER_ARG=0.5 has no effect: OTEL_TRACES_SAMPLER is not"),
-        ({"OTEL_PROPAGATORS": "tracecontext,b3"}, OTLP, "=tracecontext,b3 has no effect: the gateway knows tracecontext"),
+        ({"OTEL_PROPAGATORS": "tracecontext,b3"}, OTLP, "=tracecontext,b3 has no effect: the gateway knows"),
         ({"OTEL_SERVICE_NAME": "edge"}, {"service_name": "house"}, "=edge has no effect: telemetry.service_name is"),
     ],
 )
