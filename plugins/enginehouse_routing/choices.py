@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from enginehouse import Candidate
+
+_LEAD: Final = 16
+"""So many more requests than its equals an engine may have had, and still be asked first."""
 
 
 def longest_ago(candidates: Sequence[Candidate], last_turns: Mapping[str, int]) -> Candidate | None:
@@ -20,10 +24,49 @@ def longest_ago(candidates: Sequence[Candidate], last_turns: Mapping[str, int]) 
     return chosen
 
 
-def best_of(candidates: Sequence[Candidate], by_priority: int, by_load: int, by_latency: int, weight: int) -> Candidate:
-    """The candidate with the highest score, the first of equals."""
-    scores = scores_of(candidates, by_priority, by_load, by_latency, weight)
-    return candidates[scores.index(max(scores))]
+def best_of(
+    candidates: Sequence[Candidate],
+    by_priority: int,
+    by_load: int,
+    by_latency: int,
+    weight: int,
+    turns: dict[str, int],
+) -> Candidate:
+    """The candidate with the highest score. It runs for every request."""
+    return first_of(candidates, scores_of(candidates, by_priority, by_load, by_latency, weight), turns)
+
+
+def first_of(candidates: Sequence[Candidate], scores: Sequence[float], turns: dict[str, int]) -> Candidate:
+    """The first of the candidates with the highest score, until it is ahead of its equals. ``turns`` counts requests.
+
+    So an engine does not get all requests because it is named first, and each of them has fresh figures. As scores are
+    rounded, equals must have the same priority and time to wake too.
+    """
+    best = max(scores)
+    first = candidates[scores.index(best)]
+    if scores.count(best) > 1:
+        first = _least_ahead(
+            [
+                each
+                for each, score in zip(candidates, scores)  # noqa: B905 - equally long
+                if score == best and each.priority == first.priority and each.wake_s == first.wake_s
+            ],
+            turns,
+        )
+    turns[first.replica] = turns.get(first.replica, 0) + 1
+    return first
+
+
+def _least_ahead(equals: Sequence[Candidate], turns: dict[str, int]) -> Candidate:
+    had = [turns.get(each.replica, 0) for each in equals]
+    most = max(had)
+    least = max(min(had), most - _LEAD)
+    chosen = 0
+    while had[chosen] >= least + _LEAD:
+        chosen += 1
+    if had[chosen] < least:
+        turns[equals[chosen].replica] = least  # it was away, and need not catch up
+    return equals[chosen]
 
 
 def scores_of(

@@ -60,13 +60,13 @@ decode_counted: Final = msgspec.json.Decoder(Counted).decode
 """Reads the counts in an answer, a JSON object. Raises ``ValueError`` or ``RecursionError`` if it is malformed."""
 
 
-class WholeAnswer(Counted, gc=False):
+class CountedAnswer(Counted, gc=False):
     """An answer without an error."""
 
     error: None = None
 
 
-decode_answer: Final = msgspec.json.Decoder(WholeAnswer).decode
+decode_answer: Final = msgspec.json.Decoder(CountedAnswer).decode
 """Reads an answer that came whole. Raises as ``decode_counted``, and for an answer with an error."""
 
 
