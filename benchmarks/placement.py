@@ -4,8 +4,9 @@
 ``python benchmarks/placement.py --fleets U4 --traces chat --strategies cache_aware,smart --seeds 11,12``: a part of it.
 
 Fleets: ``S4`` and ``S8`` are 4 and 8 engines of 4 slots; ``U4`` is ``S4`` with one engine at half speed; ``V4`` is 4
-engines of 64 slots. Loads are multiples of the rates of ``TRACES``: ``light``, ``busy`` and ``full`` are about 25, 50 and
-85 % of what four engines of 4 slots serve under ``round_robin`` with a queue that is never empty. The parameters of a strategy go into ``--set``.
+engines of 64 slots. Loads are multiples of the rates of ``TRACES``: ``light``, ``busy`` and ``full`` are about 25, 50
+and 80 % of what four engines of 4 slots serve under ``round_robin`` with a queue that is never empty. The parameters of
+a strategy go into ``--set``.
 ``--strategies`` may also name ``planner``, which knows the truth, and ``first_cache_aware``.
 """
 

@@ -102,7 +102,7 @@ TRACES: Mapping[str, tuple[Callable[[Source, float, int], list[TraceRequest]], f
     "mixed": (_mixed, 0.75),
     "fan-out": (_fan_out, 0.9),
 }
-"""Each with the requests per second for one slot and a load of 1: 55 to 67 % of what it serves when it is never free."""
+"""Each with the requests per second for one slot and a load of 1: 53 to 67 % of what it serves if it is never free."""
 
 
 def trace(name: str, load: float, slots: float, number: int, seed: int) -> list[TraceRequest]:
