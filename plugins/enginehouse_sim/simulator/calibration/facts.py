@@ -27,8 +27,8 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_event: float = 1.0
 
 
-def body_for(kind: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
-    """The body of a completion that does not end early. A ``llamacpp`` engine takes no part of it from its cache.
+def body_for(kind: str, prompt: list[int], max_tokens: int, *, caches: bool = False) -> dict[str, Any]:
+    """The body of a completion that does not end early. A ``llamacpp`` engine uses its cache only if it ``caches``.
 
     vLLM and SGLang count the tokens in each event: they put several into one when many streams run.
     """
@@ -41,7 +41,7 @@ def body_for(kind: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
         "temperature": 0,
     }
     if kind == "llamacpp":
-        body["cache_prompt"] = False
+        body["cache_prompt"] = caches
     elif kind in ("vllm", "sglang"):
         body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
     return body
