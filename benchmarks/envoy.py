@@ -51,11 +51,8 @@ def main() -> None:
             print(f"{title}: processor time in us, median (least - most); rate")
             for place, name in enumerate(name for name, _, _ in contenders):
                 costs, rates, last = zip(*(each[place] for each in rounds), strict=True)
-                spread = f"{statistics.median(costs):.0f} ({min(costs):.0f} - {max(costs):.0f})"
-                print(
-                    f"  {name}: {spread}; {statistics.median(rates):.0f}/s"
-                    f"; of the last process {statistics.median(last):.0f}"
-                )
+                rate = statistics.median(rates)
+                print(f"  {name}: {spread(costs)}; {rate:.0f}/s; of the last process {spread(last)}")
 
 
 def start(stack: ExitStack, engine: str, folder: Path) -> list[tuple[str, str, Sequence[Contender]]]:
@@ -83,6 +80,11 @@ def start(stack: ExitStack, engine: str, folder: Path) -> list[tuple[str, str, S
         ),
         ("Envoy with ext_proc", f"http://127.0.0.1:{envoy.by_ext_proc}", deciding),
     ]
+
+
+def spread(figures: Sequence[float]) -> str:
+    """The median, the least and the most."""
+    return f"{statistics.median(figures):.0f} ({min(figures):.0f} - {max(figures):.0f})"
 
 
 def buffered(text: str) -> str:

@@ -82,13 +82,13 @@ def activity(
 
 
 def csv_lines(batches: Iterable[Sequence[Row]]) -> Iterator[str]:
-    """Each batch of rows as CSV, the first one below a heading."""
+    """Each batch of rows as CSV, the first one below a heading, without their attempts."""
     columns: list[str] = []
     for rows in batches:
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         if rows and not columns:
-            columns = list(rows[0])
+            columns = [name for name, value in rows[0].items() if not isinstance(value, list)]
             writer.writerow(columns)
         writer.writerows([row.get(column) for column in columns] for row in rows)
         yield out.getvalue()

@@ -19,6 +19,7 @@ import psutil
 from enginehouse.testing.gateway import RunningGateway
 
 _LIMIT_S, _PAUSE_S = 60.0, 0.02
+_FEW = 20
 _TAKEN_OVER = re.compile(r"Process (\d+) has taken over")
 _SERVES = "This gateway serves in place of process %d"
 
@@ -58,6 +59,7 @@ class Traffic:
 
     def __init__(self, url: str, model: str) -> None:
         self.outcomes: dict[str, list[str]] = {}
+        self._clients: dict[str, int] = {}
         self._address = urlsplit(url).netloc
         self._model = model
         self._over = threading.Event()
@@ -70,11 +72,15 @@ class Traffic:
         return {kind: outcomes for kind, outcomes in bad.items() if outcomes}
 
     @contextmanager
-    def flowing(self, streams: int, tokens: int = 40) -> Iterator[None]:
-        """Two clients with a new connection for each request, two that keep theirs, and ``streams`` of ``tokens``."""
-        self._begin("fresh", 2, lambda: lambda: self._ask(self._connection(), {"connection": "close"}))
-        self._begin("kept", 2, self._keeping)
+    def flowing(self, streams: int, tokens: int = 40, *, plain: int = 2, short: int = 0) -> Iterator[None]:
+        """``plain`` clients with a new connection for each request, as many that keep theirs, and those of streams.
+
+        Of these, ``streams`` ask for ``tokens``, and ``short`` for a few.
+        """
+        self._begin("fresh", plain, lambda: lambda: self._ask(self._connection(), {"connection": "close"}))
+        self._begin("kept", plain, self._keeping)
         self._begin("stream", streams, lambda: lambda: self._stream(tokens))
+        self._begin("short", short, lambda: lambda: self._stream(_FEW))
         try:
             yield
         finally:
@@ -86,11 +92,12 @@ class Traffic:
 
     def until_each_had(self, count: int) -> None:
         """Wait until clients of each kind have had ``count`` more outcomes."""
-        goals = {kind: len(outcomes) + count for kind, outcomes in self.outcomes.items()}
+        goals = {kind: len(self.outcomes[kind]) + count for kind, clients in self._clients.items() if clients}
         until_now(lambda: all(len(self.outcomes[kind]) >= goal for kind, goal in goals.items()))
 
     def _begin(self, kind: str, clients: int, client: Callable[[], Callable[[], str]]) -> None:
         outcomes = self.outcomes[kind] = []
+        self._clients[kind] = clients
 
         def run() -> None:
             ask = client()

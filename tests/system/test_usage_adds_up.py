@@ -17,6 +17,7 @@ from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.parallel import all_of
+from tests.support.upgraded_gateway import UpgradedGateway
 
 KEYS = [f"k{number}" for number in range(20)]
 ADMIN = {"authorization": "Bearer ops-secret"}
@@ -32,7 +33,7 @@ class Engines:
     """One that stays, two between which streams move and of which one is killed, one that clients leave, one alone."""
 
     def __init__(self) -> None:
-        self.steady, self.left = SimEngine("m", tpot="1ms"), SimEngine("left", tpot="30ms")
+        self.steady, self.left = SimEngine("m", tpot="1ms"), SimEngine("left", tpot="250ms")
         self.pair = [SimEngine("pair", tpot="8ms") for _ in range(2)]
         self.lone = SimEngine("lone", tpot="8ms")
 
@@ -194,13 +195,23 @@ async def prompt_tokens(engine: SimEngine) -> list[int]:
     return [reply.json()["usage"]["prompt_tokens"] for reply in replies]
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.slow)])
-async def test_the_store_has_what_engines_computed(tmp_path: Path, count: int) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("count", "upgrades"),
+    [
+        (200, 0),
+        pytest.param(200, 1, marks=pytest.mark.slow),
+        pytest.param(10_000, 0, marks=pytest.mark.slow),
+        pytest.param(10_000, 3, marks=pytest.mark.slow),
+    ],
+)
+async def test_the_store_has_what_engines_computed(tmp_path: Path, count: int, upgrades: int) -> None:
+    """With ``upgrades``, other processes take over from the gateway in between, with its kept connections."""
     engines = Engines()
     with (
         engines.running(),
         RunningGateway(engines.config(), {"ENGINEHOUSE_STATE_DIR": str(tmp_path)}, key="ops-secret") as gateway,
+        upgraded(gateway) as latest,
     ):
         gateway.until_health(**dict.fromkeys(engines.all, "healthy"))
         ledger = Ledger(await prompt_tokens(engines.steady))
@@ -210,11 +221,14 @@ async def test_the_store_has_what_engines_computed(tmp_path: Path, count: int) -
             load = Load(client, engines, ledger)
             numbers = iter(range(count))
             kills = {count // 5 * each for each in range(1, 5 if count > 1000 else 2)}
+            upgrade_at = {count * (1 + each) // (1 + upgrades) - 1 for each in range(upgrades)}
 
             async def send() -> None:
                 for number in numbers:
                     if number in kills:
                         await asyncio.to_thread(engines.kill_one)
+                    if number in upgrade_at:
+                        await asyncio.to_thread(latest.upgrade)
                     await load.send(number)
 
             sending = [asyncio.ensure_future(send()) for _ in range(AT_ONCE)]
@@ -224,6 +238,16 @@ async def test_the_store_has_what_engines_computed(tmp_path: Path, count: int) -
             await check_keys(client, ledger)
             await check_models(client, engines, ledger, before, lone)
     assert ledger.moved > count // 100
+
+
+@contextmanager
+def upgraded(gateway: RunningGateway) -> Iterator[UpgradedGateway]:
+    """The last of the gateway's processes is stopped in the end."""
+    upgraded = UpgradedGateway(gateway)
+    try:
+        yield upgraded
+    finally:
+        upgraded.stop()
 
 
 async def until_all_are_kept(client: httpx.AsyncClient, count: int) -> None:

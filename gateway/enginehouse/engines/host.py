@@ -180,7 +180,7 @@ class Host(QueueListener):
         ends = [end for replica in replicas if (end := self._retirements.retire(replica, within)) is not None]
         text = f"Model '{self.replicas[replicas[0]].model_name}' was unloaded while the request waited for it"
         self.queue.reject(replicas, lambda _: LoadFailed(text))
-        await asyncio.shield(asyncio.gather(*ends))
+        await asyncio.gather(*map(asyncio.shield, ends))
 
     def release_idle(self) -> Sequence[str]:
         """Put replicas to sleep, or stop them, that have been idle for their ``ttl``.

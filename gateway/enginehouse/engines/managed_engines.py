@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.tasks import BackgroundTasks, wait_for_first
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.managed import hosts_of_model, managed_backends
 from enginehouse.config.schema import Config
@@ -63,6 +63,7 @@ class ManagedEngines:
         self._make_host: Callable[[str, HostContext], Host]
         self._hosts: Mapping[str, Host] = {}
         self._tasks = BackgroundTasks()
+        self._unloads: set[asyncio.Future[None]] = set()
 
     def build(self, state_file: StateFile, prober: Prober, drains: Drains) -> None:
         """Make the hosts. Raises ``ConfigError`` or ``PluginError``. Nothing is started."""
@@ -133,9 +134,12 @@ class ManagedEngines:
             host.queue.reject(not_ready, lambda _: error)
 
     def reject_waiting(self, error: RequestError) -> None:
-        """Refuse all waiting tickets, such as those of operators' loads."""
+        """Refuse all waiting tickets, such as those of operators' loads, and let no operator wait for an unload."""
         for host in self._hosts.values():
             host.queue.reject(host.pool.states().keys(), lambda _: error)
+        for unload in self._unloads:
+            unload.set_exception(error)
+        self._unloads.clear()
 
     async def close(self, error: RequestError) -> None:
         """Refuse the waiting requests with ``error`` and stop every engine."""
@@ -172,11 +176,12 @@ class ManagedEngines:
         """Stop the engines of ``models``, by default of all models, and wait until they have stopped.
 
         Requests waiting for them are refused. Requests in flight may finish within ``server.drain_timeout``; with
-        ``force`` they are cut off at once. An engine is killed after its model's ``stop_timeout``.
+        ``force`` they are cut off at once. An engine is killed after its model's ``stop_timeout``. Raises the error of
+        ``reject_waiting``; the engines stop all the same.
         """
         names = self.models if models is None else [self._known(model) for model in models]
         found = [(host, host.replicas.of_model(model)) for model in names for host in self._hosts.values()]
-        await asyncio.gather(*[host.unload(replicas, force) for host, replicas in found if replicas])
+        await self._wait_for(host.unload(replicas, force) for host, replicas in found if replicas)
 
     async def stop(self, backend: str) -> None:
         """Stop the engine of ``backend``, or unload what it has loaded, as ``unload`` does for a model.
@@ -186,7 +191,17 @@ class ManagedEngines:
         found = [(host, replica) for host in self._hosts.values() for replica in host.replicas.of_backend(backend)]
         if not found:
             raise InvalidRequest(f"The gateway did not launch backend '{backend}'; stop it where it was started")
-        await asyncio.gather(*[host.unload([replica], force=False) for host, replica in found])
+        await self._wait_for(host.unload([replica], force=False) for host, replica in found)
+
+    async def _wait_for(self, unloads: Iterable[Coroutine[Any, Any, None]]) -> None:
+        stopped = asyncio.gather(*unloads)
+        rejected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unloads.add(rejected)
+        try:
+            await wait_for_first([stopped], rejected)
+        finally:
+            self._unloads.discard(rejected)
+        await (rejected if rejected.done() else stopped)
 
     @property
     def models(self) -> Sequence[str]:

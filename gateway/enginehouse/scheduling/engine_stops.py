@@ -53,7 +53,7 @@ class EngineStops:
 
     async def wait(self, replicas: Collection[str]) -> None:
         """Wait until the engines of ``replicas`` that are being stopped have stopped."""
-        await asyncio.gather(*(task for replica, task in self._stops.items() if replica in replicas))
+        await asyncio.gather(*(asyncio.shield(task) for replica, task in self._stops.items() if replica in replicas))
 
     def cancel(self) -> Sequence[asyncio.Task[None]]:
         """Cancel the retirements. Returns the tasks to wait for: a stop that has begun ends by itself."""

@@ -21,6 +21,7 @@ from enginehouse import (
     VirtualProcess,
     VirtualSettings,
 )
+from enginehouse.domain.errors import ShuttingDown
 from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection
 from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, PlayedDriver, PlayedModels
 from tests.support.virtual_time import Run, in_virtual_time
@@ -148,6 +149,31 @@ def test_a_swap_takes_the_time_of_its_stop_and_its_load(in_virtual_time: Run, tm
         assert [name for _, name in engines.loads] == ["a", "b"]
         assert [at - began for at, _ in engines.loads] == pytest.approx([5.0, 11.5], abs=0.1)
         assert gateway.counts.swaps == 2
+        await gateway.close()
+
+    in_virtual_time(scenario())
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_no_operator_waits_for_an_unload_longer_than_for_the_gateway(
+    in_virtual_time: Run, tmp_path: Path, force: bool
+) -> None:
+    """The engine stops all the same."""
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(TWO_MODELS)
+
+    async def scenario() -> None:
+        gateway = await opened(Engines(), VirtualSettings(file=file))
+        within = gateway._gateway
+        submit(gateway, "a")
+        await asyncio.sleep(6)
+        unload = asyncio.ensure_future(within.engines.unload(["a"], force=force))
+        await asyncio.sleep(0.5)
+        within.end_live()
+        with pytest.raises(ShuttingDown):
+            await unload
+        await asyncio.sleep(60)
+        assert not within.engines.running()
         await gateway.close()
 
     in_virtual_time(scenario())

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse.domain.request_record import EngineTimings, RequestRecord
+from enginehouse.domain.request_record import AttemptRecord, EngineTimings, RequestRecord
+from enginehouse.domain.route import Reason
 from enginehouse.telemetry.activity import Activity, activity_row
 from enginehouse.telemetry.model_figures import model_figures, quantile
 
@@ -14,16 +15,25 @@ def record(**more: Any) -> RequestRecord:
     return RequestRecord(**{**usual, "arrived": 10.0, "ended": 12.0, **more})
 
 
+def attempt(backend: str, outcome: str) -> AttemptRecord:
+    placed = {"backend": backend, "driver": "vllm", "replica": f"m@{backend}", "model": "m", "reason": Reason.MATCH}
+    times = {"began": 10.0, "granted": None, "sent": 10.5, "first_byte": None, "ended": 11.0}
+    told = {"attempted": ("m",), "outcome": outcome, "why": "", "status": 200, "queued": False}
+    return AttemptRecord(**placed, **told, **times)  # type: ignore[arg-type]
+
+
 def row(**more: Any) -> dict[str, Any]:
-    activity = Activity(lambda: 1000.0)
-    activity.add(record(**more), [(b"user-agent", b"curl"), (b"x-session-id", b"s"), (b"authorization", b"k")], "::1")
+    activity = Activity()
+    activity.add(
+        1000.0, record(**more), [(b"user-agent", b"curl"), (b"x-session-id", b"s"), (b"authorization", b"k")], "::1"
+    )
     return activity_row(next(activity.newest_first()), ["x-other", "x-session-id"])
 
 
 def test_the_last_requests_are_kept_and_all_are_counted() -> None:
-    activity = Activity(lambda: 1000.0, most=2)
+    activity = Activity(most=2)
     for name in "abc":
-        activity.add(record(id=name), [], "")
+        activity.add(1000.0, record(id=name), [], "")
     assert [(each.number, each.record.id) for each in activity.newest_first()] == [(3, "c"), (2, "b")]
     assert activity.count == 3
 
@@ -32,6 +42,16 @@ def test_a_row_names_its_sender_and_no_secret() -> None:
     shown = row()
     assert (shown["agent"], shown["session"], shown["address"], shown["time"]) == ("curl", "s", "::1", 1000.0)
     assert "k" not in shown.values()
+
+
+def test_a_row_tells_where_the_request_was_tried() -> None:
+    tried = [attempt("slow", "upstream_stalled"), attempt("fast", "served")]
+    shown = row(attempts=tuple(tried))
+    assert [(each["backend"], each["outcome"], each["reason"]) for each in shown["attempts"]] == [
+        ("slow", "upstream_stalled", "match"),
+        ("fast", "served", "match"),
+    ]
+    assert shown["retries"] == 1
 
 
 def test_rates_of_a_stream_are_as_the_gateway_saw_them() -> None:

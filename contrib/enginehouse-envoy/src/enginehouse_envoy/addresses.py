@@ -24,6 +24,8 @@ class Addresses:
     def text(self, addresses: Sequence[Address]) -> str | None:
         """The ``addresses`` as ``ip:port,ip:port``; ``None`` if the first one's name has not been looked up yet."""
         texts = self._texts
+        if len(addresses) == 1:
+            return texts.get(addresses[0]) or self._literal(addresses[0]) or None
         found = [texts.get(each) or self._literal(each) for each in addresses]
         return ",".join(each for each in found if each) if found[0] else None
 

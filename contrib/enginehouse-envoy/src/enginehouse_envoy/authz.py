@@ -180,9 +180,9 @@ class _Answer:
             self._give_up(InvalidRequest(_CANNOT_REWRITE.format(choice.model), param="model"))
             return
         lines, withheld = choice.lines, choice.withheld
-        if removed := {name for name, _ in self._headers if name in withheld}:
-            lines += b"%s: %s\r\n" % (_REMOVE, b",".join(name for name in sorted(removed) if name + b":" not in lines))
-        self._lead_to(choice.addresses[:1], lines)
+        if removed := [name for name, _ in self._headers if name in withheld]:
+            lines += b"%s: %s\r\n" % (_REMOVE, b",".join(each for each in removed if each + b":" not in lines))
+        self._lead_to(choice.addresses, lines)
 
     def refused(self, status: int, lines: bytes, body: bytes) -> None:
         self._pick = None
