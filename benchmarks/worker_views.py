@@ -74,11 +74,18 @@ def compare(arguments: argparse.Namespace, engines: Sequence[SimEngine]) -> None
             with RunningGateway(_config(count, engines)) as gateway:
                 asyncio.run(_traffic(_port(gateway), 2.0, arguments.rate, -1))
                 seen[count].append(asyncio.run(_traffic(_port(gateway), arguments.seconds, arguments.rate, round_)))
-    print("workers  mean ms (of each round)        p99 ms")
+    print("workers, mean and p99 in ms (of each round)")
     for count, rounds in seen.items():
-        every = sorted(each for times in rounds for each in times)
-        means = ", ".join(f"{statistics.mean(times):.1f}" for times in rounds)
-        print(f"{count:7}  {statistics.mean(every):7.1f} ({means})  {every[len(every) * 99 // 100]:.1f}")
+        every = [each for times in rounds for each in times]
+        print(count, *(f" {figure(every):.0f} ({_each(figure, rounds)})" for figure in (statistics.mean, _p99)))
+
+
+def _p99(times: Sequence[float]) -> float:
+    return sorted(times)[len(times) * 99 // 100]
+
+
+def _each(figure: Callable[[Sequence[float]], float], rounds: Sequence[Sequence[float]]) -> str:
+    return ", ".join(f"{figure(times):.0f}" for times in rounds)
 
 
 def deaths(kills: int, engines: Sequence[SimEngine]) -> None:

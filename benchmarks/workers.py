@@ -4,11 +4,11 @@
 starts a gateway for each number in turn, round by round, in front of an engine that answers at once, and asks it over
 32 connections for each worker. It prints the medians over the rounds with their spread: processor time of a request in
 all of the gateway's processes, and in the owner alone, and the requests a second with client and engine on the same
-cores. ``--streams``: of 100 chunks each, at once, instead of short requests. ``--paced``: so many requests a second at
-most, for the owner's share. ``--wrk``: let ``wrk`` ask, which takes so little of the cores that the gateway is what is
-busy: with the clients of this file, two workers often wait, and a loop that wakes for one request spends more on it.
-``--beside``: measure also as many gateways of one process, side by side. What these cost more than one alone is the
-machine's doing, which they share.
+cores. ``--streams``: so many for each worker at once, of 100 chunks, instead of short requests. ``--paced``: so many
+requests a second at most, for the owner's share. ``--wrk``: let ``wrk`` ask, which takes so little of the cores that
+the gateway is what is busy: with the clients of this file, two workers often wait, and a loop that wakes for one
+request spends more on it. ``--beside``: measure also as many gateways of one process, side by side. What these cost
+more than one alone is the machine's doing, which they share.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def run_engine(port: multiprocessing.Queue[int]) -> None:
 def ask(port: int, seconds: float, workers: int, arguments: argparse.Namespace) -> int:
     """The number of answers in so many seconds."""
     streams: int = arguments.streams
-    connections = streams or _CONNECTIONS * workers
+    connections = (streams or _CONNECTIONS) * workers
     body = _BODY[:-1] + b',"stream":true}' if streams else _BODY
     if arguments.wrk:
         return _wrk(port, seconds, connections, body)

@@ -16,7 +16,6 @@ from tests.support.seen_stream import SeenStream
 from tests.support.stream_reader import Reader, percentile
 
 MOVES = 5
-TOKENS = 1400
 CONFIGURATION = """
 [routing]
 strategy = "priority_only"
@@ -52,15 +51,23 @@ priority = 2
 """
 
 
-def engine(count: int) -> SimEngine:
-    """Its steps are so long that no stream ends before all have moved, on a busy machine too."""
-    return SimEngine("m", tpot="20ms" if count < 100 else "400ms", llumlet_port=0, max_num_seqs=512)
+def engine(tpot: str) -> SimEngine:
+    return SimEngine("m", tpot=tpot, llumlet_port=0, max_num_seqs=512)
 
 
 @pytest.mark.parametrize("migrator", ["llumlet", "replay"])
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(400)])])
-async def test_streams_moved_five_times_are_whole_and_need_no_engine_that_they_left(migrator: str, count: int) -> None:
-    a, b, last = engine(count), engine(count), SimEngine("m", llumlet_port=0, max_num_seqs=512)
+@pytest.mark.parametrize(
+    ("count", "tokens", "tpot"),
+    [
+        (8, 700, "40ms"),
+        pytest.param(200, 1400, "400ms", marks=[pytest.mark.slow, pytest.mark.timeout(400)]),
+    ],
+)
+async def test_streams_moved_five_times_are_whole_and_need_no_engine_that_they_left(
+    migrator: str, count: int, tokens: int, tpot: str
+) -> None:
+    """The steps are so long, and so many, that no stream ends before all have moved, on a busy machine too."""
+    a, b, last = engine(tpot), engine(tpot), SimEngine("m", llumlet_port=0, max_num_seqs=512)
     with all_of(a, b, last):
         last.fault("unhealthy")
         configuration = CONFIGURATION.format(migrator=migrator, a=a.url, b=b.url, last=last.url)
@@ -68,14 +75,14 @@ async def test_streams_moved_five_times_are_whole_and_need_no_engine_that_they_l
         with RunningGateway(configuration) as gateway:
             gateway.until_health(a="healthy", b="healthy")
             async with plain_httpx.AsyncClient(timeout=120, limits=limits) as client:
-                readers = [Reader(number, TOKENS, return_token_ids=True) for number in range(count)]
+                readers = [Reader(number, tokens, return_token_ids=True) for number in range(count)]
                 reading = [asyncio.ensure_future(each.read(client, gateway.url)) for each in readers]
                 await moved_to_and_fro(client, gateway, {"a": a, "b": b}, count)
                 await moved_to_the_last(client, gateway, last, b)
                 a.kill()
                 b.kill()
                 seen = await asyncio.gather(*reading)
-                others = (Reader(number, TOKENS, return_token_ids=True) for number in range(count))
+                others = (Reader(number, tokens, return_token_ids=True) for number in range(count))
                 whole = await asyncio.gather(*(each.read(client, last.url) for each in others))
                 records = (await client.get(f"{gateway.url}/api/migrations")).json()["migrations"]
     assert [answer(each) for each in seen] == [answer(each) for each in whole]

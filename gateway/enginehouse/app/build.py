@@ -69,20 +69,21 @@ def renew_upstreams(
 ) -> dict[str, Upstream]:
     """Every backend of ``config``; those of ``upstreams`` that are reached as they were ``before`` stay in use.
 
-    New ones that are launched have no address until they run.
+    Launched ones have no address until they run. One that gets another driver may go on running, at its address.
     """
     places = {name: place for name, place, _ in _reached(before)}
 
-    def new(name: str, settings: BackendSettings) -> Upstream:
+    def renewed(name: str, place: str, settings: BackendSettings) -> Upstream:
+        earlier = upstreams.get(name) if places.get(name) == place else None
+        if earlier is not None and earlier.is_for(settings):
+            return earlier
         most_idle = drivers[settings.driver].driver.idle_connections
-        return Upstream(name, settings, config.timeouts, outside, most_idle=most_idle)
+        upstream = Upstream(name, settings, config.timeouts, outside, most_idle=most_idle)
+        if earlier is not None and not settings.url:
+            upstream.locate(earlier.pool.origin.url)
+        return upstream
 
-    return {
-        name: upstreams[name]
-        if name in upstreams and places.get(name) == place and upstreams[name].is_for(settings)
-        else new(name, settings)
-        for name, place, settings in _reached(config)
-    }
+    return {name: renewed(name, place, settings) for name, place, settings in _reached(config)}
 
 
 def time_limits(config: Config) -> dict[str, TimeoutSettings]:

@@ -11,14 +11,15 @@ from enginehouse.domain.backend_load import Load
 _OLDEST_S: Final = 0.001
 """A view of the others' load that is 10 ms old is worth nothing, one of 50 ms does harm: all run to one engine."""
 MOST_BACKENDS: Final = 4096
+TURNS: Final = 32
 
 
 class LoadBoard:
     """Plain numbers in shared memory, one writer each: whoever is forked after this has them too.
 
     For each backend, which has a column, cells: one for each worker and the last one for their owner. ``beats``: of
-    each worker, the time of its last sign of life, in seconds of the gateway's clock. ``waiting``: how many of its
-    requests wait for a model. ``connections``: of its clients.
+    each worker, the time of its last sign of life, in seconds of the gateway's clock. ``waiting``: for how
+    many models its requests wait. ``connections``: of its clients.
     """
 
     def __init__(self, workers: int, backends: int = MOST_BACKENDS) -> None:
@@ -29,10 +30,15 @@ class LoadBoard:
         self.beats = memoryview(mmap.mmap(-1, workers * 8)).cast("d")
         self.waiting = memoryview(mmap.mmap(-1, workers * 4)).cast("i")
         self.connections = memoryview(mmap.mmap(-1, workers * 4)).cast("i")
+        self._turns = memoryview(mmap.mmap(-1, workers * TURNS * 8)).cast("d")
 
     def cells(self, column: int) -> memoryview:
         """The cells of one backend."""
         return self._cells[column * self._row : (column + 1) * self._row]
+
+    def turns(self, worker: int) -> memoryview[float]:
+        """``TURNS`` numbers with which the worker's waiting room shows whose turn it is."""
+        return self._turns[worker * TURNS : (worker + 1) * TURNS]
 
     def clear(self, worker: int) -> None:
         """Forget the requests of a worker that has died."""
@@ -40,6 +46,7 @@ class LoadBoard:
             if self._cells[cell]:
                 self._cells[cell] = 0
         self.waiting[worker] = self.connections[worker] = 0
+        self.turns(worker)[0] = 0.0
 
 
 class BoardColumns:
@@ -76,6 +83,10 @@ class BoardReader:
     def watch(self, loads: Sequence[Load]) -> None:
         """Read the cells of these from now on."""
         self._loads = loads
+        self._read_at = 0.0
+
+    def expire(self) -> None:
+        """Read the cells at the next ``refresh``: they have changed."""
         self._read_at = 0.0
 
     def refresh(self) -> None:

@@ -40,6 +40,16 @@ class WaitingRequest(Protocol):
         """Fail with ``error``."""
 
 
+class OtherRooms(Protocol):
+    """The waiting rooms of other processes, whose requests want the same slots."""
+
+    def show(self, firsts: Sequence[WaitingTicket]) -> None:
+        """Show the others the first request that waits for each model, in turn."""
+
+    def come_first(self, firsts: Sequence[WaitingTicket], overdue: float) -> bool:
+        """Whether one of the others has the turn for a model of ``firsts``; then the room is asked again soon."""
+
+
 class _Guest(NamedTuple):
     request: WaitingRequest
     backlogs: Collection[Backlog]
@@ -59,6 +69,7 @@ class WaitingRoom(Observer):
     - ``candidates`` returns the replicas of a model.
     - ``now``: the clock of hosts' queues, in seconds.
     - ``changed`` is called when requests come or go.
+    - ``others``: other rooms, if there are any.
     """
 
     def __init__(
@@ -67,7 +78,8 @@ class WaitingRoom(Observer):
         self.models: dict[str, int] = {}
         self._candidates = candidates
         self.now = now
-        self._changed = changed
+        self._tell = changed
+        self.others: OtherRooms | None = None
         self._queue = TicketQueue()
         self._guests: dict[Ticket, _Guest] = {}
         self._planning = False
@@ -75,7 +87,7 @@ class WaitingRoom(Observer):
 
     def queue_changed(self) -> None:
         """Plan after each event of a queue, such as the end of a request."""
-        self.plan()
+        self._plan_in_turn()
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -103,7 +115,7 @@ class WaitingRoom(Observer):
         for each in backlogs:
             each.add()
         self._changed()
-        self.plan()
+        self._plan_in_turn()
         if ticket in self._guests:
             self._control_flow(ticket, backlogs)
 
@@ -147,6 +159,21 @@ class WaitingRoom(Observer):
             for line in self._queue.lines()
             for position, each in enumerate(line.in_turn(overdue))
         }
+
+    # --- the rooms of other processes
+
+    def _changed(self) -> None:
+        if self.others is not None:
+            self.others.show(self._firsts())
+        self._tell()
+
+    def _plan_in_turn(self) -> None:
+        if len(self._queue) and (self.others is None or not self.others.come_first(self._firsts(), self._overdue())):
+            self.plan()
+
+    def _firsts(self) -> Sequence[WaitingTicket]:
+        overdue = self._overdue()
+        return [next(line.in_turn(overdue)) for line in self._queue.lines_in_turn(overdue)]
 
     # --- decisions: nothing here has an effect
 

@@ -44,6 +44,18 @@ def test_a_stream_and_its_engine_go_on_while_everything_else_changes(open_alone:
     assert home.loads("a") == 1
 
 
+def test_an_engine_that_gets_another_driver_goes_on_at_its_address(open_shared: OpenShared) -> None:
+    before = table("a", tpot="20ms")
+    home = open_shared(before)
+    stream = home.stream("a", 50)
+    engine = home.pids()["a"]
+    changes = home.reload(before.replace('driver = "sim"', 'driver = "openai"'))
+    assert (changes["models"]["changed"], changes["models"]["relaunched"]) == (["a"], [])
+    assert home.ask("a").status_code == 200
+    assert stream.is_whole()
+    assert home.pids() == {"a": engine}
+
+
 def test_a_removed_model_serves_its_stream_to_the_end_and_nobody_else(open_shared: OpenShared) -> None:
     home = open_shared(table("a", tpot="20ms") + table("b"))
     stream = home.stream("a", 75)

@@ -237,3 +237,20 @@ async def test_a_stopping_server_leaves_a_client_that_does_not_read(
     assert not (await client.reply()).whole
     await gateway.quiet()
     assert "Traceback" not in caplog.text
+
+
+async def test_a_request_behind_an_answer_that_is_not_read_is_forgotten_with_its_client(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    """The fixture finds what is held of its body."""
+    served = await engine()
+    gateway = await house(served, server={"hold_answers": 32 << 20})
+    text = b'"%s"' % (b"x" * (24 << 20))
+    served.plays(served.answer(text))
+    client = await gateway.client()
+    client.send(gateway.post() * 3)
+    await gateway.congested(served)
+    client.send_eof()
+    assert (await client.reply()).body == text
+    assert await client.rest() == b""
+    assert len(served.calls) == 1

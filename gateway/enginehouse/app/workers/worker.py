@@ -59,6 +59,7 @@ from enginehouse.app.workers.pages import OwnerPages
 from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
 from enginehouse.app.workers.request_events import RequestEvents
+from enginehouse.app.workers.room_turns import RoomTurns
 from enginehouse.app.workers.traces import OwnerExporter
 from enginehouse.app.workers.worker_channel import Handlers, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
@@ -138,6 +139,8 @@ class Worker:
         self.relay = build_relay(config, registry, parts)
         self.relay.context.router.recall(first.memories)
         self._queue_changed = queue_changed
+        room = self.relay.context.waiting_room
+        room.others = RoomTurns(board, number, room.plan)
         self._access_log = AccessLog(json=config.telemetry.log_format == "json")
         self._callers = Callers(config, registry, outside.clock, self._observers, memory.limit_store(config, number))
         self._callers.share(memory.key_changes)
@@ -194,7 +197,7 @@ class Worker:
             Refused: self.queues.refused,
             Positions: self.queues.put_positions,
             Recall: self.queues.recall,
-            QueueChanged: lambda _: self._queue_changed(),
+            QueueChanged: self._look_for_slots,
             PageOut: self.pages.answer,
             Configure: self._configure,
             Views: self._follow,
@@ -246,6 +249,11 @@ class Worker:
         for view in message.views:
             if not self._outcomes.awaits_judgement(view.name):
                 self._fleet.follow(view)
+        self._queue_changed()
+
+    def _look_for_slots(self, _: QueueChanged) -> None:
+        """Let requests that wait look for a slot."""
+        self._reader.expire()
         self._queue_changed()
 
     def _learn(self, message: Learned) -> None:
@@ -310,7 +318,6 @@ class Worker:
 
     def _beat(self) -> None:
         self._board.beats[self.number] = self._now()
-        self._board.waiting[self.number] = len(self.relay.context.waiting_room)
         self._outcomes.flush()
         if news := self.relay.context.router.news():
             self._channel.send(Learned(news))

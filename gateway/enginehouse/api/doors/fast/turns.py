@@ -144,8 +144,9 @@ class Turns(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        ready, self._ready = self._ready, None
+        ready = self._ready
         if ready is not None and not self.transport.is_closing():
+            self._ready = None
             self.arrived(ready)
         elif self._current is not None and self._current.exchange is not None:
             self._current.exchange.resume()
