@@ -1,9 +1,11 @@
 """What bursts of requests cost the gateway: new connections to the engine, and processor time.
 
-``python benchmarks/bursts.py [--sizes 8,16,32,128] [--rounds 3] [--tls]``: for each size, so many requests at once
-every 100 ms, through a gateway in a process of its own to an engine in this one. The gateway keeps as many idle
-connections as the driver of the engine lets it: ``openai`` sets no limit, ``llamacpp`` one of four, because each holds
-a thread of llama-server. Rounds with either alternate. With ``--tls``, the gateway speaks TLS to the engine.
+``python benchmarks/bursts.py [--sizes 8,16,32,128] [--rounds 3] [--bursts 30] [--tls] [--engine URL]``: for each size,
+so many requests at once every 100 ms, through a gateway in a process of its own to an engine in this one. The gateway
+keeps as many idle connections as the driver of the engine lets it: ``openai`` sets no limit, ``llamacpp`` one of four,
+because each holds a thread of llama-server. Rounds with either alternate. With ``--tls``, the gateway speaks TLS to the
+engine. With ``--engine``, a running server answers, such as ``llama-server -m tiny.gguf --parallel 8``, whose
+connections nobody counts.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import asyncio
 import ssl
 import statistics
 from contextlib import ExitStack
+from time import perf_counter
+from typing import NamedTuple
 
 import click
 import psutil
@@ -22,12 +26,11 @@ from rich.table import Table
 from enginehouse.testing.gateway import RunningGateway
 
 _EVERY_S = 0.1
-_BURSTS = 30
 _DRIVERS = ("openai", "llamacpp")
 _ANSWER = b'{"object":"chat.completion","choices":[]}'
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 _RESPONSE = _HEAD % len(_ANSWER) + _ANSWER
-_BODY = b'{"model":"m","messages":[{"role":"user","content":"Hello"}]}'
+_BODY = b'{"model":"m","messages":[{"role":"user","content":"Hello"}],"max_tokens":1}'
 
 
 class CountingEngine:
@@ -90,25 +93,42 @@ class Client:
             self._streams[1].close()
 
 
-async def measured(gateway: RunningGateway, engine: CountingEngine, size: int) -> tuple[int, float]:
-    """The new connections of thirty bursts, and the gateway's processor time of a request in microseconds."""
+class Figures(NamedTuple):
+    """Of some bursts: the new connections, the gateway's processor time of a request in microseconds, and seconds.
+
+    The seconds are those until all of a burst is answered: the median, and the longest.
+    """
+
+    connections: int
+    used: float
+    median: float
+    longest: float
+
+
+async def measured(gateway: RunningGateway, engine: CountingEngine, size: int, bursts: int) -> Figures:
+    """Send so many ``bursts`` of this ``size``."""
     process = psutil.Process(gateway.pid)
     clients = [Client(int(gateway.url.rpartition(":")[2])) for _ in range(size)]
     await asyncio.gather(*(each.ask() for each in clients))
     before, spent = engine.connections, sum(process.cpu_times()[:2])
-    for _ in range(_BURSTS):
-        await asyncio.gather(*(each.ask() for each in clients), asyncio.sleep(_EVERY_S))
-    used = (sum(process.cpu_times()[:2]) - spent) / (_BURSTS * size)
+    took = []
+    for _ in range(bursts):
+        pause, began = asyncio.ensure_future(asyncio.sleep(_EVERY_S)), perf_counter()
+        await asyncio.gather(*(each.ask() for each in clients))
+        took.append(perf_counter() - began)
+        await pause
+    used = (sum(process.cpu_times()[:2]) - spent) / (bursts * size)
     for each in clients:
         each.close()
-    return engine.connections - before, used * 1e6
+    return Figures(engine.connections - before, used * 1e6, statistics.median(took), max(took))
 
 
-async def main(sizes: list[int], rounds: int, tls: bool) -> None:
+async def main(sizes: list[int], rounds: int, bursts: int, tls: bool, url: str) -> None:
     """Print a table."""
     engine = CountingEngine()
     server = await engine.start(certified() if tls else None)
-    found: dict[tuple[int, str], list[tuple[int, float]]] = {}
+    engine.url = url or engine.url
+    found: dict[tuple[int, str], list[Figures]] = {}
     with ExitStack() as stack:
         gateways = {}
         for driver in _DRIVERS:
@@ -119,24 +139,29 @@ async def main(sizes: list[int], rounds: int, tls: bool) -> None:
         for _ in range(rounds):
             for size in sizes:
                 for driver in _DRIVERS:
-                    found.setdefault((size, driver), []).append(await measured(gateways[driver], engine, size))
+                    found.setdefault((size, driver), []).append(await measured(gateways[driver], engine, size, bursts))
     server.close()
-    table = Table("at once", "limit", f"new connections of {_BURSTS} bursts", "processor time of a request, µs")
+    columns = ("at once", "limit", f"new connections of {bursts} bursts", "processor time of a request, µs")
+    table = Table(*columns, "until a burst is answered, ms: median", "longest")
     for (size, driver), each in found.items():
-        connections, times = zip(*each, strict=True)
+        counts, times = [one.connections for one in each], [one.used for one in each]
+        connections = "unknown" if url else f"{min(counts)}-{max(counts)} of {bursts * size}"
         spread = f"{statistics.median(times):.0f} ({min(times):.0f}-{max(times):.0f})"
-        limit = "none" if driver == "openai" else "4"
-        table.add_row(str(size), limit, f"{min(connections)}-{max(connections)} of {_BURSTS * size}", spread)
+        until = f"{1e3 * statistics.median(one.median for one in each):.1f}"
+        longest = f"{1e3 * max(one.longest for one in each):.0f}"
+        table.add_row(str(size), "none" if driver == "openai" else "4", connections, spread, until, longest)
     Console().print(table)
 
 
 @click.command()
 @click.option("--sizes", default="8,16,32,128", show_default=True)
 @click.option("--rounds", default=3, show_default=True)
+@click.option("--bursts", default=30, show_default=True)
 @click.option("--tls", is_flag=True)
-def command(sizes: str, rounds: int, tls: bool) -> None:
+@click.option("--engine", default="", help="The URL of a running engine, instead of one that only counts.")
+def command(sizes: str, rounds: int, bursts: int, tls: bool, engine: str) -> None:
     """Measure bursts."""
-    asyncio.run(main([int(size) for size in sizes.split(",")], rounds, tls))
+    asyncio.run(main([int(size) for size in sizes.split(",")], rounds, bursts, tls, engine))
 
 
 if __name__ == "__main__":

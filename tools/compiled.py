@@ -38,7 +38,7 @@ MODULES = {
     "gateway/enginehouse/domain": ("backend_load",),
     "gateway/enginehouse/fleet": ("fleet", "health", "snapshot", "stale_averages"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "opener", "queue_slot"),
-    "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "reply"),
+    "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
     "gateway/enginehouse/relay/continuation": ("stream_history",),
     "gateway/enginehouse/relay/continuation/typed": ("typed_history",),
@@ -104,13 +104,13 @@ MODULES = {
     "plugins/enginehouse_sim/simulator/steps": ("interpolation", "models"),
     "plugins/enginehouse_routing": (
         "cache_aware",
+        "choices",
         "cost_row",
         "engine_costs",
         "extractors",
         "filters",
         "learned_rate",
         "learning",
-        "smart_choice",
     ),
 }
 

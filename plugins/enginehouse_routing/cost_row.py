@@ -9,6 +9,7 @@ from operator import is_, ne
 from typing import Final
 
 from enginehouse import Candidate
+from enginehouse_routing.learned_rate import EngineState
 
 FEW: Final = 8
 """For so many candidates, computing all anew is faster than finding out what has changed."""
@@ -44,13 +45,16 @@ class CostRow:
     ``trusts``: how much the rate still counts, from 0 to 1.
     ``beside``: what ``rate_beside`` makes of the rates and of the ``fastest`` one.
     ``bases``: the seconds without the own prompt. ``slopes``: those for each of its tokens that delays others.
+    ``engines``: what is known of each engine. ``loads`` and ``replicas``: of the candidates, whose fields compiled code
+    reads slowly. ``cold``: the ones that are not ready. ``adapters``: the candidates are LoRA adapters.
     ``seen``: how many changes of engines the row knows.
     ``costs``: what the last decision found.
     """
 
     __slots__ = (
-        *("_cold", "_loads", "_next", "_pendings", "_replicas", "ahead", "bases", "beside", "candidates", "costs"),
-        *("factors", "fastest", "learned", "places", "rates", "seen", "slopes", "trusts", "waits", "worse"),
+        *("_next", "_pendings", "adapters", "ahead", "bases", "beside", "candidates", "cold", "costs", "engines"),
+        *("factors", "fastest", "learned", "loads", "places", "rates", "replicas", "seen", "slopes", "trusts"),
+        *("waits", "worse"),
     )
 
     def __init__(self, candidates: Sequence[Candidate], priority_s: float) -> None:
@@ -62,9 +66,11 @@ class CostRow:
         self.seen = -1
         self.fastest = 0.0
         self.costs: list[float] = []
-        self._cold = [place for place, each in enumerate(candidates) if each.wake_s]
-        self._loads = [each.load for each in candidates]
-        self._replicas = [each.replica for each in candidates]
+        self.cold = [each.wake_s > 0 for each in candidates]
+        self.adapters = candidates[0].capabilities.parent is not None
+        self.engines: list[EngineState | None] = [None] * number
+        self.loads = [each.load for each in candidates]
+        self.replicas = [each.replica for each in candidates]
         self._pendings: list[int] = []
         self._next = 0
         self.waits, self.ahead, self.factors, self.rates = ([0.0] * number for _ in range(4))
@@ -78,8 +84,9 @@ class CostRow:
 
     def stale(self, changed: Sequence[str]) -> Iterable[int]:
         """The places whose costs may have changed: those of ``changed`` backends, and some in rotation."""
-        number, found = len(self.rates), set(self._cold)
-        pendings: list[int] = [load.pending for load in self._loads]
+        number = len(self.rates)
+        found = set(compress(range(number), self.cold))
+        pendings: list[int] = [load.pending for load in self.loads]
         if pendings != self._pendings:
             found.update(compress(range(number), map(ne, pendings, self._pendings)))
             self._pendings = pendings
@@ -109,7 +116,7 @@ class CostRow:
         ``overhead``: the tokens as which the request counts besides.
         """
         whole, bases, slopes = tokens + overhead, self.bases, self.slopes
-        have: list[int] = list(map(cached.get, self._replicas, repeat(0))) if cached else [0] * len(bases)
+        have: list[int] = list(map(cached.get, self.replicas, repeat(0))) if cached else [0] * len(bases)
         if max(have) > tokens:
             have = [min(each, int(tokens)) for each in have]
         if whole <= _DELAYING:

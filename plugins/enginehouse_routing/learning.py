@@ -12,8 +12,8 @@ class Learning(Placement):
     """A request at one engine: part of its backlog until the answer begins, then an example to learn from."""
 
     __slots__ = (
-        *("_ahead", "_at", "_costs", "_engine", "_granted", "_host", "_now", "_replica", "_tokens", "_waits"),
-        *("_adapter", "tokens_of", "_wake_s"),
+        *("_adapter", "_ahead", "_at", "_chosen", "_costs", "_engine", "_granted", "_now", "_tokens", "_waits"),
+        *("_wake_s", "tokens_of"),
     )
 
     def __init__(self, costs: EngineCosts, now: Callable[[], float], chosen: Candidate, tokens: int) -> None:
@@ -24,13 +24,13 @@ class Learning(Placement):
         self.tokens_of: Callable[[], None] | None = None
         self._granted = self._ahead = 0.0
         self._at = self._waits = False
-        self._host, self._replica = chosen.host, chosen.replica
+        self._chosen = chosen
         self._wake_s = chosen.wake_s
         self._adapter = (chosen.name_there or chosen.model) if chosen.capabilities.parent is not None else ""
 
     def queued(self) -> None:
         if self._wake_s:
-            self._costs.loading.setdefault(self._host, {})[self._replica] = self._wake_s
+            self._costs.loading.setdefault(self._chosen.host, {})[self._chosen.replica] = self._wake_s
         self._costs.expect(self._engine, self._tokens)
         self._waits = True
         if self._adapter:
@@ -63,6 +63,6 @@ class Learning(Placement):
             self._costs.expect(self._engine, -self._tokens)
 
     def _loaded(self) -> None:
-        loading = self._costs.loading.get(self._host)
-        if loading is not None:
-            loading.pop(self._replica, None)
+        loading = self._costs.loading
+        if loading and (there := loading.get(self._chosen.host)) is not None:
+            there.pop(self._chosen.replica, None)

@@ -8,20 +8,22 @@ from operator import attrgetter, mul
 from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
+from enginehouse_routing.choices import best_of, first_of, longest_ago, scores_of
 from enginehouse_routing.parameters import RandomConfig
-from enginehouse_routing.smart_choice import best_of, scores_of
 
 
 class Weighted(Strategy):
     """Picks the candidate with the highest weighted mean of the scorers' figures, rounded down.
 
-    The first of equal candidates wins. The scorers are those of ``routing.scorers``.
+    The first of equal candidates wins, until it is 16 requests ahead of another. The scorers are those of
+    ``routing.scorers``.
     """
 
     def __init__(self) -> None:
         self._scorers: Sequence[WeightedScorer] = ()
         self._weights: Sequence[int] = ()
         self._weight = 0
+        self._turns: dict[str, int] = {}
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Receive the scorers. Without any, all candidates are equal."""
@@ -32,8 +34,7 @@ class Weighted(Strategy):
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         if len(candidates) == 1 or not self._scorers:
             return candidates[0]
-        totals = self._totals(self._figures(requirements, candidates))
-        return candidates[totals.index(max(totals))]
+        return first_of(candidates, self._totals(self._figures(requirements, candidates)), self._turns)
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return each candidate's score and its figures by scorer."""
@@ -72,7 +73,7 @@ class Smart(Weighted):
         if len(candidates) == 1 or not self._scorers:
             return candidates[0]
         by_priority, by_load, by_latency = self._three
-        return best_of(candidates, by_priority, by_load, by_latency, self._weight)
+        return best_of(candidates, by_priority, by_load, by_latency, self._weight, self._turns)
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
         """Return the score of ``chosen`` alone: it does not depend on the other candidates."""
@@ -95,14 +96,10 @@ class RoundRobin(Strategy):
         self._credits: dict[str, float] = {}
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        chosen = self._by_weight(candidates) if _differ(candidates) else self._longest_ago(candidates)
+        chosen = longest_ago(candidates, self._last_turns) or self._by_weight(candidates)
         self._turn += 1
         self._last_turns[chosen.replica] = self._turn
         return chosen
-
-    def _longest_ago(self, candidates: Sequence[Candidate]) -> Candidate:
-        turns = self._turns(candidates)
-        return candidates[turns.index(min(turns))]
 
     def _by_weight(self, candidates: Sequence[Candidate]) -> Candidate:
         """The replica that is most behind its share."""
@@ -115,11 +112,7 @@ class RoundRobin(Strategy):
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return the turn in which each candidate was last picked; 0 for never."""
-        return [Verdict(parts={"last_turn": turn}) for turn in self._turns(candidates)]
-
-    def _turns(self, candidates: Sequence[Candidate]) -> list[int]:
-        last_turns = self._last_turns
-        return [last_turns.get(candidate.replica, 0) for candidate in candidates]
+        return [Verdict(parts={"last_turn": self._last_turns.get(each.replica, 0)}) for each in candidates]
 
 
 class PriorityOnly(Strategy):

@@ -10,6 +10,12 @@ from enginehouse.app.workers.worker import Worker
 _LOG = (256 + 8) * 1024
 
 
+def held_of_answers(gateway: Gateway, workers: Iterable[Worker]) -> int:
+    """The bytes that are held of engines' answers."""
+    relays = [gateway.relay, *(worker.relay for worker in workers)]
+    return sum(relay.context.engine_memory.held for relay in relays)
+
+
 def leftovers(gateway: Gateway, workers: Iterable[Worker]) -> Iterator[str]:
     """Whatever is still counted, waiting or held although every request has ended."""
     processes: list[Gateway | Worker] = [gateway, *workers]

@@ -27,7 +27,7 @@ from tests.chaos.asks import plain_ask
 from tests.chaos.chaos_loop import ChaosLoop
 from tests.chaos.clients import Client, Manner, Plan
 from tests.chaos.engines import Engine, Serving
-from tests.chaos.gauges import leftovers
+from tests.chaos.gauges import held_of_answers, leftovers
 from tests.chaos.invariants import check_answers
 from tests.chaos.launcher import VirtualProcess
 from tests.chaos.network import Factory, ListeningAddress, Network
@@ -43,6 +43,8 @@ from tests.chaos.worker_processes import VirtualForks
 _serving = cast(Any, importlib.import_module("enginehouse.cli.gateway_server"))
 GATEWAY = ("127.0.0.1", 8080)
 _SETTLE_S = 5.0
+_QUESTION_S = 60.0
+"""The longest time that the gateway gives the answer to a question."""
 _RECOVERY_S = 200.0
 _STOP_S = 40.0
 
@@ -254,7 +256,11 @@ class World:
         await asyncio.sleep(_SETTLE_S)  # operators too may have waited for descriptors
         if not self.schedule.calm:
             await self.operators.undrain_all()
-        for left in leftovers(self.gateway, self.forks.workers.values() if self.forks is not None else ()):
+        workers = [] if self.forks is None else [*self.forks.workers.values()]
+        until = clock.now + _QUESTION_S
+        while held_of_answers(self.gateway, workers) and clock.now < until:  # noqa: ASYNC110 - a flood may still arrive
+            await asyncio.sleep(1)
+        for left in leftovers(self.gateway, workers):
             self.violated(f"left over: {left}")
         self.config = self.config_in_force()
         for model in configs.models_of(self.config):

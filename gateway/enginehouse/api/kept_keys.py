@@ -113,7 +113,8 @@ class KeptKeys(Recogniser):
 
     @property
     def is_active(self) -> bool:
-        self._follow()
+        if self.changes is not None:  # asked for every request
+            self._follow()
         return bool(self._keys)
 
     def find(self, shown: bytes) -> KeyHolder | None:

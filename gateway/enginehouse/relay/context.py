@@ -104,7 +104,7 @@ class RelayContext:
         self.reading_ahead: dict[str, ReadingAhead] = {}
         self.counters = Counters(max_series)
         self.decisions = Decisions(clock.epoch)
-        self.activity = Activity(clock.epoch)
+        self.activity = Activity()
         self.usage: UsageMeter | None = None
         self.asks_usage = False
         self.addresses: ClientAddresses | None = None

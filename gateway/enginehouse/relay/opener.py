@@ -47,7 +47,7 @@ class Opener:
         self._live = endings.live
         self._watchdog = Watchdog(endings.live, progress_reports, context.clock.now, context.waiting_room)
         self._ids = itertools.count(1)
-        self._id_prefix = os.urandom(6).hex().encode()
+        self._id_prefix = b"req-%s-" % os.urandom(6).hex().encode()
 
     def check_open(self) -> None:
         """Raises ``ShuttingDown`` once no more requests are accepted."""
@@ -172,7 +172,7 @@ class Opener:
         self._watchdog.wake()
 
     def _request_id(self, headers: Headers) -> bytes:
-        return find_request_id(headers) or b"req-%s%08x" % (self._id_prefix, next(self._ids))
+        return find_request_id(headers) or b"%s%d" % (self._id_prefix, next(self._ids))
 
 
 def shutting_down() -> ShuttingDown:

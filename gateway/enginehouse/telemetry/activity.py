@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -29,33 +30,32 @@ class EndedRequest(NamedTuple):
 class Activity:
     """The last requests, without their contents. Their rows are made only on request.
 
-    ``epoch`` tells the time of day in seconds. ``count``: the requests that have ended so far.
+    ``count``: the requests that have ended so far.
     """
 
-    def __init__(self, epoch: Callable[[], float], most: int = MOST) -> None:
-        self._epoch = epoch
-        self._ring: deque[EndedRequest] = deque(maxlen=most)
+    def __init__(self, most: int = MOST) -> None:
+        self._ring: deque[tuple[int, float, RequestRecord, Headers, str]] = deque(maxlen=most)
         self.count = 0
 
-    def add(self, record: RequestRecord, headers: Headers, address: str) -> None:
-        """Remember a request that came with ``headers`` from ``address``."""
+    def add(self, at: float, record: RequestRecord, headers: Headers, address: str) -> None:
+        """Remember a request that came with ``headers`` from ``address`` and ended ``at`` this time of day."""
         self.count += 1
-        self._ring.append(EndedRequest(self.count, self._epoch(), record, headers, address))
+        self._ring.append((self.count, at, record, headers, address))
 
     def since(self, number: int) -> list[EndedRequest]:
         """Those of a later ``number``, oldest first, as far as they are remembered."""
-        return [each for each in self._ring if each.number > number]
+        return [each for each in map(EndedRequest._make, self._ring) if each.number > number]
 
     def tell(self, count: int, ended: Iterable[EndedRequest]) -> None:
         """Add ``count`` requests that ended in another process, and remember ``ended``, some that did."""
         self.count += count
-        kept = sorted([*self._ring, *ended], key=lambda each: each.time)[-(self._ring.maxlen or 0) :]
+        kept = sorted([*self._ring, *ended], key=itemgetter(1))[-(self._ring.maxlen or 0) :]
         first = self.count - len(kept) + 1
-        self._ring = deque([each._replace(number=first + place) for place, each in enumerate(kept)], self._ring.maxlen)
+        self._ring = deque([(first + place, *each[1:]) for place, each in enumerate(kept)], self._ring.maxlen)
 
     def newest_first(self) -> Iterator[EndedRequest]:
         """All that are remembered."""
-        return reversed(self._ring)
+        return map(EndedRequest._make, reversed(self._ring))
 
 
 def activity_row(ended: EndedRequest, session_headers: Sequence[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from enginehouse.telemetry.record import AnswerSize, Tokens
-from enginehouse.telemetry.usage import Counted, decode_counted, decode_ending
+from enginehouse.telemetry.usage import Counted, Usage, decode_counted, decode_ending
 
 _TAIL: Final = 4096
 """The length of the end of an answer that is searched for ``usage``, in bytes."""
@@ -77,22 +77,33 @@ def answer_ends(answer: bytes) -> tuple[bytes, bytes]:
     return answer[:_END], answer[-_END:]
 
 
-def read_tokens(tail: bytes, first: bytes = b"") -> Tokens | None:
+def read_tokens(tail: bytes, first: bytes = b"", found: Counted | None = None) -> Tokens | None:
     """The tokens in the last ``usage`` of an answer's end, found without decoding the rest; ``None`` without one.
 
-    Anthropic's streams tell the prompt's tokens at their beginning, in ``first``.
+    Anthropic's streams tell the prompt's tokens at their beginning, in ``first``. ``found``: in the answer as a whole.
     """
-    found = _counted_at(tail, tail.rfind(_KEY, -_TAIL))
     usage = None if found is None else found.usage
     if usage is None:
-        return _read_timings(tail)
-    prompt, cached = usage.prompt()
+        found = _counted_at(tail, tail.rfind(_KEY, -_TAIL))
+        usage = None if found is None else found.usage
+        if usage is None:
+            return _read_timings(tail)
+    prompt, cached = _of_prompt(usage)
     if not prompt and first:
         began = _counted_at(first, first.find(_KEY))
         if began is not None and began.usage is not None:
-            prompt, cached = began.usage.prompt()
+            prompt, cached = _of_prompt(began.usage)
     timings = found.timings.measured() if found is not None and found.timings is not None else None
     return Tokens(prompt, usage.completion_tokens or usage.output_tokens, cached, timings)
+
+
+def _of_prompt(usage: Usage) -> tuple[int, int | None]:
+    """The tokens of the prompt, and those of them that the engine had in its cache, if it says so."""
+    read = usage.cache_read_input_tokens
+    if read is not None:  # Anthropic's input_tokens are only those after the cache
+        return usage.input_tokens + read + (usage.cache_creation_input_tokens or 0), read
+    details = usage.prompt_tokens_details or usage.input_tokens_details
+    return usage.prompt_tokens or usage.input_tokens, details.cached_tokens if details is not None else None
 
 
 def _read_timings(tail: bytes) -> Tokens | None:

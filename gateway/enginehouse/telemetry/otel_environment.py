@@ -14,6 +14,7 @@ DEFAULT_RATIO: Final = 0.01
 _EXPORTERS: Final[Mapping[str, Traces]] = {"otlp": "otlp", "console": "console", "none": "off"}
 _SAMPLERS: Final[Mapping[str, float | None]] = {"always_on": 1.0, "always_off": 0.0, "traceidratio": None}
 """The ratio of each; ``None``: that of ``OTEL_TRACES_SAMPLER_ARG``."""
+_PROPAGATORS: Final = {"", "tracecontext", "baggage"}
 _BY_PARENT: Final = "parentbased_"
 _EXPORTER, _SAMPLER, _ARGUMENT = "OTEL_TRACES_EXPORTER", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"
 
@@ -33,9 +34,10 @@ class TraceChoice(NamedTuple):
 def trace_choice(settings: TelemetrySettings, environ: Mapping[str, str]) -> TraceChoice:
     """The choice of the configuration and, where it says nothing, of the environment."""
     warnings: list[str] = []
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return TraceChoice("off", 0.0, True, ())
     traces = settings.traces
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        unused = f'telemetry.traces = "{traces}" has no effect: OTEL_SDK_DISABLED is true'
+        return TraceChoice("off", 0.0, True, (unused,) if traces not in (None, "off") else ())
     if traces is None:
         traces, unknown = _exporter(environ.get(_EXPORTER, ""))
         warnings += unknown
@@ -50,6 +52,8 @@ def trace_choice(settings: TelemetrySettings, environ: Mapping[str, str]) -> Tra
     if environ.get("OTEL_SERVICE_NAME") and settings.service_name not in ("", environ["OTEL_SERVICE_NAME"]):
         why = f'telemetry.service_name is "{settings.service_name}"'
         warnings.append(_no_effect("OTEL_SERVICE_NAME", environ, why))
+    if set(environ.get("OTEL_PROPAGATORS", "").replace(" ", "").split(",")) - _PROPAGATORS:
+        warnings.append(_no_effect("OTEL_PROPAGATORS", environ, "the gateway knows tracecontext and baggage"))
     if traces == "off" and environ.get(_SAMPLER) and settings.sample_ratio is None:
         warnings.append(_no_effect(_SAMPLER, environ, 'telemetry.traces is "off"'))
     return TraceChoice(traces, ratio, follows_parent, tuple(warnings))
@@ -89,15 +93,17 @@ def _sampler(environ: Mapping[str, str]) -> tuple[float, bool, list[str]]:
     """The ratio, whether the client decides first, and warnings."""
     wanted = environ.get(_SAMPLER, "")
     name = wanted.removeprefix(_BY_PARENT)
+    has_use = name == "traceidratio" or not environ.get(_ARGUMENT)
+    unused = [] if has_use else [_no_effect(_ARGUMENT, environ, f"{_SAMPLER} is not traceidratio")]
     if not wanted:
-        return DEFAULT_RATIO, True, []
+        return DEFAULT_RATIO, True, unused
     if name not in _SAMPLERS:
         known = ", ".join(_SAMPLERS)
         return DEFAULT_RATIO, True, [f"{_SAMPLER}={wanted} has no effect: the gateway knows {known}, also parentbased_"]
-    ratio, warnings = _SAMPLERS[name], list[str]()
+    ratio = _SAMPLERS[name]
     if ratio is None:
-        ratio, warnings = _ratio(environ.get(_ARGUMENT, ""))
-    return ratio, wanted != name, warnings
+        ratio, unused = _ratio(environ.get(_ARGUMENT, ""))
+    return ratio, wanted != name, unused
 
 
 def _ratio(argument: str) -> tuple[float, list[str]]:

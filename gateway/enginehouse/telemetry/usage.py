@@ -29,15 +29,6 @@ class Usage(msgspec.Struct, gc=False):
     cache_read_input_tokens: _Count | None = None
     cache_creation_input_tokens: _Count | None = None
 
-    def prompt(self) -> tuple[int, int | None]:
-        """The tokens of the prompt, and those of them that the engine had in its cache, if it says so."""
-        if (
-            read := self.cache_read_input_tokens
-        ) is not None:  # Anthropic's input_tokens are only those after the cache
-            return self.input_tokens + read + (self.cache_creation_input_tokens or 0), read
-        details = self.prompt_tokens_details or self.input_tokens_details
-        return self.prompt_tokens or self.input_tokens, details.cached_tokens if details is not None else None
-
 
 class Timings(msgspec.Struct, gc=False):
     """llama-server's counts, which its streams tell whether or not the client asks for the usage."""
@@ -67,6 +58,24 @@ class Counted(msgspec.Struct, gc=False):
 
 decode_counted: Final = msgspec.json.Decoder(Counted).decode
 """Reads the counts in an answer, a JSON object. Raises ``ValueError`` or ``RecursionError`` if it is malformed."""
+
+
+class CountedAnswer(Counted, gc=False):
+    """An answer without an error."""
+
+    error: None = None
+
+
+decode_answer: Final = msgspec.json.Decoder(CountedAnswer).decode
+"""Reads an answer that came whole. Raises as ``decode_counted``, and for an answer with an error."""
+
+
+class AnyObject(msgspec.Struct, gc=False):
+    """An object of which nothing is kept. A decoder that keeps nothing is the fastest check."""
+
+
+skim: Final = msgspec.json.Decoder(AnyObject | list[AnyObject]).decode
+"""Checks that an answer is JSON. Raises ``ValueError`` or ``RecursionError`` if it is not."""
 
 
 class EndingChoice(msgspec.Struct, gc=False):

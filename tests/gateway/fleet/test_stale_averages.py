@@ -17,16 +17,16 @@ from tests.support.routing import make_router
 Make = Callable[..., BackendInfo]
 
 
-def serve(fleet: Fleet, clock: StoppedClock, strategy: str) -> Counter[str]:
-    """How many of 600 requests each backend gets, eight at once, where each answer takes 20 ms."""
+def serve(fleet: Fleet, clock: StoppedClock, strategy: str, at_once: int, ms: float = 20) -> Counter[str]:
+    """How many of 600 requests each backend gets, ``at_once``, where each answer takes ``ms``."""
     router, asked = make_router(strategy), Counter[str]()
     live: deque[Load] = deque()
     for _ in range(600):
-        if len(live) == 8:
-            clock.now += 0.0025
+        if len(live) == at_once:
+            clock.now += ms / 1000 / at_once
             load = live.popleft()
             load.end()
-            fleet.answered(load, 20)
+            fleet.answered(load, ms)
         chosen = router.route(requirements(model="m"), fleet.snapshot).chosen
         chosen.load.begin()
         asked[chosen.backend] += 1
@@ -35,35 +35,24 @@ def serve(fleet: Fleet, clock: StoppedClock, strategy: str) -> Counter[str]:
 
 
 @pytest.mark.parametrize("strategy", ["smart", "weighted"])
-@pytest.mark.parametrize("slow", [{"a": 3.0}, {"b": 0.4}, {"a": 1.0, "b": 1.0}, {}])
+@pytest.mark.parametrize("at_once", [1, 2, 4, 8, 32])
+@pytest.mark.parametrize("slow", [{"a": 3.0}, {"b": 0.4}, {"c": 3.0}, {"a": 1.0, "b": 1.0}, {}])
 def test_a_slow_start_is_not_held_against_a_backend_for_ever(
-    fleet: Fleet, clock: StoppedClock, backend: Make, strategy: str, slow: dict[str, float]
+    fleet: Fleet, clock: StoppedClock, backend: Make, strategy: str, at_once: int, slow: dict[str, float]
 ) -> None:
     for name in "abc":
         fleet.add(backend(name, "m"))
         fleet.answered(fleet.load(name), 1000 * slow.get(name, 0.02))
-    asked = serve(fleet, clock, strategy)
+    asked = serve(fleet, clock, strategy, at_once)
     assert min(asked[name] for name in "abc") >= 150, asked
 
 
-def test_the_last_backend_in_a_tie_gets_nearly_as_much_as_without_a_slow_start(
-    fleet: Fleet, clock: StoppedClock, backend: Make
-) -> None:
+def test_engines_that_answer_at_once_are_equals_too(fleet: Fleet, clock: StoppedClock, backend: Make) -> None:
     for name in "abc":
         fleet.add(backend(name, "m"))
-        fleet.answered(fleet.load(name), 400 if name == "c" else 20)
-    assert serve(fleet, clock, "smart")["c"] >= 140, "150 without a slow start, as the first of equals wins"
-
-
-def test_equal_backends_are_tried_now_and_then_by_requests_one_by_one(fleet: Fleet, backend: Make) -> None:
-    for name in "abc":
-        fleet.add(backend(name, "m"))
-    router, asked = make_router("smart"), Counter[str]()
-    for _ in range(600):
-        chosen = router.route(requirements(model="m"), fleet.snapshot).chosen
-        asked[chosen.backend] += 1
-        fleet.answered(chosen.load, 20)
-    assert min(asked[name] for name in "abc") >= 20
+        fleet.answered(fleet.load(name), 3000 if name == "c" else 1)
+    asked = serve(fleet, clock, "smart", at_once=1, ms=1)
+    assert min(asked[name] for name in "abc") >= 150, asked
 
 
 def test_a_slow_backend_is_tried_now_and_then(fleet: Fleet, backend: Make) -> None:

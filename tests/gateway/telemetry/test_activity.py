@@ -23,15 +23,17 @@ def attempt(backend: str, outcome: str) -> AttemptRecord:
 
 
 def row(**more: Any) -> dict[str, Any]:
-    activity = Activity(lambda: 1000.0)
-    activity.add(record(**more), [(b"user-agent", b"curl"), (b"x-session-id", b"s"), (b"authorization", b"k")], "::1")
+    activity = Activity()
+    activity.add(
+        1000.0, record(**more), [(b"user-agent", b"curl"), (b"x-session-id", b"s"), (b"authorization", b"k")], "::1"
+    )
     return activity_row(next(activity.newest_first()), ["x-other", "x-session-id"])
 
 
 def test_the_last_requests_are_kept_and_all_are_counted() -> None:
-    activity = Activity(lambda: 1000.0, most=2)
+    activity = Activity(most=2)
     for name in "abc":
-        activity.add(record(id=name), [], "")
+        activity.add(1000.0, record(id=name), [], "")
     assert [(each.number, each.record.id) for each in activity.newest_first()] == [(3, "c"), (2, "b")]
     assert activity.count == 3
 

@@ -48,6 +48,8 @@ OTLP = {"traces": "otlp"}
         (ON, {**OTLP, "sample_ratio": 0.5}, "SAMPLER=always_on has no effect: telemetry.sample_ratio is 0.5"),
         (ON, {}, 'SAMPLER=always_on has no effect: telemetry.traces is "off"'),
         ({**RATIO, "OTEL_TRACES_SAMPLER_ARG": "much"}, OTLP, "SAMPLER_ARG=much has no effect"),
+        ({"OTEL_TRACES_SAMPLER_ARG": "0.5"}, OTLP, "SAMPLER_ARG=0.5 has no effect: OTEL_TRACES_SAMPLER is not"),
+        ({"OTEL_PROPAGATORS": "tracecontext,b3"}, OTLP, "=tracecontext,b3 has no effect: the gateway knows"),
         ({"OTEL_SERVICE_NAME": "edge"}, {"service_name": "house"}, "=edge has no effect: telemetry.service_name is"),
     ],
 )
@@ -60,7 +62,10 @@ def test_a_variable_without_an_effect_is_named(
 
 
 def test_a_disabled_sdk_traces_nothing() -> None:
-    assert choice({"OTEL_SDK_DISABLED": "true"}, traces="otlp").traces == "off"
+    off = {"OTEL_SDK_DISABLED": "true"}
+    assert choice(off) == TraceChoice("off", 0.0, True, ())
+    (warning,) = choice(off, traces="otlp").warnings
+    assert warning == 'telemetry.traces = "otlp" has no effect: OTEL_SDK_DISABLED is true'
 
 
 @pytest.mark.parametrize(

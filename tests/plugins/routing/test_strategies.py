@@ -95,6 +95,26 @@ def test_smart_takes_the_first_of_equal_scores() -> None:
     assert picks(make_strategy("smart"), same_when_rounded_down, 1) == ["a"]
 
 
+def test_the_first_of_equals_is_at_most_16_requests_ahead() -> None:
+    asked = picks(make_strategy("smart"), trio(), 92)
+    assert asked[:32] == [*"a" * 16, *"b" * 16]
+    assert Counter(asked) == {"a": 36, "b": 36, "c": 20}
+
+
+def test_a_worse_priority_is_no_equal_although_the_score_is_rounded() -> None:
+    smart, pair = make_strategy("smart"), [candidate("a"), candidate("b", priority=1)]
+    for each in pair:
+        each.load.answered(20.0)
+    assert [each.score for each in smart.explain(NEEDS, pair)] == [99, 99]
+    assert picks(smart, pair, 40) == ["a"] * 40
+
+
+def test_an_engine_that_was_away_need_not_catch_up() -> None:
+    smart, pair = make_strategy("smart"), [candidate("a"), candidate("b")]
+    picks(smart, [pair[0], candidate("c", priority=50)], 1000)
+    assert Counter(picks(smart, pair, 100)) == {"a": 50, "b": 50}
+
+
 def test_smart_listens_to_its_weights() -> None:
     pair = [candidate("near", priority=0, pending=40), candidate("idle", priority=40, pending=0)]
     assert picks(make_strategy("smart", (100, 0, 0)), pair, 1) == ["near"]

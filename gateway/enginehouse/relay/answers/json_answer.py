@@ -6,27 +6,12 @@ import json
 import re
 from typing import Final
 
-import msgspec
-
 from enginehouse.domain.errors import InvalidRequest, RequestError, UpstreamError, UpstreamInvalid
 from enginehouse.relay.events.stream_check import BrokenStream, message_of
 from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.telemetry.usage import Counted, decode_answer, skim
 
 _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
-
-
-class _AnyObject(msgspec.Struct):
-    """An object of which nothing is kept. A decoder that keeps nothing is the fastest check."""
-
-
-class _NoError(msgspec.Struct):
-    """An answer without an error."""
-
-    error: None = None
-
-
-_skim = msgspec.json.Decoder(_AnyObject | list[_AnyObject]).decode
-_skim_answer = msgspec.json.Decoder(_NoError).decode
 
 
 def why_misfit(head: AnswerHead, backend: str, *, streams: bool) -> UpstreamInvalid | None:
@@ -41,20 +26,20 @@ def why_misfit(head: AnswerHead, backend: str, *, streams: bool) -> UpstreamInva
     return None
 
 
-def why_unfit(body: bytes, backend: str, *, may_be_error: bool) -> RequestError | None:
+def read_answer(body: bytes, backend: str, *, may_be_error: bool) -> tuple[RequestError | None, Counted | None]:
     """The error that clients get instead of ``body``, an answer of status 200 that must be JSON; ``None`` if it is fit.
 
-    ``may_be_error``: a field ``error`` says that the engine has failed, or that it blames the request.
+    Beside it, what the engine counted. ``may_be_error``: a field ``error`` says that the engine has failed, or that it
+    blames the request.
     """
-    if may_be_error:
-        try:
-            if not body.isascii():
-                body.decode()
-            _skim_answer(body)
-        except (ValueError, RecursionError):
-            return _problem(body, backend)
-        return None
-    return None if is_json(body) else _no_json(backend)
+    if not may_be_error:
+        return None if is_json(body) else _no_json(backend), None
+    try:
+        if not body.isascii():
+            body.decode()
+        return None, decode_answer(body)
+    except (ValueError, RecursionError):
+        return _problem(body, backend), None
 
 
 def _problem(body: bytes, backend: str) -> RequestError | None:
@@ -79,7 +64,7 @@ def is_json(body: bytes) -> bool:
     try:
         if not body.isascii():
             body.decode()  # the decoder does not look into the texts that it passes over
-        _skim(body)
+        skim(body)
     except (ValueError, RecursionError):
         return _is_unusual_json(body)
     return True

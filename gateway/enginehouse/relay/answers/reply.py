@@ -21,6 +21,7 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.behalf import ATTEMPTS
 from enginehouse.telemetry.answer_meter import AnswerMeter, answer_ends, read_tokens
 from enginehouse.telemetry.record import AnswerSize
+from enginehouse.telemetry.usage import Counted
 
 _MOST_KEPT: Final = 64 * 1024
 _CUT_JSON: Final = BrokenStream("ended its answer in the middle of its JSON", 0)
@@ -35,6 +36,7 @@ class Reply:
 
     - ``begun``: the engine's answer has begun.
     - ``status``: of the head; 0 until the door has it.
+    - ``counted``: what the engine counted, if the answer was read as a whole.
     - ``paused``: the client is slow.
     - ``history``: keeps what the client gets of a stream that can be continued.
     - ``hidden``: cuts what is not for the client from its events, if there is such a thing.
@@ -51,6 +53,7 @@ class Reply:
         "_stream",
         "_whole",
         "begun",
+        "counted",
         "door",
         "fast_path",
         "form",
@@ -71,6 +74,7 @@ class Reply:
         self._json: JsonInPieces | None = None
         self._meter: AnswerMeter | None = None
         self._whole = b""
+        self.counted: Counted | None = None
         self.history: StreamHistory | None = None
         self.fast_path: FastPath | None = None
         self.rename: Cut | None = None
@@ -251,7 +255,7 @@ class Reply:
     def measure(self) -> AnswerSize:
         """The size of the engine's answer, as far as it has passed."""
         if self._meter is None:
-            return len(self._whole), 0, read_tokens(self._whole)
+            return len(self._whole), 0, read_tokens(self._whole, found=self.counted)
         if self.history is not None:
             self.history.count()
         return self._meter.total()

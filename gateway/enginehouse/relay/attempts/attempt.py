@@ -43,6 +43,7 @@ class Attempt:
         "_heard",
         "_held",
         "_limit",
+        "_load",
         "_pieces",
         "_placement",
         "_share",
@@ -85,11 +86,12 @@ class Attempt:
         self._limit = 0.0
         self._awaited = ""
         self._shortage: Overloaded | None = None
-        self._placement = route.placement
+        self._placement = placement = route.placement
         self._heard = False
-        route.chosen.load.begin()
-        if route.placement is not None:
-            route.placement.queued()
+        self._load = load = route.chosen.load
+        load.begin()
+        if placement is not None:
+            placement.queued()
 
     @property
     def waiting_since(self) -> float | None:
@@ -252,7 +254,7 @@ class Attempt:
 
     def release(self) -> None:
         """Give back the share of the load and the queue slot."""
-        self.route.chosen.load.end()
+        self._load.end()
         if self._held is not None:
             self._held.drop()
         if self._placement is not None:

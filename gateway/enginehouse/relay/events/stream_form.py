@@ -59,9 +59,10 @@ class StreamForm(NamedTuple):
     """The form of an endpoint's streams and errors.
 
     ``last``: the values of ``type`` in an event that may be the last one. ``ends_as_done``: ``[DONE]`` is the last one.
-    A form without either is not checked. ``failed``: the values of ``type`` in an engine's own error event. ``error``
-    makes the error object of a status and OpenAI's envelope; ``event`` that of an error event, if it differs. ``plain``
-    decodes events that are surely neither the last one nor an error, and raises ``ValueError`` for any others.
+    ``is_checked``: a stream must end with one of them. ``failed``: the values of ``type`` in an engine's own error
+    event. ``error`` makes the error object of a status and OpenAI's envelope; ``event`` that of an error event, if it
+    differs. ``plain`` decodes events that are surely neither the last one nor an error, and raises ``ValueError`` for
+    any others.
     """
 
     error: Callable[[int, dict[str, Any]], object]
@@ -70,11 +71,7 @@ class StreamForm(NamedTuple):
     failed: frozenset[str] = frozenset()
     ends_as_done: bool = False
     plain: Callable[[bytes], object] = msgspec.json.Decoder(_Chunk).decode
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether a stream must end with a last event."""
-        return self.ends_as_done or bool(self.last)
+    is_checked: bool = True
 
     def error_body(self, status: int, envelope: dict[str, Any]) -> bytes:
         """The body of a response that is an error."""
@@ -105,7 +102,7 @@ def _of_responses(status: int, envelope: dict[str, Any]) -> object:
     return {**event, "sequence_number": 0, "error": error}
 
 
-_OTHER = StreamForm(_openai, _openai)
+_OTHER = StreamForm(_openai, _openai, is_checked=False)
 _COMPLETIONS = StreamForm(_openai, _openai, ends_as_done=True)
 _FORMS: Mapping[str, StreamForm] = {
     "/v1/chat/completions": _COMPLETIONS,
@@ -117,7 +114,7 @@ _FORMS: Mapping[str, StreamForm] = {
         frozenset({"error"}),
         plain=msgspec.json.Decoder(_OfMessage).decode,
     ),
-    "/v1/messages/count_tokens": StreamForm(_anthropic, _anthropic),
+    "/v1/messages/count_tokens": StreamForm(_anthropic, _anthropic, is_checked=False),
     "/v1/responses": StreamForm(
         _openai,
         _of_responses,

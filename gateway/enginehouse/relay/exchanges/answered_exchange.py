@@ -10,7 +10,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
-from enginehouse.relay.answers.json_answer import JsonInPieces, why_misfit, why_unfit
+from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why_misfit
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.engine_memory import EngineShare
@@ -93,10 +93,11 @@ class AnsweredExchange(MovableExchange):
             return False
         must_be_json = self._must_be_json(head)
         if must_be_json and complete:
-            problem = why_unfit(body, chosen.backend, may_be_error=self._reply.form.is_checked)
+            problem, counted = read_answer(body, chosen.backend, may_be_error=self._reply.form.is_checked)
             if problem is not None:
                 self._unfit(problem, chosen)
                 return False
+            self._reply.counted = counted
         if self._hedge is not None:
             self._hedge.begins(attempt, head.status)
         if self._refusal is not None and complete and head.status in REFUSALS:
@@ -138,9 +139,14 @@ class AnsweredExchange(MovableExchange):
         """The header lines that the client gets: the engine's, and the gateway's own."""
         job = self._job
         theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
-        overhead = int(self._overhead * 1e6)
-        own = b"x-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n" % (job.request_id, overhead)
-        lines = theirs + origin + own + job.protocol_line + job.limit_lines
+        overhead, more = int(self._overhead * 1e6), job.protocol_line + job.limit_lines
+        lines = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n%s" % (
+            theirs,
+            origin,
+            job.request_id,
+            overhead,
+            more,
+        )
         if head.status in job.retry_statuses and ATTEMPTS not in theirs:
             lines += b"%s%d\r\n" % (ATTEMPTS, self._dispatch.sent)
         return lines

@@ -54,9 +54,10 @@ class Endings:
             context.counters.unrouted += 1
         if trace is not None and context.tracer is not None:
             context.tracer.add(traced_request(job, trace, record, request.answer_ends()))
+        at = context.clock.epoch()
         if self.log_access is not None:
-            self.log_access(context.clock.epoch(), record)
-        context.activity.add(record, job.headers, request.address)
+            self.log_access(at, record)
+        context.activity.add(at, record, job.headers, request.address)
         if context.usage is not None:
             self._add_usage(context.usage, record, job)
         if self._observed:

@@ -108,8 +108,8 @@ class Upstream:
         if fixed is None:
             fixed = self._fixed[path] = self.fixed("POST", path)
         lines = passing_lines(headers, self._withheld_traced if trace_lines else self._withheld)
-        own = (fixed, lines, trace_lines, caller_lines, request_id, len(body), body)
-        return b"%s%s%s%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % own
+        head = fixed + lines + trace_lines + caller_lines  # mypyc builds what follows without Python's formatting
+        return b"%sx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s" % (head, request_id, len(body), body)
 
     def post_head(self, path: str, headers: Headers, request_id: bytes, length: int | None) -> bytes:
         """The head of a ``POST`` whose body follows: of ``length`` bytes, or in chunks if that is ``None``."""
