@@ -127,13 +127,13 @@ class ClosedLoop(GatewayReplay):
         super()._submit(number, trace)
 
     def _client_ended(self, client: PlayedClient, code: str) -> None:
-        talk, now = self._talk_of.pop(client.number), self._loop.time() - self._began
+        talk, now = self._talk_of.pop(client.number), self._loop.time() - self.world.began
         if (following := next(talk, None)) is not None:
             self._send(talk, following, now)
         else:
             self._send_first(now)
-        if self._next is None:
-            self._next = next(self._trace, None)
+        if self.world.has_read_all:
+            self.world.read_on()
         super()._client_ended(client, code)
 
 

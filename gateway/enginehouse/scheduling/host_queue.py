@@ -171,6 +171,8 @@ class HostQueue(RequestQueue):
 
     def waiting(self) -> Sequence[Waiting]:
         """The waiting requests, the next one first; none if the scheduler fails to list them."""
+        if not self._open:
+            return ()
         try:
             waiting = self._scheduler.waiting()
         except BaseException as error:

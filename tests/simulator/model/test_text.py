@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from enginehouse_sim.simulator.model.sampler import WORDS, TextSampler
 from enginehouse_sim.simulator.model.text import count_tokens, pieces, text_of, token_id
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
+from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from tests.support.sampled_text import generate
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))

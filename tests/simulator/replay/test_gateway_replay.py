@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.figures.report import report
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
-from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload
@@ -73,17 +71,10 @@ def test_looking_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, seed: in
     num_steps = sum(1 for _ in one_by_one.steps())
     assert num_steps == sum(instance.steps for instance in alone.instances)
     assert figures(alone) == figures(one_by_one.record)
-    monkeypatch.setattr(GatewayReplay, "begin_step", begin_one_step)
+    monkeypatch.setattr(GatewayReplay, "looks_ahead", False)
     behind, _ = replayed(workload.requests(150), Setting(gateway=choices, core=core))
     assert ahead.move_gaps
     assert figures(ahead) == figures(behind)
-
-
-def begin_one_step(replay: GatewayReplay, engine: PlayedEngine) -> None:
-    """Begin a step without a look at those after it."""
-    if engine.busy and not engine.is_stepping and not engine.is_stalled:
-        engine.begin_step()
-        heapq.heappush(replay._steps, (engine.due, engine.index, engine))
 
 
 def figures(record: Record) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_sim.simulator.replay.faults import FaultKind
 from enginehouse_sim.simulator.replay.gateway_replay import PATH
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
+from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from tests.simulator.served_and_replayed.scenario import Begin, Counts, Progress, Scenario, Seen, Send, Step, ways_of
 from tests.support import plain_httpx
 

@@ -134,6 +134,7 @@ class VirtualGateway:
         """Start as ``serve`` does, and wait for the models to preload."""
         await asyncio.sleep(_START_S)
         await self._gateway.start()
+        self._gateway.every_second.stop()  # nobody looks at figures over virtual time
         await self._gateway.settled()
         preloaded = [name for name, model in self.config.models.items() if model.launches and model.preload]
         await asyncio.gather(*(self._gateway.engines.load(name) for name in preloaded))

@@ -16,6 +16,7 @@ from enginehouse_sim.simulator.calibration.facts import EngineFacts, engine_fact
 from enginehouse_sim.simulator.calibration.fit import Fitted, KindErrors, fit, held_out, spread
 from enginehouse_sim.simulator.calibration.journal import Journal
 from enginehouse_sim.simulator.calibration.observation import Kind, Observation
+from enginehouse_sim.simulator.calibration.prefix_cache import PrefixCache, prefix_cache
 from enginehouse_sim.simulator.calibration.prober import Prober
 from enginehouse_sim.simulator.calibration.probes import (
     Probe,
@@ -49,6 +50,7 @@ class CalibrationPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     """The result. ``errors``: of points that the costs were not fitted to. ``spread``: of repeats of the same point.
+    ``prefix_cache``: ``None`` if no prompt was asked for twice.
 
     ``verdict``: ``usable``, ``unsure`` or ``unusable``; ``why``: the reason, if it is not usable.
     """
@@ -58,6 +60,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     observations: int
     errors: Mapping[Kind, KindErrors]
     spread: float
+    prefix_cache: PrefixCache | None
     verdict: Verdict
     why: str
 
@@ -94,7 +97,12 @@ def calibrated(observations: Sequence[Observation], engine: str, limits: EngineL
         raise ConfigError(
             "There are too few different observations for a fit", remedy="measure more of the engine's work"
         )
-    fitted, errors, apart = fit(observations), held_out(observations), spread(observations)
+    cached = [each for each in observations if each.kind == "cached"]
+    fresh = [each for each in observations if each.kind != "cached"]
+    fitted, errors, apart = fit(fresh), held_out(fresh), spread(fresh)
+    cache = prefix_cache(cached, fitted)
+    if cache is not None:
+        limits = msgspec.structs.replace(limits, enable_prefix_caching=cache.works)
     worst = max(each.median for each in errors.values())
     verdict, why = _verdict(worst, apart)
     return Calibration(
@@ -103,6 +111,7 @@ def calibrated(observations: Sequence[Observation], engine: str, limits: EngineL
         observations=len(observations),
         errors=errors,
         spread=round(apart, 4),
+        prefix_cache=cache,
         verdict=verdict,
         why=why,
     )

@@ -27,8 +27,9 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_event: float = 1.0
 
 
-def body_for(kind: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
-    """The body of a completion that does not end early. A ``llamacpp`` engine takes no part of it from its cache.
+def body_for(kind: str, prompt: list[int], max_tokens: int, *, caches: bool = False) -> dict[str, Any]:
+    """The body of a completion that does not end early. A ``llamacpp`` engine is asked not to cache it unless it
+    ``caches``, which leaves that to its settings.
 
     vLLM and SGLang count the tokens in each event: they put several into one when many streams run.
     """
@@ -40,7 +41,7 @@ def body_for(kind: str, prompt: list[int], max_tokens: int) -> dict[str, Any]:
         "ignore_eos": True,
         "temperature": 0,
     }
-    if kind == "llamacpp":
+    if kind == "llamacpp" and not caches:
         body["cache_prompt"] = False
     elif kind in ("vllm", "sglang"):
         body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}

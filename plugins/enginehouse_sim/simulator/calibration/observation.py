@@ -9,7 +9,7 @@ import msgspec
 
 from enginehouse_sim.simulator.steps.costs import PassCosts
 
-Kind = Literal["prompt", "decode", "mixed"]
+Kind = Literal["prompt", "decode", "mixed", "cached"]
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,11 +31,12 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
         return self.passes * ms
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True):
+class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One measurement.
 
     ``point``: the name of what was measured; repeats have the same. ``requests``: the requests whose way through HTTP
-    the time includes. ``ms``: the time of all ``work`` together, in milliseconds.
+    the time includes. ``ms``: the time of all ``work`` together, in milliseconds. ``uncached``: of a ``cached`` prompt,
+    the work if the engine reads it anew.
     """
 
     point: str
@@ -43,12 +44,13 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     work: Sequence[StepWork]
     requests: float = 0.0
     ms: float
+    uncached: Sequence[StepWork] = ()
 
     def predicted(self, costs: PassCosts, request_ms: float) -> float:
         """The time in milliseconds that the costs give."""
         return self.requests * request_ms + sum(work.milliseconds(costs) for work in self.work)
 
 
-def prompt_work(tokens: int) -> StepWork:
-    """One pass that computes a whole prompt."""
-    return StepWork(prompt_tokens=tokens, pairs=tokens * (tokens + 1) / 2, first_tokens=1)
+def prompt_work(tokens: int, cached: int = 0) -> StepWork:
+    """One pass that computes a prompt of so many ``tokens`` behind those that are ``cached``."""
+    return StepWork(prompt_tokens=tokens, pairs=tokens * cached + tokens * (tokens + 1) / 2, first_tokens=1)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from enginehouse_sim.simulator.calibration.calibrate import Calibration, CalibrationPlan
+from enginehouse_sim.simulator.calibration.prefix_cache import PrefixCache
 from enginehouse_sim.simulator.calibration.validation import Validation
 
 
@@ -39,8 +40,22 @@ def print_calibration(found: Calibration) -> None:
     for kind, each in found.errors.items():
         errors.add_row(kind, str(each.observations), f"{100 * each.median:.1f}", f"{100 * each.sum:+.1f}")
     console.print(errors)
+    if found.prefix_cache is not None:
+        console.print(_of_cache(found.prefix_cache))
     console.print(f"{found.observations} observations; repeats of the same point are {found.spread:.0%} apart (median)")
     console.print(f"[bold]{found.verdict}[/bold]{': ' + found.why if found.why else ''}")
+
+
+def _of_cache(cache: PrefixCache) -> str:
+    """What is known of the engine's prefix cache."""
+    times = (
+        f"a prompt whose beginning it had just read took {cache.measured_ms:.1f} ms; the profile has "
+        f"{cache.rest_ms:.1f} ms for the rest of it and {cache.whole_ms:.1f} ms for all of it"
+    )
+    if cache.works is None:
+        return f"Whether the engine caches prefixes is unknown, because --max-prompt is too short to tell: {times}"
+    does = "caches prefixes" if cache.works else "does not cache prefixes"
+    return f"The engine {does} (error {cache.error:+.0%}): {times}"
 
 
 def print_validation(found: Validation) -> None:

@@ -31,7 +31,7 @@ class Prober:
         """Carry one probe out. Raises ``GatewayError``."""
         if probe.streams:
             return await self._streams(probe)
-        return await self._prompts(probe)
+        return [await self._known(probe)] if probe.cached else await self._prompts(probe)
 
     async def _prompts(self, probe: Probe) -> list[Observation]:
         """Ask for first tokens, one after the other: once, or as often as fits into a window."""
@@ -44,8 +44,26 @@ class Prober:
             found.append(Observation(point=probe.name, kind="prompt", work=work, requests=1, ms=ms))
         return found
 
+    async def _known(self, probe: Probe) -> Observation:
+        """Ask for the first token behind a prompt whose beginning the engine has just read."""
+        prompt = prompt_tokens(self._chance, probe.context)
+        await self._send(prompt[: probe.cached], 1, caches=True)
+        timed = await self._send(prompt, 1, caches=True)
+        work = [prompt_work(probe.context - probe.cached, probe.cached)]
+        return Observation(
+            point=probe.name,
+            kind="cached",
+            work=work,
+            requests=1,
+            ms=1000 * (timed.events[0] - timed.sent),
+            uncached=[prompt_work(probe.context)],
+        )
+
     async def _ask(self, length: int, max_tokens: int) -> TimedStream:
-        timed = await stream(self._address, body_for(self._facts.kind, prompt_tokens(self._chance, length), max_tokens))
+        return await self._send(prompt_tokens(self._chance, length), max_tokens)
+
+    async def _send(self, prompt: list[int], max_tokens: int, *, caches: bool = False) -> TimedStream:
+        timed = await stream(self._address, body_for(self._facts.kind, prompt, max_tokens, caches=caches))
         if not timed.events:
             raise GatewayError(f"{self._address.url} answered without a token")
         return timed

@@ -18,10 +18,13 @@ INJECTED = 3
 _LENGTHS = 8
 _REPEATS = 10
 _SHORTEST = 16
+_NEW = 8
+"""One part in so many of the prompt that a cache may know is new."""
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """One probe. ``streams`` 0: a prompt of ``context`` tokens alone, for its first token.
+    """One probe. ``streams`` 0: a prompt of ``context`` tokens alone, for its first token; it begins with the
+    ``cached`` ones of a prompt that the engine has just read.
 
     Else so many streams behind ``context`` tokens each, and then ``INJECTED`` prompts of ``beside`` tokens beside them;
     none if that is 0.
@@ -30,9 +33,12 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     context: int
     streams: int = 0
     beside: int = 0
+    cached: int = 0
 
     @property
     def name(self) -> str:
+        if self.cached:
+            return f"prompt {self.context} of which {self.cached} are known"
         if not self.streams:
             return f"prompt {self.context}"
         if not self.beside:
@@ -41,13 +47,13 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requests(self) -> int:
-        return self.streams + INJECTED * bool(self.beside) if self.streams else 1
+        return self.streams + INJECTED * bool(self.beside) if self.streams else 1 + bool(self.cached)
 
     @property
     def tokens(self) -> int:
         """The tokens to compute, in and out, at least."""
         if not self.streams:
-            return self.context + 1
+            return self.context + 1 + bool(self.cached)
         return self.streams * (self.context + 2 * WINDOW) + INJECTED * (self.beside + 1)
 
 
@@ -69,7 +75,8 @@ def bounds_of(limits: EngineLimits, wanted: ProbeBounds) -> ProbeBounds:
 
 
 def probes_of(limits: EngineLimits, bounds: ProbeBounds) -> list[Probe]:
-    """All different probes: prompts of several lengths, and streams in several numbers and lengths.
+    """All different probes: prompts of several lengths, one that a cache may know, and streams in several numbers and
+    lengths.
 
     No prompt is read beside as many streams as the engine serves at once: it would wait.
     """
@@ -86,7 +93,8 @@ def probes_of(limits: EngineLimits, bounds: ProbeBounds) -> list[Probe]:
             if not room or (number + 1) * (context + 6 * WINDOW) < 0.9 * room:
                 beside = lengths[(2 * at + number) % len(lengths)] if number < full else 0
                 streams.append(Probe(context=context, streams=number, beside=beside))
-    return [*prompts, *streams]
+    known = bounds.prompt - bounds.prompt // _NEW
+    return [*prompts, Probe(context=bounds.prompt, cached=known), *streams]
 
 
 def in_random_order(probes: Sequence[Probe], seed: int) -> Iterator[tuple[int, Probe]]:

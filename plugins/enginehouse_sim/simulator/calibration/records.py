@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.calibration.observation import Kind, Observation, StepWork
+from enginehouse_sim.simulator.calibration.observation import Kind, Observation, StepWork, prompt_work
 
 _LEAST_TOKENS = 8
 """Answers with fewer tokens say little about the time between tokens."""
@@ -122,5 +122,4 @@ def _context(record: ServedRequest, begin: float, end: float) -> float:
 
 def _read(record: ServedRequest, decodes: float, kv_tokens: float) -> StepWork:
     computed, cached = record.computed, record.tokens_cached or 0
-    pairs = computed * cached + computed * (computed + 1) / 2
-    return StepWork(prompt_tokens=computed, pairs=pairs, first_tokens=1, decodes=decodes, kv_tokens=kv_tokens)
+    return msgspec.structs.replace(prompt_work(computed, cached), decodes=decodes, kv_tokens=kv_tokens)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 
 
-class ReplayPlace(msgspec.Struct, frozen=True, gc=False):
+class ReplayPlace:
     """A point in the order of a replay's events. Events at the same ``time`` have the order of ``rank``.
 
     The rank of a step's end is the index of its engine.
     """
 
-    time: float
-    rank: float
+    __slots__ = ("rank", "time")
+
+    def __init__(self, time: float, rank: float) -> None:
+        self.time = time
+        self.rank = rank
 
 
 class EngineOwner:
     """Follows the engines of a replay and their answers. ``place``: the point that the replay has reached."""
 
-    place = ReplayPlace(0.0, -1)
+    def __init__(self) -> None:
+        self.place = ReplayPlace(0.0, -1.0)
 
     def first_token(self, answer: AnswerRecord) -> None:
         """The answer has its first token."""

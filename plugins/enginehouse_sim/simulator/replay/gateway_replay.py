@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import math
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -31,20 +29,20 @@ from enginehouse_sim.simulator.core.options import with_flags
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.kv.external_store import ExternalStore
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
-from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, ReplayPlace
 from enginehouse_sim.simulator.replay.fault_plan import FaultPlan
 from enginehouse_sim.simulator.replay.faults import PlannedFault
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
 from enginehouse_sim.simulator.replay.moves import Moves
 from enginehouse_sim.simulator.replay.played_client import PlayedClient
 from enginehouse_sim.simulator.replay.played_driver import PlayedBootstrapDriver, PlayedDriver, PlayedModels
-from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
+from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, prompt_of
+from enginehouse_sim.simulator.replay.replay_world import ReplayWorld
+from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.steps.transfer import KvTransfer
 
 PATH = "/v1/completions"
@@ -93,13 +91,15 @@ class TracedRequest(InferenceRequest):
         )
 
 
-class GatewayReplay(VirtualEngines, EngineOwner):
+class GatewayReplay(VirtualEngines):
     """Plays the engines of a virtual gateway, and sends it the requests of a trace.
 
     ``on_routed`` gets the number and the backend of each request that reaches an engine. ``on_ended`` gets the number
-    of each request that has ended, and the code of its error, empty for a whole answer. ``gateway``: set by ``run``,
-    after which ``record`` is complete. ``engines``: by backend.
+    of each request that has ended, and the code of its error, empty for a whole answer. ``gateway`` and ``world``: set
+    by ``run``, after which ``record`` is complete. ``engines``: by backend.
     """
+
+    looks_ahead: ClassVar = True
 
     def __init__(
         self,
@@ -114,10 +114,6 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         self._trace = enumerate(trace)
         self._on_routed = on_routed
         self._on_ended = on_ended
-        self._next: tuple[int, TraceRequest] | None = None
-        self._began = 0.0
-        self._catch_up_every = _CATCH_UP_S
-        self._catch_up_at = math.inf
         self._model = ""
         self.engines: dict[str, PlayedEngine] = {}
         self._servers: dict[str, PlayedServer] = {}
@@ -125,16 +121,18 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         self._read: dict[str, asyncio.Event] = {}
         self._transfer = KvTransfer(kv_shape(setting.core))
         self._moves = Moves(lambda: self._loop.time(), self.begin_step, self._transfer)
-        self._steps: list[tuple[float, int, PlayedEngine]] = []
         self._loop: VirtualLoop
         self.gateway: VirtualGateway
-        self._faults: FaultPlan
+        self.world: ReplayWorld
         self._end: asyncio.Future[None]
 
     def run(self) -> Record:
         """Run the whole trace. Raises ``EnginehouseError``."""
         began = perf_counter()
         self._loop = loop = VirtualLoop()
+        self.world = ReplayWorld(
+            loop, self._trace, self.clients, self._submit, self._fail, looks_ahead=self.looks_ahead
+        )
         try:
             with rare_collections():
                 loop.run_until_complete(self._run())
@@ -145,21 +143,20 @@ class GatewayReplay(VirtualEngines, EngineOwner):
 
     async def _run(self) -> None:
         self.gateway = gateway = self._setting.gateway.gateway(self)
+        world = self.world
         try:
             for backend in gateway.backends:
                 self.engines[backend.name] = engine = self._engine(backend)
-                self._servers[backend.name] = PlayedServer(
-                    backend, self._models(backend), engine, self, outside_costs(self._core(backend))
-                )
-            self._faults = FaultPlan(self._setting.faults, self._servers, self.begin_step)
+                outside = outside_costs(self._core(backend))
+                self._servers[backend.name] = PlayedServer(backend, self._models(backend), engine, self, outside)
+            world.engines.extend(self.engines.values())
+            world.servers.extend(self._servers.values())
+            faults = FaultPlan(self._setting.faults, self._servers, world.begin_step)
             await gateway.open()
             self._end = self._loop.create_future()
-            self._began = self._loop.time()
-            self._catch_up_every = _catch_up_every(gateway)
-            self._catch_up_at = self._began + self._catch_up_every
             self._model = self._setting.model or next(iter(gateway.models), "")
-            self._next = next(self._trace, None)
-            self._loop.world = self
+            world.begin(self.record.moments, lambda: gateway.waiting, faults, _catch_up_every(gateway))
+            self._loop.world = world
             await self._end
             self._note_end()
         finally:
@@ -170,69 +167,15 @@ class GatewayReplay(VirtualEngines, EngineOwner):
 
     def _note_end(self) -> None:
         record, counts = self.record, self.gateway.counts
-        record.ended = self._loop.time() - self._began
+        record.ended = self._loop.time() - self.world.began
         record.swaps = counts.swaps
         record.failed_migrations, record.empty_migrations = counts.failed_migrations, counts.empty_migrations
         record.retried, record.hedged, record.continued = counts.retried, counts.hedged, counts.continued
 
-    # --- as the world of the loop
-
-    def next_at(self) -> float:
-        at = min(self._next_end(), self._next_arrival())
-        if at == math.inf and not self.clients:
-            return at
-        began = self._began
-        return min(at, began + self._faults.next_at, began + self.record.moments.due, self._catch_up_at)
-
-    def advance(self) -> None:
-        try:
-            self._advance()
-        except EnginehouseError as error:
-            self._end.set_exception(error)
-
-    def _advance(self) -> None:
-        now, began = self._loop.time(), self._began
-        self.place = ReplayPlace(now, -1)
-        if now >= began + self.record.moments.due:
-            self.record.moments.add(moment_of(now - began, list(self.engines.values()), self.gateway.waiting))
-        elif now >= began + self._faults.next_at:
-            self._faults.advance(now)
-        elif now >= self._catch_up_at:
-            self._catch_up_at = now + self._catch_up_every
-            for server in self._servers.values():
-                server.catch_up()
-        elif now >= self._next_arrival():
-            assert self._next is not None
-            arrival, self._next = self._next, next(self._trace, None)
-            self._submit(*arrival)
-        else:
-            engine = heapq.heappop(self._steps)[2]
-            self.place = ReplayPlace(now, engine.index)
-            engine.catch_up()
-            engine.end_step()
-            self.begin_step(engine)
-        self._look_for_the_end()
-
-    def wait(self, until: float) -> None:
-        self.place = ReplayPlace(until, math.inf)
-
-    # --- as the owner of the engines, and for their servers
-
-    def first_token(self, answer: AnswerRecord) -> None:
-        answer.owner.first_token()
-
-    def ended(self, answer: AnswerRecord) -> None:
-        answer.owner.ended()
-
-    def due_sooner(self, index: int) -> None:
-        engine = list(self.engines.values())[index]
-        heapq.heappush(self._steps, (engine.due, index, engine))
+    # --- for the servers of the engines
 
     def begin_step(self, engine: PlayedEngine) -> None:
-        if engine.busy and not engine.is_stepping and not engine.is_stalled:
-            engine.begin_step()
-            engine.look_ahead()
-            heapq.heappush(self._steps, (engine.due, engine.index, engine))
+        self.world.begin_step(engine)
 
     def routed(self, number: int, backend: str) -> None:
         if self._on_routed is not None:
@@ -272,7 +215,7 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         policy = self.gateway.engine_policy()
         store = self._store(backend, settings)
         core = build_core(settings, sources=sources, store=store, makes_text=False, policy=policy)
-        return PlayedEngine(backend.name, core, self.record, self, migrated_kv)
+        return PlayedEngine(backend.name, core, self.record, self.world, migrated_kv)
 
     def _models(self, backend: VirtualBackend) -> PlayedModels:
         constants = self._core(backend).constants
@@ -290,16 +233,6 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         core, spec = self._setting.core, backend.spec
         return with_flags(core, [*engine_flags(spec), *spec.args]) if spec and backend.driver == "sim" else core
 
-    def _next_arrival(self) -> float:
-        return math.inf if self._next is None else self._began + self._next[1].arrival
-
-    def _next_end(self) -> float:
-        """The end of the next step that is not steady. Drops the ends of steps that now end at another time."""
-        steps = self._steps
-        while steps and not (steps[0][2].is_stepping and steps[0][2].due == steps[0][0]):
-            heapq.heappop(steps)
-        return steps[0][0] if steps else math.inf
-
     def _submit(self, number: int, trace: TraceRequest) -> None:
         request = TracedRequest(trace, number, trace.model or self._model)
         self.clients[number] = client = PlayedClient(trace, number, self.record, self._loop.time, self._client_ended)
@@ -310,11 +243,11 @@ class GatewayReplay(VirtualEngines, EngineOwner):
         if self._on_ended is not None:
             self._on_ended(client.number, code)
         self._read.pop(str(client.number), None)
-        self._look_for_the_end()
-
-    def _look_for_the_end(self) -> None:
-        if not self.clients and self._next is None and not self._end.done():
+        if not self.clients and self.world.has_read_all and not self._end.done():
             self._end.set_result(None)
+
+    def _fail(self, error: EnginehouseError) -> None:
+        self._end.set_exception(error)
 
 
 def _catch_up_every(gateway: VirtualGateway) -> float:

@@ -15,7 +15,8 @@ from enginehouse_sim.simulator.model.timing import TOKEN
 from enginehouse_sim.simulator.replay.engine_owner import EngineOwner
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.figures.record import InstanceRecord, Moment, Record
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest, block_hashes_of, prompt_of
+from enginehouse_sim.simulator.replay.traces.prompts import block_hashes_of, prompt_of
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.scheduler.admission import never_fits
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.steady import usage_after

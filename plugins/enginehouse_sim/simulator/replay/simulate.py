@@ -36,6 +36,7 @@ class Replay(EngineOwner):
         slo: Slo | None = None,
         outside: OutsideCosts = NOTHING_OUTSIDE,
     ) -> None:
+        super().__init__()
         self.record = Record(slo)
         self._arrivals = entering(trace, outside)
         self._next = next(self._arrivals, None)
@@ -69,7 +70,7 @@ class Replay(EngineOwner):
             if looks_ahead:
                 engine.look_ahead()
                 arrival = self._next[0] if self._next is not None else math.inf
-                self.place = ReplayPlace(min(arrival, moments.due), -1)
+                self.place = ReplayPlace(min(arrival, moments.due), -1.0)
                 engine.catch_up()
             yield engine.end_step()
             if engine.now >= moments.due:

@@ -26,6 +26,7 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     block_size: int | None = None
     total_gpu_blocks: int | None = None
     async_scheduling: bool | None = None
+    enable_prefix_caching: bool | None = None
 
 
 class OutsideCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
