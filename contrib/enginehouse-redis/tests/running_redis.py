@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from redis import Redis
+
+_GATEWAYS = "{enginehouse}:gateways"
 SERVER = shutil.which("redis-server") or shutil.which("valkey-server")
 
 
@@ -46,6 +49,26 @@ class RunningRedis:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def spoil(self, how: str) -> None:
+        """Let it be ``stopped``, ``killed`` or ``wrong``, until ``repair``."""
+        if how == "stopped":
+            self.signal(signal.SIGSTOP)
+        elif how == "killed":
+            self.kill()
+        else:
+            with Redis.from_url(self.url) as client:
+                client.delete(_GATEWAYS)
+                client.set(_GATEWAYS, "no set of gateways")
+
+    def repair(self, how: str) -> None:
+        if how == "stopped":
+            self.signal(signal.SIGCONT)
+        elif how == "killed":
+            self.start()
+        else:
+            with Redis.from_url(self.url) as client:
+                client.delete(_GATEWAYS)
 
     def _listens(self) -> bool:
         try:

@@ -4,7 +4,6 @@ import asyncio
 import calendar
 import datetime
 import random
-import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -127,7 +126,7 @@ def test_a_lost_store_delays_nobody_and_each_gateway_keeps_to_its_share(redis: R
         for each in stores:
             await each.open()
         await poll(lambda: all(each.gateways == 2 for each in stores), "they see each other")
-        break_it(redis, how)
+        redis.spoil(how)
         limits[0].seconds_short(1)
         await poll(
             lambda: [limit.seconds_short(1) for limit in limits] and all(e.problem() for e in stores), "it is lost"
@@ -145,34 +144,13 @@ def test_a_lost_store_delays_nobody_and_each_gateway_keeps_to_its_share(redis: R
         exact = 600 + 600 * (time.monotonic() - began) / 60
         assert exact / 2 <= admitted <= 2 * exact, admitted
         assert sorted(times)[len(times) * 99 // 100] < 0.001
-        repair(redis, how)
+        redis.repair(how)
         took = await poll(lambda: not any(each.problem() for each in stores), "it is back")
         for each in stores:
             await each.close()
         assert took < 1, took
 
     run(test)
-
-
-def break_it(redis: RunningRedis, how: str) -> None:
-    if how == "stopped":
-        redis.signal(signal.SIGSTOP)
-    elif how == "killed":
-        redis.kill()
-    else:
-        with Redis.from_url(redis.url) as client:
-            client.delete("{enginehouse}:gateways")
-            client.set("{enginehouse}:gateways", "no set of gateways")
-
-
-def repair(redis: RunningRedis, how: str) -> None:
-    if how == "stopped":
-        redis.signal(signal.SIGCONT)
-    elif how == "killed":
-        redis.start()
-    else:
-        with Redis.from_url(redis.url) as client:
-            client.delete("{enginehouse}:gateways")
 
 
 @needs_redis

@@ -123,34 +123,12 @@ def _model_sources(config: Config, registry: Registry) -> list[ModelSource]:
     return [source for _, source in create_installed(config, registry, "model_source")]
 
 
-def first_host_context(
-    config: Config,
-    registry: Registry,
-    *,
-    fleet: Fleet,
-    drivers: Mapping[str, DriverSupport],
-    observers: Observers,
-    outside: Outside,
-) -> HostContext:
-    """The hosts' view of the configuration that a gateway starts with.
-
-    Raises ``ConfigError`` or ``PluginError`` for launch lines and scheduling rules that would fail later.
-    """
-    upstreams = renew_upstreams(config, {}, config, outside, drivers)
-    context = build_host_context(
-        config,
-        registry,
-        fleet=fleet,
-        upstreams=upstreams,
-        drivers=drivers,
-        observers=observers,
-        outside=outside,
-    )
+def check_start(config: Config, registry: Registry, drivers: Mapping[str, DriverSupport]) -> None:
+    """Raise ``ConfigError`` or ``PluginError`` for launch lines and scheduling rules that would fail later."""
     check_launch_lines(config, drivers, registry)
     warn_of_roles(config, drivers, registry)
     check_scheduling(config, registry)
     build_engine_policy(config, registry)
-    return context
 
 
 def build_engine_policy(config: Config, registry: Registry) -> EnginePolicy | None:

@@ -16,39 +16,35 @@ from starlette.applications import Starlette
 from enginehouse.api.pages.endless import EndlessStreams
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.metrics.page import Metrics
-from enginehouse.app.build import build_admission, build_drivers, first_host_context
-from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_relay import RelayParts, build_relay
+from enginehouse.app.build import build_host_context, check_start
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
-from enginehouse.app.callers import Callers
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import build_exporter, build_metric_push
 from enginehouse.app.pages import Pages
-from enginehouse.app.plugin_instances import check_parameters, create_installed
+from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.app.reload import ConfigSource, Reloader
+from enginehouse.app.request_path import RequestPath
 from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.app.scaling.scaling import Scaling
 from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
-from enginehouse.engines.kv_events.followed_caches import FollowedCaches, kv_events_of
+from enginehouse.engines.kv_events.followed_caches import kv_events_of
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.interfaces.limit_stores import LimitStore
-from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.telemetry.access_log import AccessLog
+from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_load import LoopLoad, worker_row
 from enginehouse.telemetry.loop_watch import LoopMonitor
-from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.series.series_store import SeriesStore
 from enginehouse.telemetry.swap_reports import SwapReports
@@ -77,7 +73,6 @@ class Gateway:
         limits: LimitStore | None = None,
     ) -> None:
         outside = outside or Outside()
-        outside.engine_memory.most = config.server.max_engine_memory
         check_parameters(config, registry)
         config, warnings = settle(config, registry)
         for warning in warnings:
@@ -85,35 +80,25 @@ class Gateway:
         self.registry = registry
         self.log = log or GatewayLog()
         self.streams = EndlessStreams()
-        self.observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
-        self.protocols: list[Protocol] = [each for _, each in create_installed(config, registry, "protocol")]
-        drivers = build_drivers(config, registry, {}, outside)
-        self.fleet = build_fleet(config, self.observers, outside.clock.epoch, drivers)
-        context = first_host_context(
-            config, registry, fleet=self.fleet, drivers=drivers, observers=self.observers, outside=outside
-        )
-        self.engines = ManagedEngines(context)
         self.exporter = build_exporter(config.telemetry)
-        self._caches = FollowedCaches(
-            lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
+        queues: dict[str, HostQueue] = {}
+        self._path = path = RequestPath(
+            config, registry, outside, queues, self.exporter, limits, lambda: self.config.checks.timeout, observed=True
         )
-        parts = RelayParts(
-            self.fleet,
-            context.upstreams,
-            context.drivers,
-            self.engines.queues,
-            self.observers,
-            self.protocols,
-            self.exporter,
-            outside,
-            shares=context.make_scheduler().shares,
-            caches=self._caches,
+        self.observers, self.fleet, self.relay = path.observers, path.fleet, path.relay
+        self.callers, self.admission = path.callers, path.admission
+        check_start(config, registry, path.drivers)
+        context = build_host_context(
+            config,
+            registry,
+            fleet=path.fleet,
+            upstreams=path.relay.context.upstreams,
+            drivers=path.drivers,
+            observers=path.observers,
+            outside=outside,
         )
-        self.relay = build_relay(config, registry, parts)
-        self._access_log = AccessLog(json=config.telemetry.log_format == "json")
+        self.engines = ManagedEngines(context, queues)
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
-        self.callers = Callers(config, registry, outside.clock, self.observers, limits)
-        self.admission = build_admission(config, self.relay, self.callers.keyring)
         self.series = SeriesStore(
             self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
         )
@@ -129,9 +114,9 @@ class Gateway:
             self.admission,
             self._prober,
             self.log,
-            self._access_log,
+            path.access_log,
             self.discovery,
-            self._caches,
+            path.caches,
             self.callers,
             self.scaling,
         )
@@ -171,9 +156,7 @@ class Gateway:
         """
         self._drained = drained
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
-        self.callers.open(self._state_file.folder, self.relay.context)
-        for protocol in self.protocols:
-            protocol.open(self._state_file.folder)
+        self._path.open(self._state_file.folder)
         try:
             self.engines.build(self._state_file, self._prober, self.relay.drains)
         except PluginError as error:
@@ -184,10 +167,10 @@ class Gateway:
 
     async def start(self) -> None:
         """Start to probe backends, and take over engines that still run. ``settled`` waits for the first probes."""
-        self.log.open(self._access_log)
+        self.log.open(self._path.access_log)
         self.every_second.start()
         if self.config.telemetry.access_log:
-            self.relay.endings.log_access = self._access_log.add
+            self.relay.endings.log_access = self._path.access_log.add
         if self.exporter is not None:
             self.exporter.start()
         if self._metric_push is not None:
@@ -200,7 +183,7 @@ class Gateway:
         await self._strategy_memory.open(self._state_file.folder)
         self.scaling.recall(self._state_file.records, self.current.rejoin)
         await self.engines.open(self._drained)
-        self._caches.follow(kv_events_of(self.config))
+        self._path.caches.follow(kv_events_of(self.config))
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
         self.scaling.open()
@@ -299,14 +282,14 @@ class Gateway:
         self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
-        self._caches.close()
+        self._path.caches.close()
         await self._strategy_memory.save()
         self._strategy_memory.close()
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
         self.relay.endings.delivery.close()
-        await self._access_log.close()
+        await self._path.access_log.close()
         await self.callers.close()
         if self._metric_push is not None:
             self._metric_push.close()
@@ -337,7 +320,7 @@ class Gateway:
             parts,
             self.current,
             self.reloader,
-            protocols=self.protocols,
+            protocols=[*self._path.protocols.values()],
             observers=self.observers,
             rescheduler=self.rescheduler,
             series=self.series,

@@ -55,8 +55,8 @@ class ManagedEngines:
     alias, and raise ``ModelNotFound`` for one that the gateway neither launches nor loads.
     """
 
-    def __init__(self, context: HostContext) -> None:
-        self.queues: dict[str, HostQueue] = {}
+    def __init__(self, context: HostContext, queues: dict[str, HostQueue]) -> None:
+        self.queues = queues
         self.remote = RemoteQueues(context, self._list_queues)
         self.ownership = EngineOwnership()
         self._context = context

@@ -68,8 +68,10 @@ class LeasedLimit(Limit):
     def __init__(self, store: LeasedLimitStore, name: str, rule: LimitRule) -> None:
         self.name = name
         self.rule = rule
-        self.alone: LocalLimit | None = None
-        """What this gateway may use by itself, while the store is lost."""
+        self._share: LocalLimit | None = None
+        """What this gateway may use by itself while the store is lost. It is kept: a store that is lost again and again
+        does not grant it anew."""
+        self._is_alone = False
         self._store = store
         self._stock = 0.0  # of a limit at_once: all that it holds, in use or not
         self._used = 0.0  # of a limit at_once: in use
@@ -96,7 +98,7 @@ class LeasedLimit(Limit):
         return self._elsewhere if self._store.now() <= self._known_until else self.rule.amount
 
     def _has_credit(self, amount: float, elsewhere: float) -> bool:
-        share = elsewhere / self._store.gateways if self.alone is None else elsewhere
+        share = elsewhere if self._is_alone else elsewhere / self._store.gateways
         if self.rule.per == "at_once":
             return self._used + amount - self._stock <= max(share, min(1.0, elsewhere))
         return -self._stock < share / 2
@@ -145,6 +147,7 @@ class LeasedLimit(Limit):
 
     def grant(self, lease: Lease) -> None:
         """Take what the store granted to the last ask."""
+        self._is_alone = False
         now = self._store.now()
         self._known_until = now + max(_KNOWN_S, lease.wait)
         self._more_at = now + lease.wait
@@ -153,21 +156,24 @@ class LeasedLimit(Limit):
 
     def grant_alone(self, ask: LeaseAsk) -> None:
         """Answer an ask without the store: from this gateway's share."""
-        if self.alone is None:
-            share = max(1.0, self.rule.amount / self._store.gateways)
-            self.alone = self._store.local(LimitRule(share, self.rule.per))
+        share = LimitRule(max(1.0, self.rule.amount / self._store.gateways), self.rule.per)
+        if self._share is None:
+            self._share = self._store.local(share)
+        self._share.set_rule(share)
         if self.rule.per == "at_once":
-            share = self.alone.rule.amount
-            granted = max(self._used, min(ask.want, share))
-            self.grant(Lease(granted, left=max(0.0, share - granted)))
-            return
-        self.alone.take(-ask.back)
-        granted = max(0.0, min(ask.want, self.alone.left()))
-        self.alone.take(granted)
-        left, wait = self.alone.left(), 0.0
-        if ask.want > granted:
-            wait = self.alone.seconds_short(min(ask.want, self.alone.rule.amount))
-        self.grant(Lease(granted, wait, max(0.0, left)))
+            granted = max(self._used, min(ask.want, share.amount))
+            self.grant(Lease(granted, left=max(0.0, share.amount - granted)))
+        else:
+            self.grant(_lease_of(self._share, ask))
+        self._is_alone = True
+
+
+def _lease_of(share: LocalLimit, ask: LeaseAsk) -> Lease:
+    share.take(-ask.back)
+    granted = max(0.0, min(ask.want, share.left()))
+    share.take(granted)
+    wait = share.seconds_short(min(ask.want, share.rule.amount)) if ask.want > granted else 0.0
+    return Lease(granted, wait, max(0.0, share.left()))
 
 
 class LeasedLimitStore(LimitStore):
@@ -274,7 +280,5 @@ class LeasedLimitStore(LimitStore):
     def _found(self, gateways: int) -> None:
         if self._problem:
             _log.warning("The limit store is back, and limits are shared again")
-            for limit in self._limits.values():
-                limit.alone = None
         self._problem = ""
         self.gateways = max(1, gateways)

@@ -209,6 +209,11 @@ FAULTS = {
         "class Bad(Scheduler):\n def prepare(self, a, b, c, d): raise KeyError('k')\n"
         + "".join(f" def {name}(self, *a): ...\n" for name in SCHEDULER_METHODS),
     ),
+    "protocol.open": (
+        "protocol",
+        "class Bad(Protocol):\n name, paths = 'bad', ()\n def open(self, folder): raise KeyError('k')\n"
+        " def translate(self, request): ...\n def error(self, status, envelope): ...",
+    ),
     "routes": ("routes", "def Bad(): return None"),
     "routes of another kind": ("routes", "def Bad(): return ['/x']"),
 }

@@ -157,6 +157,18 @@ async def test_without_the_store_each_gateway_keeps_to_its_share(caplog: pytest.
     assert gateways.stores[0].problem() == ""
 
 
+async def test_a_store_that_is_lost_again_and_again_does_not_grant_the_share_anew() -> None:
+    gateways = Gateways(2)
+    limits = await gateways.known(MINUTE)
+    got = 0
+    for turn in range(40):
+        gateways.lost = turn % 2 == 0
+        for _ in range(5):
+            got += sum(admitted(limit, 1) for limit in limits)
+            await gateways.exchange()
+    assert MINUTE.amount <= got <= 2 * MINUTE.amount
+
+
 async def test_requests_go_on_while_the_loss_of_the_store_is_found_out() -> None:
     gateways = Gateways(2)
     limit = (await gateways.known(LimitRule(600, "minute")))[0]

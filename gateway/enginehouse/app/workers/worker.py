@@ -13,24 +13,16 @@ from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute, Match
-from starlette.types import Receive, Scope, Send
 
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.api.application import build_application
-from enginehouse.api.pages.engine_pages import EnginePages
-from enginehouse.api.pages.protocols import protocol_doors
-from enginehouse.api.pages.upstream import UpstreamRoute
 from enginehouse.app.build import (
-    build_admission,
     build_drivers,
     renew_upstreams,
 )
 from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_relay import RelayParts, build_relay, change_relay
+from enginehouse.app.build_relay import change_relay
 from enginehouse.app.build_router import build_router, needs_new_router
-from enginehouse.app.callers import Callers
-from enginehouse.app.plugin_instances import create, create_installed
+from enginehouse.app.request_path import RequestPath
 from enginehouse.app.workers.messages import (
     Act,
     Configure,
@@ -61,23 +53,20 @@ from enginehouse.app.workers.reports import Reporter
 from enginehouse.app.workers.request_events import RequestEvents
 from enginehouse.app.workers.room_turns import RoomTurns
 from enginehouse.app.workers.traces import OwnerExporter
+from enginehouse.app.workers.worker_application import WorkerApplication
 from enginehouse.app.workers.worker_channel import Handlers, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
-from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.usage import UsageRow
-from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
+from enginehouse.engines.kv_events.followed_caches import CacheView, kv_events_of
 from enginehouse.fleet.load_board import BoardReader
-from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 from enginehouse.telemetry.loop_watch import LoopMonitor
-from enginehouse.telemetry.observers import Observers, notify
+from enginehouse.telemetry.observers import notify
 
 _log = logging.getLogger(__name__)
 
@@ -109,51 +98,34 @@ class Worker:
         self._log = log
         self._outside = outside = Outside()
         self._now = outside.clock.now
-        outside.engine_memory.most = config.server.max_engine_memory
-        self._observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
-        self._protocols: list[Protocol] = [each for _, each in create_installed(config, registry, "protocol")]
-        self._drivers = build_drivers(config, registry, {}, outside)
-        self._fleet = build_fleet(config, clock=outside.clock.epoch, drivers=self._drivers)
+        self.exporter = OwnerExporter(channel.send, lambda: channel.waiting)
+        self.queues = OwnerQueues(channel, lambda: self.config.scheduling.priorities, lambda: self._queue_changed())
+        self._path = path = RequestPath(
+            config,
+            registry,
+            outside,
+            self.queues.by_backend,
+            self.exporter,
+            memory.limit_store(config, number),
+            lambda: self.config.checks.timeout,
+            observed=False,
+        )
+        self.relay, self.admission, self._drivers = path.relay, path.admission, path.drivers
+        self._queue_changed = partial(notify, path.observers.callbacks("queue_changed"))
         self._reader = BoardReader(self._now)
         self._outcomes = OutcomeSender(channel.send, lambda load: self._names.get(id(load)))
-        self._fleet.reports, self._fleet.refresh = self._outcomes, self._reader.refresh
-        queue_changed = partial(notify, self._observers.callbacks("queue_changed"))
-        self.queues = OwnerQueues(channel, lambda: self.config.scheduling.priorities, queue_changed)
-        self.exporter = OwnerExporter(channel.send, lambda: channel.waiting)
-        shares = create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler").shares
-        self._caches = FollowedCaches(
-            lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
-        )
-        parts = RelayParts(
-            self._fleet,
-            renew_upstreams(config, {}, config, outside, self._drivers),
-            self._drivers,
-            self.queues.by_backend,
-            self._observers,
-            self._protocols,
-            self.exporter,
-            outside,
-            shares=shares,
-            caches=self._caches,
-        )
-        self.relay = build_relay(config, registry, parts)
+        path.fleet.reports, path.fleet.refresh = self._outcomes, self._reader.refresh
         self.relay.context.router.recall(first.memories)
-        self._queue_changed = queue_changed
         room = self.relay.context.waiting_room
         room.others = RoomTurns(board, number, room.plan)
-        self._access_log = AccessLog(json=config.telemetry.log_format == "json")
-        self._callers = Callers(config, registry, outside.clock, self._observers, memory.limit_store(config, number))
-        self._callers.share(memory.key_changes)
-        self._callers.open(Path(first.folder), self.relay.context, self._send_usage)
-        for protocol in self._protocols:
-            protocol.open(Path(first.folder))
-        self.admission = build_admission(config, self.relay, self._callers.keyring)
+        path.callers.share(memory.key_changes)
+        path.open(Path(first.folder), self._send_usage)
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(
             self.relay, self.admission.body_memory, self.loop_monitor, self.queues.number, self._session_headers
         )
         self.pages = OwnerPages(channel.send)
-        self.application = WorkerApplication(self._local_application(), self.pages)
+        self.application = WorkerApplication(path, self.pages, lambda: self.config, self._lifespan)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -162,11 +134,11 @@ class Worker:
 
     def start(self) -> None:
         """Begin to report, on the running event loop."""
-        self._log.open(self._access_log)
+        self._log.open(self._path.access_log)
         if self.config.telemetry.access_log:
-            self.relay.endings.log_access = self._access_log.add
-        self._tasks.start(self._callers.start())
-        self._caches.follow(kv_events_of(self.config))
+            self.relay.endings.log_access = self._path.access_log.add
+        self._tasks.start(self._path.callers.start())
+        self._path.caches.follow(kv_events_of(self.config))
         self._beat()
         self._report_soon()
 
@@ -178,10 +150,10 @@ class Worker:
         """End requests, and send the last report."""
         self.relay.refuse_new()
         self.relay.close()
-        self._caches.close()
+        self._path.caches.close()
         self.relay.endings.delivery.close()
-        await self._access_log.close()
-        await self._callers.close()
+        await self._path.access_log.close()
+        await self._path.callers.close()
         self.exporter.flush()
         self._outcomes.flush()
         self._channel.send(SendsReport(self._reporter.report(live=False, past=False)))
@@ -216,18 +188,18 @@ class Worker:
         drivers = build_drivers(new, self._registry, self._drivers, self._outside)
         context = self.relay.context
         renewed = needs_new_router(old, new, self._registry)
-        view = CacheView(self._caches)
+        view = CacheView(self._path.caches)
         router = context.router
         if renewed:
             router = build_router(new, self._registry, context.clock, view, context.waiting_room.models)
         upstreams = renew_upstreams(old, context.upstreams, new, self._outside, drivers)
         fleet = build_fleet(new, drivers=drivers)
-        self._callers.configure(new)
+        self._path.callers.configure(new)
         before = change_relay(self.relay, self.admission, new, drivers, upstreams, router)
         if renewed:
-            self._caches.use(view)
-        self._caches.follow(kv_events_of(new))
-        self._fleet.become(fleet)
+            self._path.caches.use(view)
+        self._path.caches.follow(kv_events_of(new))
+        self._path.fleet.become(fleet)
         self._drivers, self.config, self.version = drivers, new, message.version
         for name, upstream in before.items():
             if upstreams.get(name) is not upstream:
@@ -235,7 +207,7 @@ class Worker:
         for name in [name for name in self.queues.by_backend if name not in upstreams]:
             del self.queues.by_backend[name]
         self._share_load(message.columns)
-        self._access_log.json = new.telemetry.log_format == "json"
+        self._path.access_log.json = new.telemetry.log_format == "json"
         configure_logs(new.telemetry, self._log, secret_values(new))
         self._channel.send(SaysReady(self.version))
 
@@ -250,7 +222,7 @@ class Worker:
             self.queues.place(place, self._hosts[place.name])
         for view in message.views:
             if not self._outcomes.awaits_judgement(view.name):
-                self._fleet.follow(view)
+                self._path.fleet.follow(view)
         self._queue_changed()
 
     def _look_for_slots(self, _: QueueChanged) -> None:
@@ -266,9 +238,9 @@ class Worker:
         """Tell the owner of each event of a request, or no longer."""
         if message.wanted and self._events is None:
             self._events = RequestEvents(self._channel.send)
-            self._observers.add(self._events)
+            self._path.observers.add(self._events)
         elif not message.wanted and self._events is not None:
-            self._observers.remove(self._events)
+            self._path.observers.remove(self._events)
             self._events = None
 
     def _drain(self, message: Drain) -> None:
@@ -333,52 +305,24 @@ class Worker:
         self._channel.send(SendsReport(self._reporter.report(live=False, past=False)))
 
     def _share_load(self, columns: dict[str, int]) -> None:
-        self._hosts = {each.name: each.host for each in self._fleet.backends()}
+        self._hosts = {each.name: each.host for each in self._path.fleet.backends()}
         loads = []
         for name in self.relay.context.upstreams:
-            load, column = self._fleet.load(name), columns.get(name)
+            load, column = self._path.fleet.load(name), columns.get(name)
             load.share(None if column is None else self._board.cells(column), self.number)
             loads.append(load)
         self._reader.watch(loads)
         self._names = {id(load): name for name, load in zip(self.relay.context.upstreams, loads, strict=True)}
 
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        self.start()
+        yield
+        await self.stop()
+
     def _session_headers(self) -> Sequence[str]:
         sources = self.config.routing.session
         return [source.removeprefix("header:") for source in sources if source.startswith("header:")]
-
-    def _aliases(self) -> Aliases:
-        return self.relay.context.filters.aliases
-
-    def _local_routes(self) -> list[BaseRoute]:
-        return [
-            *protocol_doors(self.admission, self._protocols),
-            *EnginePages(self.admission).routes,
-            UpstreamRoute(self.admission, self._aliases, lambda: self.config.scheduling.never_load_for),
-        ]
-
-    def _local_application(self) -> Starlette:
-        @asynccontextmanager
-        async def lifespan(_: Starlette) -> AsyncIterator[None]:
-            self.start()
-            yield
-            await self.stop()
-
-        return build_application(self.admission, self._local_routes(), cors=self.config.server.cors, lifespan=lifespan)
-
-
-class WorkerApplication:
-    """The application of a worker: ``local`` relays requests to engines, ``pages`` of the owner are all else."""
-
-    def __init__(self, local: Starlette, pages: OwnerPages) -> None:
-        self._local = local
-        self._pages = pages
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        application = self._local if scope["type"] == "lifespan" or self._is_local(scope) else self._pages
-        await application(scope, receive, send)
-
-    def _is_local(self, scope: Scope) -> bool:
-        return any(route.matches(scope)[0] is Match.FULL for route in self._local.routes)
 
 
 def _share_of(config: Config, workers: int) -> Config:

@@ -1,0 +1,37 @@
+"""The application of a worker, which answers what its fast door does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
+
+from enginehouse.api.application import Lifespan, build_application
+from enginehouse.api.pages.engine_pages import EnginePages
+from enginehouse.api.pages.protocols import protocol_doors
+from enginehouse.api.pages.upstream import UpstreamRoute
+from enginehouse.app.request_path import RequestPath
+from enginehouse.app.workers.pages import OwnerPages
+from enginehouse.config.schema import Config
+
+
+class WorkerApplication:
+    """Relays requests along ``path``; ``pages`` of the owner are all else. ``config`` returns the one in force."""
+
+    def __init__(self, path: RequestPath, pages: OwnerPages, config: Callable[[], Config], lifespan: Lifespan) -> None:
+        admission, context = path.admission, path.relay.context
+        routes = [
+            *protocol_doors(admission, [*path.protocols.values()]),
+            *EnginePages(admission).routes,
+            UpstreamRoute(admission, lambda: context.filters.aliases, lambda: config().scheduling.never_load_for),
+        ]
+        self._local = build_application(admission, routes, cors=config().server.cors, lifespan=lifespan)
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        application = self._local if scope["type"] == "lifespan" or self._is_local(scope) else self._pages
+        await application(scope, receive, send)
+
+    def _is_local(self, scope: Scope) -> bool:
+        return any(route.matches(scope)[0] is Match.FULL for route in self._local.routes)
