@@ -17,6 +17,7 @@ from tests.chaos.processes import check_seeds
         pytest.param(32536, id="an operator waits for an unload when the gateway stops"),
         pytest.param(49166, id="a reload gives a running engine another driver"),
         pytest.param(54115, id="a flood that arrives slowly outlasts the faults"),
+        pytest.param(65922, id="a client of HTTP/1.0 reads too slowly"),
         pytest.param(76456, id="requests wait behind an answer that is not read when their client ends"),
     ],
 )

@@ -222,6 +222,21 @@ async def test_an_answer_that_the_client_never_takes_is_not_kept(
     await gateway.disconnected()
 
 
+async def test_an_answer_without_a_length_that_is_never_taken_does_not_look_whole(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    served = await engine()
+    gateway = await house(served, timeouts={"client": 60})
+    pieces = [b"%x\r\n%s\r\n" % (len(PIECE), PIECE)] * PIECES
+    served.plays(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", *pieces, b"0\r\n\r\n")
+    client = await gateway.client()
+    client.send(gateway.post().replace(b"HTTP/1.1", b"HTTP/1.0"))
+    await gateway.congested(served)
+    gateway.seconds_later(0, 111)
+    with pytest.raises(ConnectionError):
+        await client.everything()
+
+
 async def test_a_stopping_server_leaves_a_client_that_does_not_read(
     house: OpenGateway, engine: StartEngine, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -292,7 +292,7 @@ class FastDoor(Turns):
             return
         self.logger.warning("Refused: %s", error.message)
         if self._answering():
-            self.transport.abort()
+            self._break_off()
             return
         if self.cycle is not None and not isinstance(self.cycle, Inbound):
             self.cycle.disconnected = True
@@ -318,7 +318,7 @@ class FastDoor(Turns):
     def check_silence(self, now: float) -> None:
         """Close the connection if the client has been silent for too long. Called every second."""
         if self._reader.has_stalled(self.transport.get_write_buffer_size(), now, self.admission.client_timeout):
-            self.transport.abort()
+            self._break_off()
         if self._successor is not None:
             self.leave(self._successor)
         if now - self.idle_since > self.timeout_keep_alive:

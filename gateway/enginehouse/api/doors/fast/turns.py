@@ -137,6 +137,13 @@ class Turns(HttpToolsProtocol):
         if self._current is not None and self._current.until_close:
             self._current.abort()
 
+    def _break_off(self) -> None:
+        """Break the connection, so that the client sees that its answer is cut off."""
+        if self._current is not None:
+            self._current.abort()
+        else:
+            self.transport.abort()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._current is not None and self._current.exchange is not None:
