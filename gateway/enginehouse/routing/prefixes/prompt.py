@@ -18,7 +18,7 @@ _FINE_IN_COARSE: Final = 16
 _MOST_COARSE: Final = 2048
 """Two million tokens. More is not looked at: hashing it would hold up the event loop."""
 _MOST_FOLLOWED: Final = 4096
-"""Pieces of 4096 characters that are kept to compare new prompts with: 16 MiB of ASCII, 64 MiB of other texts at most."""
+"""Pieces of 4096 characters that are kept to compare new prompts with: 16 MiB of ASCII, or up to 64 MiB."""
 _Content: TypeAlias = str | Sequence[int]
 """A text, or token ids."""
 
