@@ -12,7 +12,7 @@ _HEAD = """\
 These plugins are not bundled. `enginehouse plugins search WORD` finds them too. [Bundled
 plugins](reference/plugins.md) need no installation.
 
-| install | brings | about |
+| plugin | brings | about |
 |---|---|---|
 """
 _TAIL = """

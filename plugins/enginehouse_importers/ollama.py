@@ -62,8 +62,8 @@ def convert_server(url: str, tags: bytes) -> Converted:
     notes = [
         Note(
             "models",
-            'Ollama goes on to load and unload them; pip install enginehouse-ollama, and driver = "ollama", '
-            "lets the gateway do so",
+            'Ollama goes on to load and unload them; the plugin enginehouse-ollama, and driver = "ollama", '
+            "let the gateway do so",
         ),
     ]
     backend: dict[str, Any] = {"driver": "openai", "url": base_url(url)}

@@ -25,6 +25,7 @@ class RunningRedis:
             self.port = int(free.getsockname()[1])
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.process: subprocess.Popen[bytes] | None = None
+        self._command: list[str] = []
 
     def __enter__(self) -> RunningRedis:
         self.start()
@@ -36,9 +37,8 @@ class RunningRedis:
     def start(self) -> None:
         assert SERVER is not None
         options = ["--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-        self.process = subprocess.Popen(
-            [SERVER, *options, "--dir", str(self._folder)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        self._command = [SERVER, *options, "--dir", str(self._folder)]
+        self._begin()
         until(self._listens, "Redis listens")
 
     def signal(self, number: signal.Signals) -> None:
@@ -70,7 +70,13 @@ class RunningRedis:
             with Redis.from_url(self.url) as client:
                 client.delete(_GATEWAYS)
 
+    def _begin(self) -> None:
+        self.process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     def _listens(self) -> bool:
+        if self.process is None or self.process.poll() is not None:  # somebody else has the port for a moment
+            self._begin()
+            return False
         try:
             socket.create_connection(("127.0.0.1", self.port), 1).close()
         except OSError:
@@ -78,10 +84,9 @@ class RunningRedis:
         return True
 
 
-def until(holds: Callable[[], object], what: str, seconds: float = 20) -> float:
-    """Ask until it ``holds``; how long that took."""
+def until(holds: Callable[[], object], what: str, seconds: float = 20) -> None:
+    """Ask until it ``holds``."""
     began = time.monotonic()
     while not holds():
         assert time.monotonic() < began + seconds, f"never: {what}"
         time.sleep(0.005)
-    return time.monotonic() - began

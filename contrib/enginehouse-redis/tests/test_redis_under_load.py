@@ -21,7 +21,7 @@ from enginehouse.testing.gateway import RunningGateway
 
 pytestmark = pytest.mark.skipif(SERVER is None, reason="redis-server is not installed")
 
-CLIENTS, ROUNDS, LIMIT = 4, 8, 30
+CLIENTS, ROUNDS, LIMIT = 4, 4, 30
 WAYS = ("stopped", "killed", "wrong")
 CONFIG = """
 [backends.a]

@@ -124,9 +124,9 @@ def search(word: str, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.json.encode(found))
         return
-    table = Table("install", "brings", "about")
+    table = Table("plugin", "brings", "about", "from")
     for each in found:
-        table.add_row(f"pip install {each.name}", escape(", ".join(each.types)), escape(each.about))
+        table.add_row(each.name, escape(", ".join(each.types)), escape(each.about), escape(each.source))
     Console().print(table if found else f"No known plugin has '{word}'; write one: enginehouse plugins new NAME")
 
 

@@ -24,6 +24,11 @@ class KnownPlugin(msgspec.Struct, frozen=True, kw_only=True):
     types: Sequence[str]
     home: str = ""
 
+    @property
+    def source(self) -> str:
+        """Where it comes from: its address, or the command that installs it from the index."""
+        return self.home or f"pip install {self.name}"
+
 
 @lru_cache(maxsize=1)
 def known_plugins() -> Sequence[KnownPlugin]:
@@ -34,7 +39,10 @@ def known_plugins() -> Sequence[KnownPlugin]:
 
 def how_to_get(kind: str, type: str, installed: Iterable[str]) -> str:
     """How to install the plugin that registers ``type``; empty if an ``installed`` type is spelt more like it."""
-    types = [(each.partition(":"), plugin.name) for plugin in known_plugins() for each in plugin.types]
-    offered = {type: distribution for (of, _, type), distribution in types if of == kind}
+    types = [(each.partition(":"), plugin) for plugin in known_plugins() for each in plugin.types]
+    offered = {type: plugin for (of, _, type), plugin in types if of == kind}
     near = get_close_matches(type, [*installed, *offered], n=1)
-    return f"'{near[0]}' comes with `pip install {offered[near[0]]}`" if near and near[0] in offered else ""
+    if not near or near[0] not in offered:
+        return ""
+    plugin = offered[near[0]]
+    return f"'{near[0]}' comes with {plugin.name}: {plugin.source}"

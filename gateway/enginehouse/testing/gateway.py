@@ -123,7 +123,7 @@ class RunningGateway:
         status: Status = json.loads(fetch(f"{self.url}/api/status", headers=headers))
         return status
 
-    def until(self, holds: Callable[[Status], bool], timeout: float = 15.0) -> Status:
+    def until(self, holds: Callable[[Status], bool], timeout: float = 30.0) -> Status:
         """Poll ``status`` until ``holds`` is true for it. Raises ``TimeoutError`` with the last status."""
         end = time.monotonic() + timeout
         while not holds(status := self.status()):

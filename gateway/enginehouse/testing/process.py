@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 _START_TIMEOUT = 30.0
-_STOP_TIMEOUT = 15.0
+_STOP_TIMEOUT = 30.0
 
 
 class ServerProcess:
@@ -71,7 +71,7 @@ class ServerProcess:
     def end(self, number: signal.Signals) -> int:
         """Send a signal, wait until the process exits, and return its exit status.
 
-        Kills the process and raises ``subprocess.TimeoutExpired`` if it still runs after 15 seconds.
+        Kills the process and raises ``subprocess.TimeoutExpired`` if it still runs after 30 seconds.
         """
         self.send(number)
         try:

@@ -60,7 +60,7 @@ def driver_of(table: Table, key: str) -> str:
     if kind in PLUGINS:
         driver = PLUGINS[kind]
         table.note(
-            f'"openai" is used; pip install enginehouse-{driver} has the driver "{driver}", which loads models', key
+            f'"openai" is used; the plugin enginehouse-{driver} has the driver "{driver}", which loads models', key
         )
     elif kind not in DRIVERS:
         table.note(f'"openai" is used for "{kind}": it must speak OpenAI\'s protocol', key)

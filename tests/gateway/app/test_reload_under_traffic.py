@@ -5,12 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse_local.processes import identity
 from tests.support.operated_gateway import table
 from tests.support.reloaded_gateway import OpenAlone, OpenShared
+
+
+@contextmanager
+def frozen(engine: int) -> Iterator[None]:
+    """Within the block, the process of an engine does nothing, so its stream does not end."""
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(engine, signal.SIGCONT)
 
 
 def test_a_stream_and_its_engine_go_on_while_everything_else_changes(open_alone: OpenAlone) -> None:
@@ -20,23 +32,24 @@ def test_a_stream_and_its_engine_go_on_while_everything_else_changes(open_alone:
     assert home.ask("b").status_code == 200
     stream = home.stream("a", 100)
     engine = home.pids()["a"]
-    changes = home.reload(
-        a
-        + "ttl = '1h'\npriority = 3\nconcurrency = 9\nmemory = '1GiB'\n"
-        + table("c", memory='"1GiB"')
-        + '[routing]\nstrategy = "round_robin"\n[routing.aliases]\nalso = "a"\n'
-        + '[checks]\ninterval = "1s"\n[timeouts]\nstall = "1m"\n'
-        + '[scheduling]\nswapper = "memory"\nmax_queue = 7\n[hosts.local]\nmemory = "1TiB"\nmax_loads = 2\n'
-        + '[telemetry]\nlog_format = "json"\n'
-        + keys
-        + '[[auth.keys]]\nname = "two"\nkey = "two"\n'
-    )
-    assert changes["models"] == {"added": ["c"], "removed": ["b"], "changed": ["a"], "relaunched": []}
-    assert changes["hosts"]["removed"] == ["other"]
-    assert changes["needs_restart"] == []
-    assert home.ask("c").status_code == 200
+    with frozen(engine):
+        changes = home.reload(
+            a
+            + "ttl = '1h'\npriority = 3\nconcurrency = 9\nmemory = '1GiB'\n"
+            + table("c", memory='"1GiB"')
+            + '[routing]\nstrategy = "round_robin"\n[routing.aliases]\nalso = "a"\n'
+            + '[checks]\ninterval = "1s"\n[timeouts]\nstall = "1m"\n'
+            + '[scheduling]\nswapper = "memory"\nmax_queue = 7\n[hosts.local]\nmemory = "1TiB"\nmax_loads = 2\n'
+            + '[telemetry]\nlog_format = "json"\n'
+            + keys
+            + '[[auth.keys]]\nname = "two"\nkey = "two"\n'
+        )
+        assert changes["models"] == {"added": ["c"], "removed": ["b"], "changed": ["a"], "relaunched": []}
+        assert changes["hosts"]["removed"] == ["other"]
+        assert changes["needs_restart"] == []
+        assert home.ask("c").status_code == 200
+        assert not stream.over
     assert home.ask("also", key="two").headers["x-enginehouse-model"] == "a"
-    assert not stream.over
     home.until_running(a="ready", c="ready")
     assert home.pids()["a"] == engine
     assert stream.is_whole()
@@ -60,10 +73,11 @@ def test_a_removed_model_serves_its_stream_to_the_end_and_nobody_else(open_share
     home = open_shared(table("a", tpot="20ms") + table("b"))
     stream = home.stream("a", 75)
     engine = home.pids()["a"]
-    assert home.reload(table("b"))["models"]["removed"] == ["a"]
-    assert home.ask("a").json()["error"]["code"] == "model_not_found"
-    assert [each["name"] for each in home.process.status()["backends"]] == ["b"]
-    assert home.running() == {"a": "stopping"}
+    with frozen(engine):
+        assert home.reload(table("b"))["models"]["removed"] == ["a"]
+        assert home.ask("a").json()["error"]["code"] == "model_not_found"
+        assert [each["name"] for each in home.process.status()["backends"]] == ["b"]
+        assert home.running() == {"a": "stopping"}
     assert stream.is_whole()
     home.until_running()
     assert identity(engine) is None
@@ -85,10 +99,11 @@ def test_a_model_that_is_launched_differently_serves_its_stream_then_is_launched
     home = open_shared(table("a", tpot="20ms"))
     stream = home.stream("a", 75)
     engine = home.pids()["a"]
-    assert home.reload(table("a", tpot="10ms"))["models"]["relaunched"] == ["a"]
-    answer = home.asking("a")
-    home.until_waiting(a="queued")
-    assert home.pids() == {"a": engine}, "the two never run at once"
+    with frozen(engine):
+        assert home.reload(table("a", tpot="10ms"))["models"]["relaunched"] == ["a"]
+        answer = home.asking("a")
+        home.until_waiting(a="queued")
+        assert home.pids() == {"a": engine}, "the two never run at once"
     assert stream.is_whole()
     assert answer.result().status_code == 200
     assert home.pids()["a"] != engine
@@ -191,10 +206,11 @@ def test_a_model_that_moves_to_another_host_is_never_there_twice(open_shared: Op
     home = open_shared(table("a", tpot="20ms"))
     stream = home.stream("a", 75)
     engine = home.pids()["a"]
-    home.reload(table("a", tpot="20ms", host='"other"') + "[hosts.other]\n")
-    answer = home.asking("a")
-    home.until_waiting(a="loading")
-    assert home.pids() == {"a": engine}
+    with frozen(engine):
+        home.reload(table("a", tpot="20ms", host='"other"') + "[hosts.other]\n")
+        answer = home.asking("a")
+        home.until_waiting(a="loading")
+        assert home.pids() == {"a": engine}
     assert stream.is_whole()
     assert answer.result().status_code == 200
     assert home.pids()["a"] != engine
@@ -206,10 +222,11 @@ def test_a_model_that_comes_back_while_its_engine_leaves_is_launched_anew(open_s
     home = open_shared(a)
     stream = home.stream("a", 75)
     engine = home.pids()["a"]
-    home.reload("")
-    home.reload(a)
-    answer = home.asking("a")
-    home.until_waiting(a="queued")
+    with frozen(engine):
+        home.reload("")
+        home.reload(a)
+        answer = home.asking("a")
+        home.until_waiting(a="queued")
     assert stream.is_whole()
     assert answer.result().status_code == 200
     assert home.pids()["a"] != engine

@@ -21,7 +21,7 @@ from tests.support.paths import ROOT
 def test_an_unknown_type_says_what_to_install(driver: str) -> None:
     registry = load_plugins(PluginSettings(enabled=[])).registry
 
-    with pytest.raises(ConfigError, match="'ollama' comes with `pip install enginehouse-ollama`"):
+    with pytest.raises(ConfigError, match=r"'ollama' comes with enginehouse-ollama: https://.*/enginehouse-ollama"):
         registry.get("driver", driver)
 
 

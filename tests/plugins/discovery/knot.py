@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 KNOT = shutil.which("knotd") or shutil.which("knotd", path="/usr/sbin:/usr/local/sbin")
-_PATIENCE_S = 10
+_PATIENCE_S = 30
 _CONFIG = """
 server:
     rundir: "{folder}"

@@ -43,7 +43,8 @@ def test_an_engine_is_calibrated_over_http_and_an_interrupted_run_goes_on(tmp_pa
     found = json.loads(first.stdout)
     assert json.loads(again.stdout) == found
     assert set(found["errors"]) == {"prompt", "decode", "mixed"}
-    assert found["prefix_cache"]["whole_ms"] > found["prefix_cache"]["rest_ms"] > 0
+    assert found["prefix_cache"]["whole_ms"] >= found["prefix_cache"]["rest_ms"]
+    assert found["prefix_cache"]["measured_ms"] > 0
     assert found["engine"].startswith("m on vllm")
     assert "up to 4 streams and prompts of up to 300 tokens" in first.stderr
     profile = load_profile(str(output))
