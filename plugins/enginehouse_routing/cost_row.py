@@ -56,7 +56,7 @@ class CostRow:
     ``beside``: what ``rate_beside`` makes of the rates and of the ``fastest`` one.
     ``bases``: the seconds without the own prompt. ``slopes``: those for each of its tokens that delays others.
     ``engines``: what is known of each engine. ``loads`` and ``replicas``: of the candidates, whose fields compiled code
-    reads slowly. ``cold``: the ones that are not ready. ``adapters``: the candidates are LoRA adapters.
+    reads slowly. ``cold``: whether each has to be loaded or woken. ``adapters``: whether they are LoRA adapters.
     ``seen``: how many changes of engines the row knows.
     ``costs``: what the last decision found.
     """

@@ -63,9 +63,9 @@ class Strategy(ABC):
         """Receive the prefix caches of engines that publish events, once, at start, if any engine does."""
 
     def use_waiting(self, waiting: Mapping[str, int]) -> None:
-        """Receive how many requests wait for each model, once, at start. The figures change as requests come and go.
+        """Receive how many requests wait for each model in this process, once, at start.
 
-        Models that none waits for are left out.
+        The figures change as requests come and go. Models that none waits for are left out.
         """
 
     def extractors(self) -> Sequence[Extractor]:

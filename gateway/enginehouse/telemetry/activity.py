@@ -44,7 +44,7 @@ class Activity:
 
     def since(self, number: int) -> list[EndedRequest]:
         """Those of a later ``number``, oldest first, as far as they are remembered."""
-        return [each for each in map(EndedRequest._make, self._ring) if each.number > number]
+        return [EndedRequest._make(each) for each in self._ring if each[0] > number]
 
     def tell(self, count: int, ended: Iterable[EndedRequest]) -> None:
         """Add ``count`` requests that ended in another process, and remember ``ended``, some that did."""

@@ -42,6 +42,7 @@ def replicas(number: int) -> list[Candidate]:
 @pytest.mark.parametrize("seed", range(10))
 def test_the_costs_of_few_are_those_that_are_explained(seed: int, tokens: int) -> None:
     chance, costs, engines = Random(seed), EngineCosts(1.0), tuple(replicas(4))
+    costs.waiting = {engines[0].model: 4 * seed}
     for _ in range(100):
         random_event(chance, costs, list(engines))
         cached = {each.replica: chance.randrange(1500) for each in engines if chance.random() < 0.5}

@@ -18,7 +18,7 @@ _FINE_IN_COARSE: Final = 16
 _MOST_COARSE: Final = 2048
 """Two million tokens. More is not looked at: hashing it would hold up the event loop."""
 _MOST_FOLLOWED: Final = 4096
-"""Pieces of 4096 characters that are kept to compare new prompts with: 16 MiB of plain text."""
+"""Pieces of 4096 characters that are kept to compare new prompts with: 16 MiB of ASCII, or up to 64 MiB."""
 _Content: TypeAlias = str | Sequence[int]
 """A text, or token ids."""
 
@@ -159,7 +159,7 @@ def _chain(before: int, mask: int, content: _Content, begins: range) -> list[int
 
 
 _following: Final[OrderedDict[int, tuple[str, int]]] = OrderedDict()
-"""For a coarse chunk, the piece that came after it last, and the number of that one."""
+"""For a coarse chunk or the root of a model, the piece that came after it last, and the number of that one."""
 
 
 def _followed(before: int, text: str, begins: range) -> list[int]:
