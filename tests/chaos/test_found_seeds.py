@@ -7,7 +7,7 @@ import pytest
 from tests.chaos.processes import check_seeds
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "seed",
     [

@@ -5,7 +5,7 @@ import pytest
 from tests.chaos.processes import chaos
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 def test_a_seed_replays_byte_for_byte() -> None:
     seeds = ("--first=50", "--seeds=30", "--digests")
     once, again = (chaos(*seeds).splitlines()[:-1] for _ in range(2))

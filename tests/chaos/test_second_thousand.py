@@ -6,7 +6,7 @@ from tests.chaos.processes import check_seeds
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("first", [1000, 1500])
 def test_nothing_is_lost_whatever_goes_wrong(first: int) -> None:
     check_seeds(first, 500)

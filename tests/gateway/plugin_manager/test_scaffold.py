@@ -106,7 +106,7 @@ def test_a_new_plugin_of_every_kind_passes_the_check_of_plugins(site: Path, run_
     assert check.returncode == 0, check.stderr
 
 
-@pytest.mark.timeout(300)  # mypy reads the whole of Enginehouse, unless its cache has that from `make lint`
+@pytest.mark.timeout(900)  # mypy reads the whole of Enginehouse, unless its cache has that from `make lint`
 def test_a_new_plugin_of_every_kind_is_typed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = [str(project / "src"), str(project / "tests")]
     monkeypatch.setenv("MYPYPATH", os.pathsep.join(folders))

@@ -165,7 +165,7 @@ def test_a_wrong_checksum_leaves_nothing(puller: Puller, hub: PlayedHub) -> None
     assert not list(puller.models.folder.rglob("*Q8_0*"))
 
 
-@pytest.mark.timeout(30)
+@pytest.mark.timeout(120)
 def test_an_endless_file_ends(puller: Puller, hub: PlayedHub) -> None:
     hub.endless = True
 

@@ -119,14 +119,14 @@ def test_a_model_is_loaded_for_a_websocket_and_stays_while_that_is_open(serve: S
     gateway = serve(echoing("a", ttl="'100ms'") + table("b") + idle)
     with dial(gateway, "a/live") as socket:
         socket.send("Hello")
-        assert socket.recv(timeout=5) == "Hello"
+        assert socket.recv(timeout=30) == "Hello"
         other = gateway.asking("b")
         gateway.until_waiting(b="queued")
         gateway.operate("/api/models/idle/load")
         gateway.until_running(a="ready")
         assert {each["model"]: each["phase"] for each in gateway.requests()} == {"a": "serving", "b": "queued"}
         socket.send(b"still here")
-        assert socket.recv(timeout=5) == b"still here"
+        assert socket.recv(timeout=30) == b"still here"
     assert other.result().status_code == 200
     assert gateway.running() == {"b": "ready"}
 
@@ -186,7 +186,7 @@ def test_an_engine_that_dies_ends_its_websockets(serve: Serve) -> None:
     gateway.until_running()
     with dial(gateway, "a/") as socket:
         socket.send("again")
-        assert socket.recv(timeout=5) == "again"
+        assert socket.recv(timeout=30) == "again"
 
 
 def test_a_refused_websocket_has_the_true_status(serve: Serve) -> None:

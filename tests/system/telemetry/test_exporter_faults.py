@@ -44,7 +44,7 @@ def silent_collector() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_an_exporter_killed_under_load_costs_only_records_that_are_counted(engine: SimEngine) -> None:
     with HttpCollector() as collector:
         with RunningGateway(settings(collector.url) + backend("a", engine, "m")) as gateway:
@@ -93,7 +93,7 @@ def test_if_the_collector_hangs_the_memory_of_both_processes_is_bounded(
     assert max(grown) < 20  # of 40 MiB that were sent; some of it is the allocator's
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_collector_that_comes_late_gets_every_span_and_the_log_has_a_line_for_each_change(engine: SimEngine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
