@@ -25,7 +25,7 @@ _NAMED_FILE = re.compile(r"`([\w-]+\.(?:toml|json|py))`[^`]*\Z")
 _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?", re.MULTILINE)
 _SAVED = ("toml", "json", "python")
 PORTS = ("8080", "8001", "8002")
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 """How long a block is typed again until it prints what the page shows."""
 _LONGEST_S = 240.0
 """Far more than a block takes on a busy machine."""

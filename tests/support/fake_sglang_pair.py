@@ -129,7 +129,7 @@ class FakeDecode(FakeSglang):
         if self.fails:
             return _abort(body, self.fails, _TRANSFER_FAILED)
         port = self._default_port if body["bootstrap_port"] is None else body["bootstrap_port"]
-        with urllib.request.urlopen(f"http://{body['bootstrap_host']}:{port}{_ROUTE}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{body['bootstrap_host']}:{port}{_ROUTE}", timeout=30) as answer:
             assert json.load(answer)["dp_size"] == 1
         room = self._rooms[port].room(body["bootstrap_room"])
         room.decode_is_there.set()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
 _T = TypeVar("_T")
-_LIMIT_S = 20.0
+_LIMIT_S = 60.0
 """Far more than a busy machine needs."""
 
 

@@ -84,7 +84,7 @@ class RunningRedis:
         return True
 
 
-def until(holds: Callable[[], object], what: str, seconds: float = 20) -> None:
+def until(holds: Callable[[], object], what: str, seconds: float = 40) -> None:
     """Ask until it ``holds``."""
     began = time.monotonic()
     while not holds():

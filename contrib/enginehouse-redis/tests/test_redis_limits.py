@@ -37,7 +37,7 @@ def prepared(url: str, kind: type[RedisLimits] = RedisLimits) -> RedisLimits:
     return store
 
 
-async def poll(holds: Callable[[], object], what: str, seconds: float = 20) -> None:
+async def poll(holds: Callable[[], object], what: str, seconds: float = 40) -> None:
     """Wait until it ``holds``."""
     began = time.monotonic()
     while not holds():

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
-_START_TIMEOUT = 30.0
+_START_TIMEOUT = 90.0
 _STOP_TIMEOUT = 30.0
 
 
@@ -53,7 +53,7 @@ class ServerProcess:
     def wait_for(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """Read whole lines of standard output until ``pattern`` matches.
 
-        ``None`` if the output ends first, or after 30 seconds.
+        ``None`` if the output ends first, or after 90 seconds.
         """
         end = time.monotonic() + _START_TIMEOUT
         while (found := pattern.search(self.printed.rpartition("\n")[0])) is None:

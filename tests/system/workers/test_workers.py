@@ -115,7 +115,7 @@ def metric(text: str, name: str) -> float:
     return sum(map(float, re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE)))
 
 
-def until(holds: Callable[[], bool], timeout: float = 15.0) -> None:
+def until(holds: Callable[[], bool], timeout: float = 60.0) -> None:
     end = time.monotonic() + timeout
     while not holds():
         assert time.monotonic() < end, "it did not come true"
