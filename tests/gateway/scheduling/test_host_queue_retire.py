@@ -103,7 +103,7 @@ async def test_only_requests_that_wait_for_a_removed_replica_are_rejected(stage:
     assert [waiting.ticket.replica for waiting in stage.queue.waiting()] == ["b", "b"]
     stage.queue.reject({"b"}, lambda replica: LoadFailed(f"no {replica}"))
     assert (served.heard, first.heard, second.heard) == (["granted"], ["no b"], ["no b"])
-    assert stage.queue.waiting() == []
+    assert not stage.queue.waiting()
 
 
 async def test_the_load_for_rejected_requests_is_cancelled(stage: QueueStage) -> None:
