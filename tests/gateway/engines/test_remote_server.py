@@ -87,6 +87,15 @@ async def test_a_load_runs_until_the_server_unloads_the_model() -> None:
     assert await load.memory() is None
 
 
+async def test_an_unload_after_the_close_reports_no_model() -> None:
+    scene = RemoteSetting()
+    load = await scene.load("a")
+    scene.driver.held["b"] = None  # somebody else loads it
+    scene.server.close()
+    await load.stop(10)
+    assert "b" not in scene.found
+
+
 async def test_a_stop_unloads_the_model() -> None:
     scene = RemoteSetting()
     load = await scene.load("a")

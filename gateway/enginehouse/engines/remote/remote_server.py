@@ -25,6 +25,10 @@ _LISTED_WITHIN_S = 5.0
 """In so much time, a server lists a model that it says it has loaded."""
 
 
+def _ignore(model: str, process: EngineProcess) -> None:
+    pass
+
+
 class RemoteServer:
     """Loads and unloads the models of one backend, and knows which ones are loaded.
 
@@ -74,8 +78,9 @@ class RemoteServer:
         self._tasks.start(self._keep_following())
 
     def close(self) -> None:
-        """Stop asking. The server keeps its loaded models."""
+        """Stop asking, and report no more models, although loads and unloads go on. The server keeps what is loaded."""
         self._tasks.cancel()
+        self._on_found = _ignore
 
     async def load(self, model: str, timeout: float, output: EngineOutput) -> RemoteLoad:
         """Load a model and wait until it is loaded. Raises what the driver raises.
