@@ -11,7 +11,6 @@ from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
-from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.grammar.grammar import JSON_OBJECT
 from enginehouse_sim.simulator.model.text import encode
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
@@ -260,13 +259,13 @@ async def test_sleep_aborts_requests_and_drops_the_cache(clock: FakeClock) -> No
     assert (later.finish, later.cached_tokens) == ("length", 0)
 
 
-async def test_a_step_that_fails_ends_everything(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_that_fails_ends_everything(clock: FakeClock) -> None:
     engine = new_engine(clock)
 
-    def broken() -> SchedulerOutput:
+    def broken(begins_at: float) -> None:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(engine._core.scheduler, "schedule", broken)
+    engine._core.before_step = broken
     for _ in range(2):
         with pytest.raises(EngineFailed, match="out of order"):
             await answers(engine, clock, work())

@@ -9,7 +9,6 @@ import pytest
 
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.server.application import Application
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.engine.clock import LoopClock
@@ -36,17 +35,16 @@ async def answer(application: Application, method: str, path: str, **body: Any) 
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_failed_engine_reports_it_to_every_client(monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+async def test_a_failed_engine_reports_it_to_every_client(stream: bool) -> None:
     settings, clock = Settings(core=CoreSettings(ttft=0, tpot=0)), LoopClock()
     core = build_core(settings.core)
-    plan, steps = core.scheduler.schedule, iter(range(3))
+    steps = iter(range(3))
 
-    def schedule() -> SchedulerOutput:
+    def break_after_three(begins_at: float) -> None:
         if next(steps, None) is None:
             raise RuntimeError("out of order")
-        return plan()
 
-    monkeypatch.setattr(core.scheduler, "schedule", schedule)
+    core.before_step = break_after_three
     application = Application(Simulation(settings, BatchingEngine(core, clock), clock))
     assert (await answer(application, "GET", "/health"))[0] == 200
     status, body = await answer(application, "POST", "/v1/completions", prompt="x", stream=stream)
