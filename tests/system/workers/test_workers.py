@@ -55,6 +55,14 @@ def slow_engines() -> Iterator[tuple[SimEngine, SimEngine]]:
         yield a, b
 
 
+@pytest.fixture
+def reading_engines() -> Iterator[tuple[SimEngine, SimEngine]]:
+    """Two engines that need time to read a prompt: else nothing is gained by one that has it in its cache."""
+    with ExitStack() as stack:
+        a, b = (stack.enter_context(SimEngine("m", profile="polynomial", context_length=100_000)) for _ in range(2))
+        yield a, b
+
+
 def fresh(gateway: OperatedGateway, path: str, method: str = "GET", **more: Any) -> httpx.Response:
     """Ask on a connection of its own, which any worker may accept."""
     headers = {"x-api-key": ADMIN_KEY, **more.pop("headers", {})}
@@ -271,9 +279,9 @@ def all_report(gateway: OperatedGateway) -> bool:
 
 
 def test_every_worker_knows_what_any_has_sent_where(
-    serve_alone: ServeAlone, slow_engines: tuple[SimEngine, SimEngine]
+    serve_alone: ServeAlone, reading_engines: tuple[SimEngine, SimEngine]
 ) -> None:
-    a, b = slow_engines
+    a, b = reading_engines
     gateway = serve_alone(SETTINGS + backend("a", a) + backend("b", b))
     gateway.until_health(a="healthy", b="healthy")
     for number in range(3):
