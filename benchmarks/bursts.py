@@ -4,8 +4,8 @@
 so many requests at once every 100 ms, through a gateway in a process of its own to an engine in this one. The gateway
 keeps as many idle connections as the driver of the engine lets it: ``openai`` sets no limit, ``llamacpp`` one of four,
 because each holds a thread of llama-server. Rounds with either alternate. With ``--tls``, the gateway speaks TLS to the
-engine. With ``--engine``, a running server answers, such as ``llama-server -m tiny.gguf --parallel 8``, whose
-connections nobody counts.
+engine. With ``--engine``, a running server answers, such as ``llama-server -m tiny.gguf --parallel 8``; its
+connections are not counted.
 """
 
 from __future__ import annotations

@@ -73,13 +73,15 @@ def ask(gateway: RunningGateway, key: str, **fields: object) -> tuple[int, float
 
 
 def test_two_gateways_admit_what_one_would(stage: Stage) -> None:
-    """On a slow machine they owe each other more while they ask Redis, or lose it and have shares of 5 each."""
+    """A machine that is too busy to ask Redis in time admits another share of 5, or two if Redis seems lost."""
     began = time.monotonic()
-    statuses = [ask(stage.gateways[number % 2], "ann")[0] for number in range(40)]
+    answers = [ask(stage.gateways[number % 2], "ann") for number in range(40)]
     refilled = 10 * (time.monotonic() - began) / 60
+    busy = any(seconds > 0.1 for _, seconds in answers)
     lost = any(_LOST in each.log for each in stage.gateways)
+    statuses = [status for status, _ in answers]
     assert set(statuses) == {200, 429}
-    assert 10 <= statuses.count(200) <= 15 + refilled + 10 * lost
+    assert 10 <= statuses.count(200) <= 12 + refilled + 5 * busy + 10 * lost
 
 
 def test_a_lost_redis_is_told_and_stops_nobody(stage: Stage) -> None:

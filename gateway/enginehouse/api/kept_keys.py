@@ -113,7 +113,7 @@ class KeptKeys(Recogniser):
 
     @property
     def is_active(self) -> bool:
-        if self.changes is not None:  # asked for every request
+        if self.changes is not None:
             self._follow()
         return bool(self._keys)
 

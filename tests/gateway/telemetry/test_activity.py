@@ -16,10 +16,23 @@ def record(**more: Any) -> RequestRecord:
 
 
 def attempt(backend: str, outcome: str) -> AttemptRecord:
-    placed = {"backend": backend, "driver": "vllm", "replica": f"m@{backend}", "model": "m", "reason": Reason.MATCH}
-    times = {"began": 10.0, "granted": None, "sent": 10.5, "first_byte": None, "ended": 11.0}
-    told = {"attempted": ("m",), "outcome": outcome, "why": "", "status": 200, "queued": False}
-    return AttemptRecord(**placed, **told, **times)  # type: ignore[arg-type]
+    return AttemptRecord(
+        backend=backend,
+        driver="vllm",
+        replica=f"m@{backend}",
+        model="m",
+        reason=Reason.MATCH,
+        attempted=("m",),
+        outcome=outcome,
+        why="",
+        status=200,
+        queued=False,
+        began=10.0,
+        granted=None,
+        sent=10.5,
+        first_byte=None,
+        ended=11.0,
+    )
 
 
 def row(**more: Any) -> dict[str, Any]:
