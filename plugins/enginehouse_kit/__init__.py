@@ -5,7 +5,6 @@
     make, fake_*, played_server   test data, and fakes of what a plugin gets
     checks/, by_kind              the conformance checks
     engines, gateway, process     simulated engines and gateways, as real processes
-    pytest_plugin                 fixtures
     scaffold, new, template/      the first files of a new plugin
 """
 
