@@ -127,6 +127,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.scheduling.kit.state import SwapInFlight as SwapInFlight
     from enginehouse.scheduling.kit.state import SwapsInFlight as SwapsInFlight
     from enginehouse.scheduling.kit.state import ReplicaUsage as ReplicaUsage
+    from enginehouse.scheduling.guarded_swapper import GuardedSwapper as GuardedSwapper
 
     # --- Engines
     from enginehouse.interfaces.drivers import EngineClient as EngineClient
@@ -142,6 +143,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import SupportsContinuation as SupportsContinuation
     from enginehouse.interfaces.drivers import SupportsHandOver as SupportsHandOver
     from enginehouse.interfaces.drivers import SupportsBootstrap as SupportsBootstrap
+    from enginehouse.interfaces.driver_support import DriverSupport as DriverSupport
+    from enginehouse.interfaces.driver_support import support_of as support_of
     from enginehouse.interfaces.launch_spec import EngineOptions as EngineOptions
     from enginehouse.interfaces.launch_spec import FoundModel as FoundModel
     from enginehouse.interfaces.launch_spec import LaunchSpec as LaunchSpec
@@ -193,6 +196,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.lease_book import LeaseBook as LeaseBook
 
     # --- Continued streams
+    from enginehouse.relay.events.sse import read_events as read_events
     from enginehouse.domain.continuation import Continuation as Continuation
     from enginehouse.domain.continuation import PartialAnswer as PartialAnswer
     from enginehouse.domain.continuation import StreamTraits as StreamTraits
@@ -269,6 +273,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.errors import RateLimited as RateLimited
     from enginehouse.domain.errors import ReplicaLost as ReplicaLost
     from enginehouse.domain.errors import RequestError as RequestError
+    from enginehouse.domain.errors import ShuttingDown as ShuttingDown
     from enginehouse.domain.errors import Unauthorized as Unauthorized
     from enginehouse.domain.errors import UpstreamError as UpstreamError
     from enginehouse.domain.errors import UpstreamTimeout as UpstreamTimeout

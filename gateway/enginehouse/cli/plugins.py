@@ -17,20 +17,19 @@ from rich.table import Table
 from enginehouse.cli.options import config_option
 from enginehouse.cli.output import print_json, warn
 from enginehouse.cli.plugin_audit import CheckedPlugins, check_plugins
+from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import collect
-from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.plugin_manager.known_plugins import known_plugins
 from enginehouse.plugin_manager.listing import PluginState, Row, rows
-from enginehouse.plugin_manager.scaffold import write_plugin
 
 _WIDE = 1000
 _COLORS = {PluginState.EMPTY: "yellow", PluginState.DISABLED: "dim", PluginState.BROKEN: "red"}
 
 
-@click.group()
+@click.group(cls=GroupWithPlugins, within="plugins")
 def plugins() -> None:
     """List and check plugins, or write a new one."""
 
@@ -88,31 +87,6 @@ def _print_checked(checked: CheckedPlugins) -> None:
         click.secho(str(fault), err=True, fg="red")
     if not checked.faults:
         click.echo(f"{_count(checked.plugins, 'plugin')}, {_count(checked.types, 'type')}: ok")
-
-
-@plugins.command()
-@click.argument("name")
-@click.option(
-    "--kind",
-    "kinds",
-    metavar="KIND,...",
-    default="filter",
-    show_default=True,
-    help=f"The kinds that the plugin registers: {', '.join(kind.name for kind in KINDS)}.",
-)
-@click.option(
-    "--directory",
-    "-d",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path(),
-    help="Where to create the plugin's folder; else in the current directory.",
-)
-def new(name: str, kinds: str, directory: Path) -> None:
-    """Write the first files of the plugin NAME.
-
-    They are a distribution that installs and passes its own tests."""
-    folder = write_plugin(name.removeprefix("enginehouse-"), directory, [kind.strip() for kind in kinds.split(",")])
-    click.echo(f"{folder}\ntry: cd {folder} && pip install --editable '.[test]' && pytest")
 
 
 @plugins.command()
