@@ -254,7 +254,7 @@ def test_names_that_clients_choose_do_not_steer_the_terminal(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     name = "[/x]\x1b]0;title\x07"
-    history = {"requests": [{"asked": name, "status": 404}], "count": 1}
+    history = {"requests": [{"model": name, "status": 404}], "count": 1}
     usage = {"rows": [{"key": "k", "model": name} | FIGURES], "total": FIGURES}
     gateway.answer = (200, {}, json.dumps(history | usage).encode())
 
