@@ -242,6 +242,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.cli.client import GatewayClient as GatewayClient
     from enginehouse.cli.client import gateway_options as gateway_options
     from enginehouse.cli.output import print_json as print_json
+    from enginehouse.cli.output import printable as printable
 
     # --- Picking
     from enginehouse.app.picker import Picker as Picker

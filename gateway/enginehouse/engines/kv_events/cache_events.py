@@ -43,16 +43,18 @@ class CacheEvents:
         self._held.append(message)
         return ()
 
-    def replayed(self, messages: Sequence[Message]) -> Sequence[CacheEvent]:
-        """The events of what the engine sent again, and of what was kept back meanwhile."""
+    def replayed(self, messages: Sequence[Message] | None) -> Sequence[CacheEvent]:
+        """The events of what the engine sent again, and of what was kept back meanwhile.
+
+        ``None``: it did not answer, so nobody knows what it has.
+        """
         begin, self.wanted = self.wanted, None
         held, self._held = self._held, []
-        all_of_them = sorted(dict(held) | dict(messages))
+        found = dict(held) | dict(messages or ())
+        all_of_them = sorted(found)
         if begin is None or not all_of_them:
-            if begin is not None and not self.exact and not held:
-                return self._begin_anew(begin)
-            return ()
-        first, found = all_of_them[0], dict(held) | dict(messages)
+            return self._begin_anew(begin) if begin is not None and messages is not None else ()
+        first = all_of_them[0]
         whole = first <= begin and all_of_them == list(range(first, all_of_them[-1] + 1))
         events: list[CacheEvent] = []
         if begin == 0:
@@ -76,6 +78,7 @@ class CacheEvents:
     def restart(self) -> None:
         """Want all messages again that the engine still has."""
         self._next, self.wanted, self._held = 0, 0, []
+        self.exact = False
 
     def _begin_anew(self, begin: int) -> Sequence[CacheEvent]:
         """The engine has sent nothing so far."""

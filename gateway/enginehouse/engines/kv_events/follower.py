@@ -16,6 +16,7 @@ _log = logging.getLogger(__name__)
 _END: Final = b"\xff" * 8
 """The number after the last message that is sent again: -1."""
 _REPLAY_S: Final = 5.0
+_LONGEST_PAUSE_S: Final = 300.0
 _RECONNECT_MS: Final = 1000
 """The longest pause between two attempts to connect: an engine that the gateway launches may be at rest for hours."""
 
@@ -35,6 +36,9 @@ class CacheFollower:
         self._settings = settings
         self._on_events = on_events
         self._tasks = BackgroundTasks()
+        self._pause_s = _REPLAY_S
+        self._again: asyncio.TimerHandle | None = None
+        """Asks once more an engine that did not send its events again."""
 
     def start(self) -> None:
         """Begin to follow. Needs a running event loop."""
@@ -43,6 +47,8 @@ class CacheFollower:
     def close(self) -> None:
         """Follow no longer."""
         self._tasks.cancel()
+        if self._again is not None:
+            self._again.cancel()
 
     def begin_anew(self) -> None:
         """Ask for all that the engine still has."""
@@ -85,9 +91,19 @@ class CacheFollower:
         self._tell(self.stream.replayed(messages))
         if self.stream.lost > lost:
             _log.warning("Backend '%s': events of its prefix cache are lost; what it has is estimated", self._backend)
+        if messages is None:
+            self._ask_later()
+        else:
+            self._pause_s = _REPLAY_S
 
-    async def _replay(self, begin: int) -> Sequence[Message]:
-        """What the engine still has from the message ``begin`` on."""
+    def _ask_later(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+        self._again = asyncio.get_running_loop().call_later(self._pause_s, self.begin_anew)
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+    async def _replay(self, begin: int) -> Sequence[Message] | None:
+        """What the engine still has from the message ``begin`` on; ``None`` if it does not say so in time."""
         import zmq
         import zmq.asyncio
 
@@ -97,14 +113,14 @@ class CacheFollower:
             socket.connect(self._settings.replay)
             await socket.send_multipart((b"", begin.to_bytes(8, "big")))
             try:
-                while True:
-                    _, number, payload = await asyncio.wait_for(socket.recv_multipart(), _REPLAY_S)
+                while True:  # parts: empty, the topic (not from every version of vLLM), the number, the events
+                    *_, number, payload = await asyncio.wait_for(socket.recv_multipart(), _REPLAY_S)
                     if number == _END:
                         return found
                     found.append((int.from_bytes(number, "big"), payload))
             except (TimeoutError, asyncio.TimeoutError, ValueError):
                 _log.warning("Backend '%s' does not send the events of its prefix cache again", self._backend)
-                return found
+                return None
 
     async def _watch(self, monitor: Any) -> None:
         """Notice that the connection is lost or there again: events that were sent meanwhile are missing."""
