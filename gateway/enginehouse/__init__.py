@@ -233,10 +233,10 @@ if _typing.TYPE_CHECKING:
     from enginehouse.rescheduling.projection import RequestProjection as RequestProjection
     from enginehouse.rescheduling.projection import WorstCaseProjection as WorstCaseProjection
     from enginehouse.rescheduling.projection import project as project
-    from enginehouse.rescheduling.offload import OFFLOAD_ORDERS as OFFLOAD_ORDERS
-    from enginehouse.rescheduling.offload import OffloadCandidate as OffloadCandidate
-    from enginehouse.rescheduling.offload import OffloadPlan as OffloadPlan
-    from enginehouse.rescheduling.offload import plan_offload as plan_offload
+    from enginehouse_kit.offload import OFFLOAD_ORDERS as OFFLOAD_ORDERS
+    from enginehouse_kit.offload import OffloadCandidate as OffloadCandidate
+    from enginehouse_kit.offload import OffloadPlan as OffloadPlan
+    from enginehouse_kit.offload import plan_offload as plan_offload
 
     # --- Commands
     from enginehouse.cli.client import GatewayClient as GatewayClient
