@@ -14,8 +14,8 @@ from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.schedulers import SchedulingLimits, Waiting
 from enginehouse.scheduling.flow_control import missed, unfit
-from enginehouse.scheduling.kit.ticket_queue import TicketQueue, WaitingTicket
 from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.scheduling.ticket_queue import TicketQueue, WaitingTicket
 from enginehouse.scheduling.waiting_counts import OtherCounts, WaitingCounts
 
 _MOST_PLANNED: Final = 64

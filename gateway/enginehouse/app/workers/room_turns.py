@@ -8,7 +8,7 @@ from typing import Final
 from zlib import crc32
 
 from enginehouse.fleet.load_board import TURNS, LoadBoard
-from enginehouse.scheduling.kit.ticket_queue import WaitingTicket
+from enginehouse.scheduling.ticket_queue import WaitingTicket
 from enginehouse.scheduling.waiting_room import OtherRooms
 
 _YIELDS_S: Final = 0.003
