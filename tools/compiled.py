@@ -126,6 +126,7 @@ MODULES = {
         "filters",
         "learned_rate",
         "learning",
+        "shared_index",
     ),
 }
 
