@@ -7,8 +7,16 @@ from collections.abc import Sequence
 from enginehouse.domain.cache_events import CacheCleared, CacheEvent, EventsLost
 from enginehouse.engines.kv_events.decode import decode_batch
 
-Message = tuple[int, bytes]
+Message = tuple[int, Sequence[CacheEvent]]
 """A number, which counts up by one, and a batch of events."""
+
+
+def read_message(number: bytes, payload: bytes) -> Message:
+    """The message that an engine published. One that cannot be read counts as lost."""
+    try:
+        return int.from_bytes(number, "big"), decode_batch(payload)
+    except ValueError:
+        return int.from_bytes(number, "big"), (EventsLost(),)
 
 
 class CacheEvents:
@@ -88,14 +96,11 @@ class CacheEvents:
 
     def _take(self, messages: Sequence[Message]) -> list[CacheEvent]:
         events: list[CacheEvent] = []
-        for number, payload in messages:
+        for number, found in messages:
             self._next = number + 1
-            try:
-                found = decode_batch(payload)
-            except ValueError:
+            if any(isinstance(each, EventsLost) for each in found):
                 self.exact = False
                 self.lost += 1
-                found = [EventsLost()]
             if any(isinstance(each, CacheCleared) for each in found):
                 self.exact = True
             events += found

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.domain.cache_events import CacheEvent
-from enginehouse.engines.kv_events.cache_events import CacheEvents, Message
+from enginehouse.engines.kv_events.cache_events import CacheEvents, Message, read_message
 
 _log = logging.getLogger(__name__)
 _END: Final = b"\xff" * 8
 """The number after the last message that is sent again: -1."""
 _REPLAY_S: Final = 5.0
 _LONGEST_PAUSE_S: Final = 300.0
+_AT_ONCE: Final = 64
+"""So many messages and events are handled in one turn of the event loop; an engine may send 10,000 again."""
 _RECONNECT_MS: Final = 1000
 """The longest pause between two attempts to connect: an engine that the gateway launches may be at rest for hours."""
 
@@ -35,6 +38,7 @@ class CacheFollower:
         self._backend = backend
         self._settings = settings
         self._on_events = on_events
+        self._untold: deque[CacheEvent] = deque()
         self._tasks = BackgroundTasks()
         self._pause_s = _REPLAY_S
         self._again: asyncio.TimerHandle | None = None
@@ -78,7 +82,7 @@ class CacheFollower:
     async def _take(self, parts: Sequence[bytes]) -> None:
         if len(parts) != 3 or len(parts[1]) != 8:
             return
-        self._tell(self.stream.received((int.from_bytes(parts[1], "big"), parts[2])))
+        self._tell(self.stream.received(read_message(parts[1], parts[2])))
         if self.stream.wanted is not None:
             await self._resynchronize()
 
@@ -117,7 +121,9 @@ class CacheFollower:
                     *_, number, payload = await asyncio.wait_for(socket.recv_multipart(), _REPLAY_S)
                     if number == _END:
                         return found
-                    found.append((int.from_bytes(number, "big"), payload))
+                    found.append(read_message(number, payload))
+                    if len(found) % _AT_ONCE == 0:
+                        await asyncio.sleep(0)
             except (TimeoutError, asyncio.TimeoutError, ValueError):
                 _log.warning("Backend '%s' does not send the events of its prefix cache again", self._backend)
                 return None
@@ -138,5 +144,16 @@ class CacheFollower:
             was_connected = was_connected or self.connected
 
     def _tell(self, events: Sequence[CacheEvent]) -> None:
-        if events:
-            self._on_events(events)
+        if not self._untold and len(events) <= _AT_ONCE:
+            if events:
+                self._on_events(events)
+            return
+        is_telling = bool(self._untold)
+        self._untold += events
+        if not is_telling:
+            self._tasks.start(self._tell_bit_by_bit())
+
+    async def _tell_bit_by_bit(self) -> None:
+        while self._untold:
+            self._on_events([self._untold.popleft() for _ in range(min(_AT_ONCE, len(self._untold)))])
+            await asyncio.sleep(0)

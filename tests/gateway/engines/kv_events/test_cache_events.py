@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from enginehouse.domain.cache_events import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
-from enginehouse.engines.kv_events.cache_events import CacheEvents, Message
+from enginehouse.engines.kv_events.cache_events import CacheEvents, Message, read_message
 from enginehouse.engines.kv_events.decode import decode_batch
 
 
@@ -17,7 +17,7 @@ def batch(*events: object) -> bytes:
 
 def stored(number: int) -> Message:
     """A message that stores the block with its number."""
-    return number, batch(["BlockStored", [number], None, [1, 2], 2, None])
+    return number, decode_batch(batch(["BlockStored", [number], None, [1, 2], 2, None]))
 
 
 def numbers(events: Sequence[CacheEvent]) -> list[object]:
@@ -111,7 +111,7 @@ def test_a_gap_that_cannot_be_filled_is_told_until_the_cache_is_cleared(replayed
     assert told[0] == "EventsLost"
     assert told[-1] == 3
     assert (stream.exact, stream.lost) == (False, 1)
-    assert numbers(stream.received((4, batch(["AllBlocksCleared"])))) == ["CacheCleared"]
+    assert numbers(stream.received((4, [CacheCleared()]))) == ["CacheCleared"]
     assert stream.exact
 
 
@@ -147,7 +147,7 @@ def test_a_connection_that_breaks_leaves_doubt_until_all_is_known_again() -> Non
 
 def test_a_message_that_cannot_be_read_is_a_loss() -> None:
     stream = followed()
-    assert numbers(stream.received((0, b"\xc1"))) == ["EventsLost"]
+    assert numbers(stream.received(read_message(bytes(8), b"\xc1"))) == ["EventsLost"]
     assert (stream.exact, stream.lost) == (False, 1)
 
 

@@ -20,7 +20,11 @@ zmq = pytest.importorskip("zmq")
 pytest.importorskip("zmq.asyncio")
 
 END = b"\xff" * 8
-BATCH = msgspec.msgpack.encode([1.0, [["BlockStored", [7], None, [1, 2], 2, None]], 0])
+MANY = 300
+
+
+def stored(block: int) -> bytes:
+    return msgspec.msgpack.encode([1.0, [["BlockStored", [block], None, [1, 2], 2, None]], 0])
 
 
 class Publisher:
@@ -33,11 +37,12 @@ class Publisher:
         self.settings = KvEventSettings(f"tcp://127.0.0.1:{ports[0]}", f"tcp://127.0.0.1:{ports[1]}")
         self._replay: Any = sockets[1]
 
-    async def answer(self, *before: bytes) -> None:
+    async def answer(self, *before: bytes, count: int = 1) -> None:
         """Answer the next question; ``before`` are the parts before the number of a message."""
         client, _, number = await within(self._replay.recv_multipart())
         assert number == bytes(8)
-        await self._replay.send_multipart([client, *before, bytes(8), BATCH])
+        for place in range(count):
+            await self._replay.send_multipart([client, *before, place.to_bytes(8, "big"), stored(place)])
         await self._replay.send_multipart([client, *before, END, b""])
 
     async def answer_all(self, *before: bytes) -> None:
@@ -57,15 +62,16 @@ def publisher() -> Iterator[Publisher]:
 
 
 class Heard:
-    """What a follower tells of the engine's cache."""
+    """What a follower tells of the engine's cache. ``stored`` is set after so many blocks."""
 
-    def __init__(self) -> None:
+    def __init__(self, blocks: int = 1) -> None:
+        self.blocks = blocks
         self.events: list[CacheEvent] = []
         self.stored = asyncio.Event()
 
     def __call__(self, events: Sequence[CacheEvent]) -> None:
         self.events += events
-        if any(isinstance(each, BlocksStored) for each in events):
+        if sum(isinstance(each, BlocksStored) for each in self.events) == self.blocks:
             self.stored.set()
 
 
@@ -98,3 +104,19 @@ async def test_an_engine_that_does_not_answer_is_asked_again_later(
     assert following.stream.exact
     following.close()
     answering.cancel()
+
+
+async def test_many_messages_are_told_in_their_order_and_bit_by_bit(publisher: Publisher) -> None:
+    heard, sizes = Heard(MANY), list[int]()
+
+    def hear(events: Sequence[CacheEvent]) -> None:
+        sizes.append(len(events))
+        heard(events)
+
+    following = CacheFollower("a", publisher.settings, hear)
+    following.start()
+    await publisher.answer(b"", count=MANY)
+    await within(heard.stored.wait())
+    following.close()
+    assert [each.hashes[0] for each in heard.events if isinstance(each, BlocksStored)] == [*range(MANY)]
+    assert max(sizes) < MANY / 4
