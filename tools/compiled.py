@@ -90,7 +90,7 @@ MODULES = {
         "replay_world",
         "simulate",
     ),
-    "plugins/enginehouse_sim/simulator/replay/figures": ("answer",),
+    "plugins/enginehouse_sim/simulator/replay/figures": ("answer", "gaps", "instance_record"),
     "plugins/enginehouse_sim/simulator/replay/traces": ("prompts",),
     "plugins/enginehouse_sim/simulator/scheduler": (
         "admission",

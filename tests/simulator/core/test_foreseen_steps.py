@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from random import Random
 
 import pytest
@@ -45,7 +44,7 @@ def everything(core: EngineCore) -> object:
     return (
         core.now,
         [
-            {each.name: getattr(request, each.name) for each in fields(request) if each.name != "fast_path_until"}
+            {name: getattr(request, name) for name in RequestState.__slots__ if name != "fast_path_until"}
             for request in state.requests.values()
         ],
         [request.request_id for request in state.running],

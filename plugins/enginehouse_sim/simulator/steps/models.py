@@ -26,6 +26,20 @@ class StepModel(ABC):
         load = StepLoad(decodes=decodes, active_kv_tokens=active_kv_tokens, total_kv_tokens=total_kv_tokens)
         return self.seconds(load)
 
+    def decode_ends(
+        self, begin: float, decodes: int, active: int, total: int, count: int, slowness: float
+    ) -> list[float]:
+        """The ends of ``count`` such steps, the first of which begins at ``begin``. Each has one more token a request.
+
+        They take ``slowness`` times as long.
+        """
+        ends: list[float] = []
+        for _ in range(count):
+            active += decodes
+            begin += slowness * self.decode_seconds(decodes, active, total)
+            ends.append(begin)
+        return ends
+
 
 class ConstantSteps(StepModel):
     """``ttft`` seconds for a step that reaches the end of a prompt, and ``tpot`` more for one that decodes.
@@ -79,8 +93,8 @@ class PolynomialSteps(StepModel):
     """
 
     def __init__(self, prefill: Sequence[float], decode: Sequence[float], floor_ms: float) -> None:
-        self._prefill = prefill
-        self._decode = decode
+        self._prefill = list(prefill)
+        self._decode = list(decode)
         self._floor = floor_ms
 
     def seconds(self, load: StepLoad) -> float:
@@ -161,7 +175,7 @@ class PolicySteps(StepModel):
         return seconds
 
 
-def _polynomial(coefficients: Sequence[float], at: float) -> float:
+def _polynomial(coefficients: list[float], at: float) -> float:
     value = 0.0
     for coefficient in coefficients:
         value = value * at + coefficient
