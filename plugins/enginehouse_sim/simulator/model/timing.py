@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
-from enginehouse_sim.simulator.domain.outputs import (
-    CachedRequestData,
-    ModelRunnerOutput,
-    NewRequestData,
-    SchedulerOutput,
-)
+from enginehouse_sim.simulator.domain.outputs import NewRequestData
+from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.steps.load import StepLoad
 
 TOKEN = 1

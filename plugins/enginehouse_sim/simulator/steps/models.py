@@ -6,8 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-import msgspec
-
 from enginehouse import EnginehouseError, EnginePolicy
 from enginehouse_sim.simulator.steps.costs import DecodeTable, PassCosts, PrefillTable
 from enginehouse_sim.simulator.steps.interpolation import bilinear, linear
@@ -154,7 +152,13 @@ class SpedUp(StepModel):
         whole = self._model.seconds(load)
         if not load.prefill_tokens:
             return whole * self._decode
-        prompts = msgspec.structs.replace(load, decodes=0, draft_tokens=0, active_kv_tokens=0)
+        prompts = StepLoad(
+            prefill_tokens=load.prefill_tokens,
+            prefill_pairs=load.prefill_pairs,
+            own_pairs=load.own_pairs,
+            first_tokens=load.first_tokens,
+            total_kv_tokens=load.total_kv_tokens,
+        )
         prefill = self._model.seconds(prompts)
         return prefill * self._prefill + (whole - prefill) * self._decode
 
