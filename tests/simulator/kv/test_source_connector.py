@@ -46,9 +46,9 @@ class FakeSource(KvSource):
 def step(scheduled: Mapping[str, int]) -> SchedulerOutput:
     return SchedulerOutput(
         step=0,
-        new_requests=(),
-        cached_requests=(),
-        num_scheduled_tokens=scheduled,
+        new_requests=[],
+        cached_requests=[],
+        num_scheduled_tokens=dict(scheduled),
         total_num_scheduled_tokens=sum(scheduled.values()),
     )
 

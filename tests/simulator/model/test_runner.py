@@ -38,7 +38,7 @@ def plan(tokens: Mapping[str, int], *data: NewRequestData | CachedRequestData, *
         step=0,
         new_requests=[one for one in data if isinstance(one, NewRequestData)],
         cached_requests=[one for one in data if isinstance(one, CachedRequestData)],
-        num_scheduled_tokens=tokens,
+        num_scheduled_tokens=dict(tokens),
         total_num_scheduled_tokens=sum(tokens.values()),
         **more,
     )

@@ -67,9 +67,9 @@ class SchedulerOutput:
         self,
         *,
         step: int,
-        new_requests: Sequence[NewRequestData],
-        cached_requests: Sequence[CachedRequestData],
-        num_scheduled_tokens: Mapping[str, int],
+        new_requests: list[NewRequestData],
+        cached_requests: list[CachedRequestData],
+        num_scheduled_tokens: dict[str, int],
         total_num_scheduled_tokens: int,
         scheduled_spec_decode_tokens: Mapping[str, Sequence[int]] = _NOTHING,
         scheduled_encoder_inputs: Mapping[str, Sequence[int]] = _NOTHING,
@@ -96,8 +96,8 @@ class SchedulerOutput:
         """The plan of a steady step so many ``steps`` later."""
         return SchedulerOutput(
             step=self.step + steps,
-            new_requests=(),
-            cached_requests=(),
+            new_requests=[],
+            cached_requests=[],
             num_scheduled_tokens=self.num_scheduled_tokens,
             total_num_scheduled_tokens=self.total_num_scheduled_tokens,
         )
@@ -126,7 +126,7 @@ class ModelRunnerOutput:
         self,
         *,
         req_ids: Sequence[str],
-        req_id_to_index: Mapping[str, int],
+        req_id_to_index: dict[str, int],
         sampled_token_ids: Sequence[Sequence[int]],
         spec_token_ids: Sequence[Sequence[int]] | None = None,
         logprobs: Sequence[Sequence[TokenLogprobs]] | None = None,
