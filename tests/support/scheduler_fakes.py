@@ -88,6 +88,12 @@ class FakeGrammars(StructuredOutputManager):
         self.forgotten.append(request.request_id)
 
 
+def counts_of(scheduler: BatchScheduler) -> tuple[int, int, int]:
+    """The numbers of requests that run, wait and pause."""
+    state = scheduler.state
+    return len(state.running), len(state.waiting), len(state.paused)
+
+
 Stepped = tuple[SchedulerOutput, Mapping[int, EngineCoreOutputs]]
 Schedulers = Callable[..., BatchScheduler]
 Requests = Callable[..., RequestState]
