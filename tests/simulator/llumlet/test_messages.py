@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from enginehouse_sim.simulator.domain.fields import fields_of
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.llumlet.messages import MovedRequest
 
@@ -14,6 +15,9 @@ OF_THE_SCHEDULER = {
     "num_computed_tokens",
     "num_output_placeholders",
     "num_preemptions",
+    "num_prompt_tokens",
+    "num_tokens",
+    "num_tokens_with_spec",
     "spec_token_ids",
     "stale_step",
     "status",
@@ -22,4 +26,5 @@ OF_THE_SCHEDULER = {
 
 
 def test_a_moved_request_has_all_that_its_client_asked_for() -> None:
-    assert {*MovedRequest.__struct_fields__} == {*RequestState.__slots__} - OF_THE_SCHEDULER
+    request = RequestState(request_id="a", prompt_token_ids=[], max_tokens=1)
+    assert {*MovedRequest.__struct_fields__} == {*fields_of(request)} - OF_THE_SCHEDULER

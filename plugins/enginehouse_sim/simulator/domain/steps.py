@@ -142,8 +142,3 @@ class ModelRunnerOutput:
         self.pooler_output = pooler_output
         self.kv_connector_finished_recving = kv_connector_finished_recving
         self.kv_connector_finished_sending = kv_connector_finished_sending
-
-
-def fields_of(plan: Any) -> dict[str, Any]:
-    """The fields of one of these classes, for encoders."""
-    return {name: getattr(plan, name) for name in type(plan).__slots__}

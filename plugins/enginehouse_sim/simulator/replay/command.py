@@ -11,7 +11,7 @@ import msgspec
 
 from enginehouse_sim.simulator.core.build import build_core, outside_costs
 from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.steps import fields_of
+from enginehouse_sim.simulator.domain.fields import fields_of
 from enginehouse_sim.simulator.replay.figures.curves import curves_of
 from enginehouse_sim.simulator.replay.figures.plot import Shown, plot_all, plot_one
 from enginehouse_sim.simulator.replay.figures.printing import print_all, print_one
