@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from starlette.requests import Request
@@ -57,7 +58,12 @@ class ModelList:
 
     async def all(self, request: Request) -> Response:
         """``GET /v1/models``."""
-        return json_response({"object": "list", "data": self.listed(request)})
+        cards = self.listed(request)
+        if not _of_anthropic(request):
+            return json_response({"object": "list", "data": cards})
+        first, last = (cards[0]["id"], cards[-1]["id"]) if cards else (None, None)
+        page = {"data": [*map(_anthropic_card, cards)], "has_more": False, "first_id": first, "last_id": last}
+        return json_response(page)
 
     def listed(self, request: Request) -> list[dict[str, Any]]:
         """The entries that the sender of ``request`` may use. Raises ``Unauthorized``."""
@@ -73,7 +79,7 @@ class ModelList:
         card = cards.get(wanted) or self._matching(wanted, holder)
         if card is None:
             raise self.unknown(wanted, list(cards.values()))
-        return json_response(card)
+        return json_response(_anthropic_card(card) if _of_anthropic(request) else card)
 
     def unknown(self, model: str, others: Sequence[Mapping[str, Any]]) -> RequestError:
         """The error for a ``model`` that no backend has, or has listed yet. ``others``: entries of the list."""
@@ -113,6 +119,16 @@ class ModelList:
         if (quantization := self._quantizations().get(candidates[0].model)) is not None:
             card["quantization"] = quantization
         return card | {"max_model_len": max(lengths)} if lengths else card
+
+
+def _of_anthropic(request: Request) -> bool:
+    """Whether a client of Anthropic's API asks, which has its own form of the list under the same path."""
+    return "anthropic-version" in request.headers
+
+
+def _anthropic_card(card: Mapping[str, Any]) -> dict[str, Any]:
+    created = datetime.fromtimestamp(card["created"], timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": "model", "id": card["id"], "display_name": card.get("name", card["id"]), "created_at": created}
 
 
 def _known(had: Sequence[Capabilities]) -> dict[str, bool]:
