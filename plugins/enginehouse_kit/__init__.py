@@ -1,7 +1,9 @@
-"""The kit for authors of plugins. ``enginehouse.testing`` offers it; ``enginehouse plugins new`` writes a plugin.
+"""The kit for authors of plugins: what ``enginehouse.testing`` offers, and what only plugins use of ``enginehouse``.
 
 ::
 
+    drivers/, schedulers/, limits/   base classes and bookkeeping
+    virtual_loop                  an event loop that jumps to the next event instead of waiting
     make, fake_*, played_server   test data, and fakes of what a plugin gets
     checks/, by_kind              the conformance checks
     engines, gateway, process     simulated engines and gateways, as real processes

@@ -11,11 +11,10 @@ from pathlib import Path
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, warn
+from enginehouse.cli.output import print_json, printable, warn
 from enginehouse.cli.plugin_audit import CheckedPlugins, check_plugins
 from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.config.load_config import load_config
@@ -100,7 +99,7 @@ def search(word: str, as_json: bool) -> None:
         return
     table = Table("plugin", "brings", "about", "from")
     for each in found:
-        table.add_row(each.name, escape(", ".join(each.types)), escape(each.about), escape(each.source))
+        table.add_row(each.name, printable(", ".join(each.types)), printable(each.about), printable(each.source))
     Console().print(table if found else f"No known plugin has '{word}'; write one: enginehouse plugins new NAME")
 
 
@@ -122,7 +121,7 @@ def _table(listed: Sequence[Row]) -> Table:
     for row in listed:
         origin = "bundled" if row.bundled else row.distribution
         cells = (row.kind or "", row.type or "", row.name, origin, row.version, row.state.value)
-        table.add_row(*map(escape, cells), style=_COLORS.get(row.state))
+        table.add_row(*map(printable, cells), style=_COLORS.get(row.state))
     return table
 
 

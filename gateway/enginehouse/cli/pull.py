@@ -10,12 +10,11 @@ import click
 import msgspec
 from rich.console import Console
 from rich.filesize import decimal
-from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
 from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json
+from enginehouse.cli.output import print_json, printable
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.engines.pulled_models import PulledModels, PulledNote
 from enginehouse.interfaces.model_sources import PulledFile
@@ -35,7 +34,7 @@ def pull(config: Path | None, model: str, as_json: bool) -> None:
     models = _models(config)
     models.check(model)
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(TextColumn(escape(model)), *columns, console=Console(stderr=True)) as bar:
+    with Progress(TextColumn(printable(model)), *columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(model, total=None)
         path = models.pull(model, lambda done, total: bar.update(task, completed=done, total=total))
     if as_json:
@@ -56,7 +55,7 @@ def list_models(config: Path | None, as_json: bool) -> None:
         return
     table = Table("model", "size", "path")
     for note in notes:
-        table.add_row(escape(note.name), decimal(note.size), escape(str(models.path_of(note))))
+        table.add_row(printable(note.name), decimal(note.size), printable(str(models.path_of(note))))
     Console().print(table if notes else f"No model in {models.folder} yet: enginehouse pull hf.co/ORG/REPO")
 
 

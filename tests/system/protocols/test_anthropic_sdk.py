@@ -115,3 +115,10 @@ def test_no_stream_breaks_when_an_engine_breaks_its_streams(
         engines[0].clear()
     assert {message.content[0].text for message in messages} == {whole}
     assert {message.usage.output_tokens for message in messages} == {30}
+
+
+def test_models_are_listed_in_anthropics_form(client: anthropic.Anthropic) -> None:
+    (listed,) = client.models.list()
+    assert (listed.type, listed.id, listed.display_name) == ("model", "m", "m")
+    assert client.models.retrieve("m") == listed
+    assert listed.created_at.tzinfo is not None

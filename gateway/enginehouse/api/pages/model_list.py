@@ -28,6 +28,8 @@ _WORDS = {
     ReplicaState.SLEEPING: "sleeping",
 }
 """The best state of a replica first; all other states are ``unloaded``."""
+_ANTHROPIC = "anthropic-version"
+"""The header that Anthropic's clients send with every request: they get lists in their form."""
 _CAPABILITIES = ("vision", "tools", "json_mode", "embeddings")
 
 
@@ -59,11 +61,7 @@ class ModelList:
     async def all(self, request: Request) -> Response:
         """``GET /v1/models``."""
         cards = self.listed(request)
-        if not _of_anthropic(request):
-            return json_response({"object": "list", "data": cards})
-        first, last = (cards[0]["id"], cards[-1]["id"]) if cards else (None, None)
-        page = {"data": [*map(_anthropic_card, cards)], "has_more": False, "first_id": first, "last_id": last}
-        return json_response(page)
+        return json_response(_anthropic(cards) if _ANTHROPIC in request.headers else {"object": "list", "data": cards})
 
     def listed(self, request: Request) -> list[dict[str, Any]]:
         """The entries that the sender of ``request`` may use. Raises ``Unauthorized``."""
@@ -79,7 +77,7 @@ class ModelList:
         card = cards.get(wanted) or self._matching(wanted, holder)
         if card is None:
             raise self.unknown(wanted, list(cards.values()))
-        return json_response(_anthropic_card(card) if _of_anthropic(request) else card)
+        return json_response(_anthropic_model(card) if _ANTHROPIC in request.headers else card)
 
     def unknown(self, model: str, others: Sequence[Mapping[str, Any]]) -> RequestError:
         """The error for a ``model`` that no backend has, or has listed yet. ``others``: entries of the list."""
@@ -121,14 +119,15 @@ class ModelList:
         return card | {"max_model_len": max(lengths)} if lengths else card
 
 
-def _of_anthropic(request: Request) -> bool:
-    """Whether a client of Anthropic's API asks, which has its own form of the list under the same path."""
-    return "anthropic-version" in request.headers
+def _anthropic(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    ids = [card["id"] for card in cards] or [None]
+    models = [_anthropic_model(card) for card in cards]
+    return {"data": models, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
 
 
-def _anthropic_card(card: Mapping[str, Any]) -> dict[str, Any]:
-    created = datetime.fromtimestamp(card["created"], timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"type": "model", "id": card["id"], "display_name": card.get("name", card["id"]), "created_at": created}
+def _anthropic_model(card: Mapping[str, Any]) -> dict[str, Any]:
+    since = datetime.fromtimestamp(card["created"], timezone.utc).isoformat()
+    return {"type": "model", "id": card["id"], "display_name": card.get("name", card["id"]), "created_at": since}
 
 
 def _known(had: Sequence[Capabilities]) -> dict[str, bool]:

@@ -8,13 +8,12 @@ from pathlib import Path
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.app import build_planner
 from enginehouse.cli.explain.view import read_view
 from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, warn
+from enginehouse.cli.output import print_json, printable, warn
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.domain.migration import Plan
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -64,9 +63,9 @@ def _print(plan: Plan) -> None:
     table = Table("policy", "source", "destination", "moves", "why not")
     for migration in plan.migrations:
         moves = f"{migration.rule} {migration.order} {migration.value:g}"
-        table.add_row(*map(escape, (migration.policy, migration.source, migration.destination, moves)), "")
+        table.add_row(*map(printable, (migration.policy, migration.source, migration.destination, moves)), "")
     for pair in plan.dropped:
-        table.add_row(*map(escape, (pair.policy, pair.source, pair.destination)), "", escape(pair.why))
+        table.add_row(*map(printable, (pair.policy, pair.source, pair.destination)), "", printable(pair.why))
     if table.row_count:
         Console().print(table)
     else:

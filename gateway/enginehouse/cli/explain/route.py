@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.app import build_fleet, build_router
@@ -22,7 +21,7 @@ from enginehouse.cli.explain.files import read_file
 from enginehouse.cli.explain.state import State, impose, read_state
 from enginehouse.cli.explain.view import read_view
 from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, warn
+from enginehouse.cli.output import print_json, printable, warn
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.environment import GATEWAY_KEY
 from enginehouse.config.schema import Config
@@ -149,7 +148,13 @@ def _table(candidates: list[ExplainedCandidate]) -> Table:
     for each in candidates:
         score = "" if each.score is None else f"{each.score:g}"
         parts = ", ".join(f"{name} {value:g}" for name, value in each.parts.items())
-        table.add_row(escape(each.replica), score, escape(parts), escape(each.dropped_by or ""), escape(each.why or ""))
+        table.add_row(
+            printable(each.replica),
+            score,
+            printable(parts),
+            printable(each.dropped_by or ""),
+            printable(each.why or ""),
+        )
     return table
 
 

@@ -10,7 +10,6 @@ import click
 import msgspec
 from msgspec import Meta
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.app.scaling.scaling import decide, make_scaler
@@ -18,7 +17,7 @@ from enginehouse.app.scaling.sizes import least, ranges
 from enginehouse.cli.client import GatewayClient
 from enginehouse.cli.explain.files import read_file
 from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, warn
+from enginehouse.cli.output import print_json, printable, warn
 from enginehouse.config.embedded import load_config_or_embedded
 from enginehouse.config.environment import GATEWAY_KEY, GATEWAY_URL
 from enginehouse.config.schema import Config
@@ -144,5 +143,5 @@ def _load(config: Config, state: _AssumedLoads, name: str) -> ModelLoad:
 def _table(answer: _Explained) -> Table:
     table = Table("model", "replicas", "wanted", "why")
     for each in answer.models:
-        table.add_row(escape(each.model), str(each.replicas), str(each.wanted), escape(each.why))
+        table.add_row(printable(each.model), str(each.replicas), str(each.wanted), printable(each.why))
     return table

@@ -17,9 +17,10 @@ _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
 def why_misfit(head: AnswerHead, backend: str, *, streams: bool) -> UpstreamInvalid | None:
     """The error that clients get instead of an answer with ``head`` to a chat or the like; ``None`` if it may be one.
 
-    A client cannot follow a redirect to an engine, and one that wants a stream (``streams``) sees nothing in JSON.
+    A client cannot follow a redirect to an engine, finds nothing in an answer without a body (204), and one that wants
+    a stream (``streams``) sees nothing in JSON.
     """
-    if 300 <= head.status < 400:
+    if head.status == 204 or 300 <= head.status < 400:
         return UpstreamInvalid(f"Backend '{backend}' answered {head.status}, which is no answer to this request")
     if head.status < 300 and head.json and streams:
         return UpstreamInvalid(f"Backend '{backend}' sent no stream, which was asked for")

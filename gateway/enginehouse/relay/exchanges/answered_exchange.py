@@ -155,7 +155,7 @@ class AnsweredExchange(MovableExchange):
         """Whether the answer is none that the client understands. The request is then sent again instead, or fails."""
         job, reply = self._job, self._reply
         streams = job.requirements is not None and job.requirements.stream
-        if (head.status < 300 and not streams) or job.raw or reply.status or not reply.form.is_checked:
+        if (head.status == 200 and not streams) or job.raw or reply.status or not reply.form.is_checked:
             return False
         misfit = why_misfit(head, attempt.upstream.name, streams=streams)
         if misfit is None:

@@ -11,10 +11,7 @@ from math import inf
 from typing import ClassVar, NamedTuple
 from uuid import uuid4
 
-from enginehouse.aio.timeouts import run_within, wait_within
-from enginehouse.domain.foreign import describe
-from enginehouse.interfaces.limit_stores import Limit, LimitRule, LimitStore
-from enginehouse.interfaces.local_limit import LocalLimit
+from enginehouse import Limit, LimitRule, LimitStore, LocalLimit, run_within, wait_within
 
 _log = logging.getLogger(__name__)
 
@@ -264,7 +261,7 @@ class LeasedLimitStore(LimitStore):
         try:
             answer = await run_within(self.patience, self.lease(self.gateway, [ask for _, ask in asking]))
         except Exception as error:
-            self._lost(describe(error) or f"no answer within {self.patience:g} s")
+            self._lost(f"{type(error).__name__}: {error}".rstrip(": "))
             for limit, ask in asking:
                 limit.grant_alone(ask)
             return

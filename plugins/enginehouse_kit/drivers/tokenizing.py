@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse.domain.continuation import PartialAnswer
-from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.interfaces.openai_driver import read_json
+from enginehouse import EngineClient, PartialAnswer
+from enginehouse_kit.drivers.openai_driver import read_json
 
 _OF_CHATS = (
     *("model", "messages", "tools", "chat_template", "chat_template_kwargs"),

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.errors import ConfigError
+from enginehouse import Capabilities, ConfigError
 
 _WEIGHTS = ("*.safetensors", "*.bin")
 _LOCAL = ("/", "./", "../", "~")

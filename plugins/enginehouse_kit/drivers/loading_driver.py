@@ -7,11 +7,16 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse.domain.errors import LoadFailed, NotEnoughMemory
-from enginehouse.domain.instance import InstanceStatus
-from enginehouse.interfaces.drivers import EngineClient, EngineResponse, SupportsLoading
-from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver
-from enginehouse.interfaces.too_little_memory import tells_of_too_little_memory
+from enginehouse import (
+    EngineClient,
+    EngineResponse,
+    InstanceStatus,
+    LoadFailed,
+    NotEnoughMemory,
+    SupportsLoading,
+    tells_of_too_little_memory,
+)
+from enginehouse_kit.drivers.openai_driver import OpenAICompatibleDriver
 
 _NOT_LOADED: Final = re.compile(r"\b(not loaded|unloaded|no models? loaded)\b", re.IGNORECASE)
 

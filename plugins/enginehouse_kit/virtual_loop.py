@@ -11,8 +11,6 @@ from contextvars import Context
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from enginehouse.aio.clock import Clock
-
 _THREAD_S = 0.003
 """How long work in a thread seems to take."""
 
@@ -21,10 +19,6 @@ class VirtualTime:
     """Virtual seconds. ``now`` changes only while every task of the loop waits."""
 
     now = 0.0
-
-    def clock(self, epoch: float = 0.0) -> Clock:
-        """A clock for the gateway. ``epoch``: the time of day, in seconds, when ``now`` was 0."""
-        return Clock(lambda: self.now, lambda: epoch + self.now)
 
 
 class World(Protocol):

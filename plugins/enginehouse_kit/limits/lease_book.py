@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from enginehouse.interfaces.leased_limits import Lease, LeaseAsk, Leases
-from enginehouse.interfaces.local_limit import LocalLimit
+from enginehouse import LocalLimit
+from enginehouse_kit.limits.leased_limits import Lease, LeaseAsk, Leases
 
 _SLOTS_S = 3.0
 """For so long after its last ask, a gateway holds what it was granted of limits ``at_once``."""

@@ -9,10 +9,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from enginehouse.domain.replica import ReplicaState
-from enginehouse.domain.ticket import SwapId
-from enginehouse.interfaces.schedulers import Effects, SchedulingLimits
-from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
+from enginehouse import Effects, HostedReplica, HostFacts, ReplicaState, SchedulingLimits, SwapId, Swapper
 
 
 class SwapObstacle(Enum):

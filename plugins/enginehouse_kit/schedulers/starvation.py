@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from enginehouse.domain.errors import RequestError
-from enginehouse.scheduling.kit.state import SchedulingState, SwapObstacle, collide
-from enginehouse.scheduling.kit.ticket_queue import ReplicaLine, TicketAge, TicketQueue
+from enginehouse import ReplicaLine, RequestError, TicketAge, TicketQueue
+from enginehouse_kit.schedulers.state import SchedulingState, SwapObstacle, collide
 
 
 class _Claim(NamedTuple):

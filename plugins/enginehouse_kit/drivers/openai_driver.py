@@ -7,10 +7,16 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.errors import UpstreamError
-from enginehouse.domain.instance import InstanceStatus
-from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse, ServedModel, SupportsFigures
+from enginehouse import (
+    Capabilities,
+    Driver,
+    EngineClient,
+    EngineResponse,
+    InstanceStatus,
+    ServedModel,
+    SupportsFigures,
+    UpstreamError,
+)
 
 T = TypeVar("T")
 

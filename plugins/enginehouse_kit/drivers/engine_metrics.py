@@ -6,8 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from enginehouse.domain.errors import UpstreamError
-from enginehouse.interfaces.drivers import EngineResponse
+from enginehouse import EngineResponse, UpstreamError
 
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? +(?P<value>\S+)(?: +-?\d+)?")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
