@@ -84,6 +84,8 @@ def test_changes_of_queue_positions_are_sent(serve: Serve, stage: Stage) -> None
             elif name == "request_phases":
                 for each in facts["requests"]:
                     seen[models[each["id"]]].append((each["phase"], each["position"]))
+                if seen["b"]:
+                    stage.open()
             elif name == "request_finished":
                 assert facts["status"] == 200
                 finished += 1
