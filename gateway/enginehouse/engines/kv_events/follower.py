@@ -55,9 +55,9 @@ class CacheFollower:
             self._again.cancel()
 
     def begin_anew(self) -> None:
-        """Ask for all that the engine still has."""
+        """Ask for all that the engine still has: now, or when it is there."""
         self.stream.restart()
-        if self._settings.replay:
+        if self._settings.replay and self.connected:
             self._tasks.start(self._resynchronize())
 
     async def _follow(self) -> None:
