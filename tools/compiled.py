@@ -68,10 +68,10 @@ MODULES = {
         "access_log",
         "activity",
         "answer_meter",
-        "attempts_summary",
         "counters",
         "decisions",
         "log_context",
+        "request_facts",
         "trace_context",
         "tracer",
         "usage_meter",
@@ -126,6 +126,7 @@ MODULES = {
         "filters",
         "learned_rate",
         "learning",
+        "shared_index",
     ),
 }
 

@@ -117,16 +117,17 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.swappers import SwapPlan as SwapPlan
 
     # --- The kit for schedulers
-    from enginehouse.scheduling.kit.state import SchedulingState as SchedulingState
-    from enginehouse.scheduling.kit.state import SwapObstacle as SwapObstacle
-    from enginehouse.scheduling.kit.ticket_queue import ReplicaLine as ReplicaLine
-    from enginehouse.scheduling.kit.ticket_queue import TicketAge as TicketAge
-    from enginehouse.scheduling.kit.ticket_queue import TicketQueue as TicketQueue
-    from enginehouse.scheduling.kit.ticket_queue import WaitingTicket as WaitingTicket
-    from enginehouse.scheduling.kit.starvation import StarvationClaims as StarvationClaims
-    from enginehouse.scheduling.kit.state import SwapInFlight as SwapInFlight
-    from enginehouse.scheduling.kit.state import SwapsInFlight as SwapsInFlight
-    from enginehouse.scheduling.kit.state import ReplicaUsage as ReplicaUsage
+    from enginehouse_kit.schedulers.state import SchedulingState as SchedulingState
+    from enginehouse_kit.schedulers.state import SwapObstacle as SwapObstacle
+    from enginehouse.scheduling.ticket_queue import ReplicaLine as ReplicaLine
+    from enginehouse.scheduling.ticket_queue import TicketAge as TicketAge
+    from enginehouse.scheduling.ticket_queue import TicketQueue as TicketQueue
+    from enginehouse.scheduling.ticket_queue import WaitingTicket as WaitingTicket
+    from enginehouse_kit.schedulers.starvation import StarvationClaims as StarvationClaims
+    from enginehouse_kit.schedulers.state import SwapInFlight as SwapInFlight
+    from enginehouse_kit.schedulers.state import SwapsInFlight as SwapsInFlight
+    from enginehouse_kit.schedulers.state import ReplicaUsage as ReplicaUsage
+    from enginehouse.scheduling.guarded_swapper import GuardedSwapper as GuardedSwapper
 
     # --- Engines
     from enginehouse.interfaces.drivers import EngineClient as EngineClient
@@ -142,23 +143,25 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import SupportsContinuation as SupportsContinuation
     from enginehouse.interfaces.drivers import SupportsHandOver as SupportsHandOver
     from enginehouse.interfaces.drivers import SupportsBootstrap as SupportsBootstrap
+    from enginehouse.interfaces.driver_support import DriverSupport as DriverSupport
+    from enginehouse.interfaces.driver_support import support_of as support_of
     from enginehouse.interfaces.launch_spec import EngineOptions as EngineOptions
     from enginehouse.interfaces.launch_spec import FoundModel as FoundModel
     from enginehouse.interfaces.launch_spec import LaunchSpec as LaunchSpec
     from enginehouse.interfaces.launch_spec import ModelFacts as ModelFacts
-    from enginehouse.interfaces.openai_driver import OpenAICompatibleDriver as OpenAICompatibleDriver
-    from enginehouse.interfaces.openai_driver import read_json as read_json
-    from enginehouse.interfaces.openai_driver import read_model_list as read_model_list
-    from enginehouse.interfaces.loading_driver import LoadingDriver as LoadingDriver
-    from enginehouse.interfaces.engine_metrics import MetricSample as MetricSample
-    from enginehouse.interfaces.engine_metrics import metric_sums as metric_sums
-    from enginehouse.interfaces.engine_metrics import read_metrics as read_metrics
-    from enginehouse.interfaces.tokenizing import fill_in_tokens as fill_in_tokens
-    from enginehouse.interfaces.launch_options import option_arguments as option_arguments
-    from enginehouse.interfaces.model_folder import find_model_folders as find_model_folders
-    from enginehouse.interfaces.model_folder import missing_folder as missing_folder
-    from enginehouse.interfaces.model_folder import model_folder_name as model_folder_name
-    from enginehouse.interfaces.model_folder import read_model_folder as read_model_folder
+    from enginehouse_kit.drivers.openai_driver import OpenAICompatibleDriver as OpenAICompatibleDriver
+    from enginehouse_kit.drivers.openai_driver import read_json as read_json
+    from enginehouse_kit.drivers.openai_driver import read_model_list as read_model_list
+    from enginehouse_kit.drivers.loading_driver import LoadingDriver as LoadingDriver
+    from enginehouse_kit.drivers.engine_metrics import MetricSample as MetricSample
+    from enginehouse_kit.drivers.engine_metrics import metric_sums as metric_sums
+    from enginehouse_kit.drivers.engine_metrics import read_metrics as read_metrics
+    from enginehouse_kit.drivers.tokenizing import fill_in_tokens as fill_in_tokens
+    from enginehouse_kit.drivers.launch_options import option_arguments as option_arguments
+    from enginehouse_kit.drivers.model_folder import find_model_folders as find_model_folders
+    from enginehouse_kit.drivers.model_folder import missing_folder as missing_folder
+    from enginehouse_kit.drivers.model_folder import model_folder_name as model_folder_name
+    from enginehouse_kit.drivers.model_folder import read_model_folder as read_model_folder
     from enginehouse.interfaces.places import EngineNeeds as EngineNeeds
     from enginehouse.interfaces.places import Place as Place
     from enginehouse.interfaces.places import PlacementOptions as PlacementOptions
@@ -171,6 +174,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.model_sources import PulledFile as PulledFile
     from enginehouse.interfaces.model_sources import PullProgress as PullProgress
     from enginehouse.config.pull import PullSettings as PullSettings
+    from enginehouse.interfaces.too_little_memory import tells_of_too_little_memory as tells_of_too_little_memory
 
     # --- Guards
     from enginehouse.interfaces.guards import GuardRequest as GuardRequest
@@ -179,6 +183,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.guards import Change as Change
 
     # --- Limits and usage of callers
+    from enginehouse.aio.timeouts import run_within as run_within
+    from enginehouse.aio.timeouts import wait_within as wait_within
     from enginehouse.domain.usage import AuditEntry as AuditEntry
     from enginehouse.domain.usage import UsageRow as UsageRow
     from enginehouse.interfaces.limit_stores import Limit as Limit
@@ -186,13 +192,14 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.limit_stores import TakenLimit as TakenLimit
     from enginehouse.interfaces.local_limit import LocalLimit as LocalLimit
     from enginehouse.interfaces.local_limit import LocalLimitStore as LocalLimitStore
-    from enginehouse.interfaces.leased_limits import LeasedLimitStore as LeasedLimitStore
-    from enginehouse.interfaces.leased_limits import LeaseAsk as LeaseAsk
-    from enginehouse.interfaces.leased_limits import Lease as Lease
-    from enginehouse.interfaces.leased_limits import Leases as Leases
-    from enginehouse.interfaces.lease_book import LeaseBook as LeaseBook
+    from enginehouse_kit.limits.leased_limits import LeasedLimitStore as LeasedLimitStore
+    from enginehouse_kit.limits.leased_limits import LeaseAsk as LeaseAsk
+    from enginehouse_kit.limits.leased_limits import Lease as Lease
+    from enginehouse_kit.limits.leased_limits import Leases as Leases
+    from enginehouse_kit.limits.lease_book import LeaseBook as LeaseBook
 
     # --- Continued streams
+    from enginehouse.relay.events.sse import read_events as read_events
     from enginehouse.domain.continuation import Continuation as Continuation
     from enginehouse.domain.continuation import PartialAnswer as PartialAnswer
     from enginehouse.domain.continuation import StreamTraits as StreamTraits
@@ -226,15 +233,24 @@ if _typing.TYPE_CHECKING:
     from enginehouse.rescheduling.projection import RequestProjection as RequestProjection
     from enginehouse.rescheduling.projection import WorstCaseProjection as WorstCaseProjection
     from enginehouse.rescheduling.projection import project as project
-    from enginehouse.rescheduling.offload import OFFLOAD_ORDERS as OFFLOAD_ORDERS
-    from enginehouse.rescheduling.offload import OffloadCandidate as OffloadCandidate
-    from enginehouse.rescheduling.offload import OffloadPlan as OffloadPlan
-    from enginehouse.rescheduling.offload import plan_offload as plan_offload
+    from enginehouse_kit.offload import OFFLOAD_ORDERS as OFFLOAD_ORDERS
+    from enginehouse_kit.offload import OffloadCandidate as OffloadCandidate
+    from enginehouse_kit.offload import OffloadPlan as OffloadPlan
+    from enginehouse_kit.offload import plan_offload as plan_offload
 
     # --- Commands
     from enginehouse.cli.client import GatewayClient as GatewayClient
     from enginehouse.cli.client import gateway_options as gateway_options
+    from enginehouse.cli.options import config_option as config_option
     from enginehouse.cli.output import print_json as print_json
+    from enginehouse.cli.output import printable as printable
+    from enginehouse.cli.output import warn as warn
+    from enginehouse.cli.offline import OfflineGateway as OfflineGateway
+    from enginehouse.cli.offline import OfflinePlanner as OfflinePlanner
+    from enginehouse.engines.pulled_models import PulledModels as PulledModels
+    from enginehouse.engines.pulled_models import PulledNote as PulledNote
+    from enginehouse.domain.route import Explanation as Explanation
+    from enginehouse.domain.scale_status import ScaleStatus as ScaleStatus
 
     # --- Picking
     from enginehouse.app.picker import Picker as Picker
@@ -249,7 +265,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.app.virtual.virtual_engines import VirtualEngines as VirtualEngines
     from enginehouse.app.virtual.virtual_engines import VirtualProcess as VirtualProcess
     from enginehouse.app.virtual.virtual_client import VirtualClient as VirtualClient
-    from enginehouse.app.virtual.virtual_loop import VirtualLoop as VirtualLoop
+    from enginehouse_kit.virtual_loop import VirtualLoop as VirtualLoop
 
     # --- Errors
     from enginehouse.domain.errors import CannotContinue as CannotContinue
@@ -269,6 +285,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.errors import RateLimited as RateLimited
     from enginehouse.domain.errors import ReplicaLost as ReplicaLost
     from enginehouse.domain.errors import RequestError as RequestError
+    from enginehouse.domain.errors import ShuttingDown as ShuttingDown
     from enginehouse.domain.errors import Unauthorized as Unauthorized
     from enginehouse.domain.errors import UpstreamError as UpstreamError
     from enginehouse.domain.errors import UpstreamTimeout as UpstreamTimeout

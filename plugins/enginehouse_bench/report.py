@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
+from enginehouse import printable
 from enginehouse_bench.clients import Question
 from enginehouse_bench.contenders import Contender, Cores, listener, own_engine, own_gateway, pinned
 from enginehouse_bench.rounds import Comparison, ContenderFigures, Spread, Workload, WorkloadReport, measure
@@ -78,7 +78,7 @@ def show(report: BenchReport) -> None:
     for each in report.workloads:
         console.print(_table(each, report.rss_mib))
         for name, comparison in each.against.items():
-            console.print(f"{OURS} against {escape(name)}: {_compared(comparison)}", highlight=False, soft_wrap=True)
+            console.print(f"{OURS} against {printable(name)}: {_compared(comparison)}", highlight=False, soft_wrap=True)
         console.print()
 
 
@@ -89,7 +89,7 @@ def _table(report: WorkloadReport, memory: Mapping[str, float]) -> Table:
     table = Table("", rate, f"{wait} p50 µs", "p99 µs", f"cpu µs/{each} (kernel)", "MiB", title=title)
     for name, figures in report.figures.items():
         used = f"{memory[name]:.0f}" if name in memory else ""
-        table.add_row(escape(name), *_cells(figures), used)
+        table.add_row(printable(name), *_cells(figures), used)
     return table
 
 

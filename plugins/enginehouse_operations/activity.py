@@ -15,7 +15,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import GatewayClient, gateway_options
+from enginehouse import GatewayClient, gateway_options, printable
 
 _FOLLOW_S = 1.0
 _KEPT = 1000
@@ -126,7 +126,7 @@ def _cell(key: str, value: Any) -> str:
         return ""
     if key == "time":
         return datetime.fromtimestamp(value).strftime("%H:%M:%S")
-    return f"{value:.1f}" if isinstance(value, float) else str(value)
+    return f"{value:.1f}" if isinstance(value, float) else printable(str(value))
 
 
 def _echo(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -10,7 +11,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import GatewayClient, gateway_options, print_json
+from enginehouse import GatewayClient, gateway_options, print_json, printable
 from enginehouse_operations.options import answer_as_json
 
 _AMOUNTS = (
@@ -104,12 +105,23 @@ def list_keys(gateway: GatewayClient, as_json: bool) -> None:
     for heading in ("name", "from", "models", "admin", "limits", "expires", "last used"):
         table.add_column(heading, overflow="fold")
     for row in gateway.read(answer, _Keys).keys:
-        limits = ", ".join(f"{key} {row[key]:g}" for key in _AMOUNTS if row.get(key))
+        limits = "; ".join(filter(None, (_amounts(row), *map(_scoped, row.get("limits", ())))))
         used = "" if row["last_used"] is None else _time(row["last_used"])
         admin = "yes" if row.get("admin") else ""
         models = ", ".join(row.get("models", ()))
-        table.add_row(row["name"], row["source"], models, admin, limits, row.get("expires", ""), used)
+        cells = row["name"], row["source"], models, admin, limits, row.get("expires", ""), used
+        table.add_row(*map(printable, cells))
     Console().print(table)
+
+
+def _amounts(limits: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {limits[key]:g}" for key in _AMOUNTS if limits.get(key))
+
+
+def _scoped(limits: Mapping[str, Any]) -> str:
+    """The limits of a key for some models, or for each of its end users."""
+    whose = "each user, " if limits["per"] == "user" else ""
+    return f"{whose}{', '.join(limits['models'])}: {_amounts(limits)}"
 
 
 def _print_secret(gateway: GatewayClient, answer: bytes, as_json: bool) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from enginehouse import GatewayClient, gateway_options, print_json
+from enginehouse import GatewayClient, gateway_options, print_json, printable
 from enginehouse_operations.options import answer_as_json
 
 
@@ -44,6 +43,6 @@ def _table(listed: list[_ListedModel]) -> Table:
     for model in listed:
         alias_of = model.root if model.root != model.id else ""
         length = "" if model.max_model_len is None else str(model.max_model_len)
-        more = [escape(model.quantization)] if quantised else []
-        table.add_row(escape(model.id), escape(alias_of), length, *more)
+        more = [printable(model.quantization)] if quantised else []
+        table.add_row(printable(model.id), printable(alias_of), length, *more)
     return table

@@ -6,10 +6,9 @@ import click
 import msgspec
 from rich.console import Console
 from rich.filesize import decimal
-from rich.markup import escape
 from rich.table import Table
 
-from enginehouse import GatewayClient, gateway_options
+from enginehouse import GatewayClient, gateway_options, printable
 
 _AT_REST = ("stopped", "unreachable", "unknown")
 
@@ -48,10 +47,10 @@ def ps(gateway: GatewayClient, as_json: bool) -> None:
     table = Table("model", "backend", "host", "state", "memory", "slots", "waiting")
     for each in shown:
         table.add_row(
-            escape(each.model),
-            escape(each.backend),
-            escape(each.host),
-            escape(f"{each.condition.word}: {each.condition.why}" if each.condition.why else each.condition.word),
+            printable(each.model),
+            printable(each.backend),
+            printable(each.host),
+            printable(f"{each.condition.word}: {each.condition.why}" if each.condition.why else each.condition.word),
             "" if each.memory is None else decimal(each.memory),
             "" if each.slots is None else str(each.slots),
             str(each.waiting),

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from enginehouse import GatewayClient, Health, ReplicaState, gateway_options, print_json
+from enginehouse import GatewayClient, Health, ReplicaState, gateway_options, print_json, printable
 from enginehouse_operations.options import answer_as_json
 
 _LOCAL_HOST = "local"
@@ -101,9 +100,14 @@ def backend_table(status: StatusAnswer) -> Table:
     states = {(each.backend, each.model): each.state for each in status.replicas}
     for each in status.backends:
         health = _condition(each).value + (", draining" if each.draining else "")
-        models = escape("\n".join(_shown(model, states.get((each.name, model)), each) for model in each.models))
+        models = printable("\n".join(_shown(model, states.get((each.name, model)), each) for model in each.models))
         table.add_row(
-            escape(each.name), escape(each.driver), health, str(each.pending), f"{each.avg_latency_ms:.0f} ms", models
+            printable(each.name),
+            printable(each.driver),
+            health,
+            str(each.pending),
+            f"{each.avg_latency_ms:.0f} ms",
+            models,
         )
     return table
 
@@ -126,7 +130,7 @@ def gpu_table(gpus: Sequence[_ShownGpu]) -> Table:
     for each in gpus:
         sizes = [f"{size / 1024**3:.1f} GiB" for size in (each.free, each.used, each.total)]
         number = str(each.gpu) if each.host == _LOCAL_HOST else f"{each.host}: {each.gpu}"
-        table.add_row(escape(number), escape(each.name), *sizes, escape("\n".join(each.replicas)))
+        table.add_row(printable(number), printable(each.name), *sizes, printable("\n".join(each.replicas)))
     return table
 
 

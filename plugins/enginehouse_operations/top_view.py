@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
-from rich.markup import escape
 from rich.table import Table
+
+from enginehouse import printable
 
 HELP = "↑↓ select   s sort   r reverse   / filter   m move   c cancel   q quit"
 _KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Za-z]|.", re.DOTALL)
@@ -170,11 +171,11 @@ def _words(each: TopRequest) -> str:
 def _cells(each: TopRequest) -> Sequence[str]:
     more = each.progress or each.position
     return (
-        escape(each.id),
-        escape(each.model or each.path),
-        escape(each.caller or ""),
+        printable(each.id),
+        printable(each.model or each.path),
+        printable(each.caller or ""),
         each.phase if more is None else f"{each.phase} ({more})",
-        escape(each.replica or ""),
+        printable(each.replica or ""),
         f"{each.age_ms / 1000:.1f} s",
         "" if each.output_tokens is None else str(each.output_tokens),
         str(each.moves or ""),

@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import GatewayClient, gateway_options, print_json
+from enginehouse import GatewayClient, gateway_options, print_json, printable
 
 _FIELDS = ("key", "model", "user", "day")
 _FIGURES = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost")
@@ -82,8 +82,8 @@ def audit(gateway: GatewayClient, since: str | None, limit: int, as_json: bool) 
         table.add_column(heading, overflow="fold")
     for entry in gateway.read(answer, _Audit).entries:
         at = datetime.fromtimestamp(entry["time"], timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-        status = str(entry["status"])
-        table.add_row(at, entry["who"], entry["address"], entry["act"], status, entry["outcome"])
+        cells = at, entry["who"], entry["address"], entry["act"], str(entry["status"]), entry["outcome"]
+        table.add_row(*map(printable, cells))
     Console().print(table)
 
 
@@ -96,4 +96,6 @@ def _csv(columns: list[str], rows: list[dict[str, Any]]) -> str:
 
 
 def _cell(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value or 0 if isinstance(value, int) else value or "")
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return printable(str(value or 0 if isinstance(value, int) else value or ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from enginehouse.app.virtual.virtual_loop import Timer, VirtualLoop
+from enginehouse_kit.virtual_loop import Timer, VirtualLoop
 
 
 class ChaosLoop(VirtualLoop):

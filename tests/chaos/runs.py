@@ -9,11 +9,11 @@ import shutil
 import sys
 import warnings
 
-from enginehouse.app.virtual.virtual_loop import Deadlock
 from enginehouse.config.environment import STATE_DIR
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse_kit.virtual_loop import Deadlock
 from tests.chaos import chance, stand_ins
 from tests.chaos.chaos_loop import ChaosLoop
 from tests.chaos.launcher import VirtualLauncher

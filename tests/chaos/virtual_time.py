@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from enginehouse.app.virtual.virtual_loop import VirtualTime
+from enginehouse.aio.clock import Clock
+from enginehouse_kit.virtual_loop import VirtualTime
 
 clock = VirtualTime()
-GATEWAY_CLOCK = clock.clock(epoch=1_700_000_000.0)
-"""The clock that gateways get."""
+
+
+def gateway_clock(time: VirtualTime) -> Clock:
+    """The clock that gateways get."""
+    return Clock(lambda: time.now, lambda: 1_700_000_000.0 + time.now)
+
+
+GATEWAY_CLOCK = gateway_clock(clock)
 
 
 class OrderedSet(dict[Any, None]):

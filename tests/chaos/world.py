@@ -14,7 +14,6 @@ import msgspec
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
-from enginehouse.app.virtual.virtual_loop import Timer
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.config.load_config import LoadedConfig, read_document
@@ -22,6 +21,7 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.logs import GatewayLog
+from enginehouse_kit.virtual_loop import Timer
 from tests.chaos import configs
 from tests.chaos.asks import plain_ask
 from tests.chaos.chaos_loop import ChaosLoop

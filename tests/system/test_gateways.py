@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import httpx
@@ -36,12 +38,13 @@ class Line(NamedTuple):
 
 @pytest.fixture(scope="module")
 def line() -> Iterator[Line]:
-    engines = SimEngine("m"), SimEngine("m")
+    engines = SimEngine("m", "narrow", tpot="1ms"), SimEngine("m")
     with all_of(*engines):
         tables = "".join(
             f'[backends.e{number}]\nurl = "{engine.url}"\ndriver = "sim"\nmodels = ["m"]\n'
             for number, engine in enumerate(engines)
         )
+        tables += f'[backends.narrow]\nurl = "{engines[0].url}"\ndriver = "sim"\nmodels = ["narrow"]\nconcurrency = 1\n'
         front = (
             '[[auth.keys]]\nname = "front"\nkey = "secret-of-front"\ngateway = true\nadmin = true\nmax_concurrent = 9\n'
         )
@@ -50,11 +53,12 @@ def line() -> Iterator[Line]:
         with RunningGateway(inner, key="secret-of-front") as one, RunningGateway(inner, key="secret-of-front") as two:
             backends = "".join(
                 f'[backends.g{number}]\nurl = "{gateway.url}"\napi_key = "secret-of-front"\npass_caller = true\n'
-                f'models = ["m"]\n'
-                for number, gateway in enumerate((one, two))
+                f"models = {models}\n"
+                for number, (gateway, models) in enumerate(((one, ["m", "narrow"]), (two, ["m"])))
             )
             key = '[[auth.keys]]\nname = "ann ü"\nkey = "secret-of-ann"\npriority = 7\nadmin = true\n'
-            with RunningGateway(f"{backends}{key}", key="secret-of-ann") as outer:
+            other = '[[auth.keys]]\nname = "bob"\nkey = "secret-of-bob"\n'
+            with RunningGateway(f"{backends}{key}{other}", key="secret-of-ann") as outer:
                 yield Line(outer, (one, two), engines)
 
 
@@ -81,6 +85,38 @@ def test_the_request_id_the_trace_and_the_caller_go_all_the_way(line: Line) -> N
     assert seen.header("x-enginehouse-caller") is None
     [record] = [each for gateway in line.inner for each in records(gateway, "all-the-way")]
     assert record["caller"] == "ann ü"
+
+
+def test_the_priority_goes_all_the_way(line: Line, pool: ThreadPoolExecutor) -> None:
+    """Behind a full engine, the inner gateway's queue has the outer one's order."""
+    url = f"{line.outer.url}/v1/chat/completions"
+
+    def ask(key: str) -> int:
+        body = {**BODY, "model": "narrow"}
+        return plain_httpx.post(url, json=body, headers={"authorization": f"Bearer {key}"}, timeout=60).status_code
+
+    long = {**BODY, "model": "narrow", "stream": True, "max_tokens": 8000, "ignore_eos": True}
+    with plain_httpx.stream("POST", url, json=long, headers={"authorization": "Bearer secret-of-bob"}) as holds:
+        assert holds.status_code == 200
+        first = pool.submit(ask, "secret-of-bob")
+        wait_until(lambda: queue(line.inner[0]) == ["bob"])
+        second = pool.submit(ask, "secret-of-ann")
+        wait_until(lambda: queue(line.inner[0]) == ["ann ü", "bob"])
+    assert {first.result(), second.result()} == {200}
+
+
+def queue(gateway: RunningGateway) -> list[object]:
+    """The callers of the waiting requests, the next one first."""
+    answer = plain_httpx.get(f"{gateway.url}/api/requests", headers={"authorization": "Bearer secret-of-front"}).json()
+    waiting = [each for each in answer["requests"] if each["position"] is not None]
+    return [each["caller"] for each in sorted(waiting, key=lambda each: int(each["position"]))]
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_a_client_cannot_say_whose_its_request_is(line: Line) -> None:

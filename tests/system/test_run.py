@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from enginehouse.config.load_config import load_config
-from enginehouse.testing.process import ServerProcess
+from enginehouse_kit.process import ServerProcess
 from tests.support.gguf_header import write_gguf
 from tests.support.plain_httpx import get, post
 from tests.support.real_engines import RealEngine

@@ -80,7 +80,7 @@ def _context(config: Config, registry: Registry, parts: RelayParts, waiting_room
     caches = CacheView(parts.caches)
     parts.caches.use(caches)
     context = RelayContext(
-        build_router(config, registry, clock, caches, waiting_room.models),
+        build_router(config, registry, clock, caches, waiting_room.counts),
         parts.fleet,
         parts.upstreams,
         queues=parts.queues,

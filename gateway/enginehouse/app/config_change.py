@@ -176,7 +176,7 @@ class ConfigChange:
         self._view = CacheView(parts.caches) if renewed else None
         self._router = relay.router
         if renewed:
-            self._router = build_router(config, registry, relay.clock, self._view, relay.waiting_room.models)
+            self._router = build_router(config, registry, relay.clock, self._view, relay.waiting_room.counts)
         self.context = build_host_context(
             config,
             registry,

@@ -11,26 +11,24 @@ from pathlib import Path
 import click
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, warn
+from enginehouse.cli.output import print_json, printable, warn
 from enginehouse.cli.plugin_audit import CheckedPlugins, check_plugins
+from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import collect
-from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.plugin_manager.known_plugins import known_plugins
 from enginehouse.plugin_manager.listing import PluginState, Row, rows
-from enginehouse.plugin_manager.scaffold import write_plugin
 
 _WIDE = 1000
 _COLORS = {PluginState.EMPTY: "yellow", PluginState.DISABLED: "dim", PluginState.BROKEN: "red"}
 
 
-@click.group()
+@click.group(cls=GroupWithPlugins, within="plugins")
 def plugins() -> None:
     """List and check plugins, or write a new one."""
 
@@ -91,31 +89,6 @@ def _print_checked(checked: CheckedPlugins) -> None:
 
 
 @plugins.command()
-@click.argument("name")
-@click.option(
-    "--kind",
-    "kinds",
-    metavar="KIND,...",
-    default="filter",
-    show_default=True,
-    help=f"The kinds that the plugin registers: {', '.join(kind.name for kind in KINDS)}.",
-)
-@click.option(
-    "--directory",
-    "-d",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path(),
-    help="Where to create the plugin's folder; else in the current directory.",
-)
-def new(name: str, kinds: str, directory: Path) -> None:
-    """Write the first files of the plugin NAME.
-
-    They are a distribution that installs and passes its own tests."""
-    folder = write_plugin(name.removeprefix("enginehouse-"), directory, [kind.strip() for kind in kinds.split(",")])
-    click.echo(f"{folder}\ntry: cd {folder} && pip install --editable '.[test]' && pytest")
-
-
-@plugins.command()
 @click.argument("word", default="")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def search(word: str, as_json: bool) -> None:
@@ -126,7 +99,7 @@ def search(word: str, as_json: bool) -> None:
         return
     table = Table("plugin", "brings", "about", "from")
     for each in found:
-        table.add_row(each.name, escape(", ".join(each.types)), escape(each.about), escape(each.source))
+        table.add_row(each.name, printable(", ".join(each.types)), printable(each.about), printable(each.source))
     Console().print(table if found else f"No known plugin has '{word}'; write one: enginehouse plugins new NAME")
 
 
@@ -148,7 +121,7 @@ def _table(listed: Sequence[Row]) -> Table:
     for row in listed:
         origin = "bundled" if row.bundled else row.distribution
         cells = (row.kind or "", row.type or "", row.name, origin, row.version, row.state.value)
-        table.add_row(*map(escape, cells), style=_COLORS.get(row.state))
+        table.add_row(*map(printable, cells), style=_COLORS.get(row.state))
     return table
 
 

@@ -11,7 +11,7 @@ from enginehouse.domain.backend_load import Load
 _OLDEST_S: Final = 0.001
 """A view of the others' load that is 10 ms old is worth nothing, one of 50 ms does harm: all run to one engine."""
 MOST_BACKENDS: Final = 4096
-TURNS: Final = 32
+TURNS: Final = 40
 
 
 class LoadBoard:

@@ -63,9 +63,10 @@ class Strategy(ABC):
         """Receive the prefix caches of engines that publish events, once, at start, if any engine does."""
 
     def use_waiting(self, waiting: Mapping[str, int]) -> None:
-        """Receive how many requests wait for each model in this process, once, at start.
+        """Receive how many requests wait for each model, once, at start.
 
-        The figures change as requests come and go. Models that none waits for are left out.
+        The figures change as requests come and go. Models that none waits for are left out. With workers, those of the
+        others count too, of at most six models each; a model that only they wait for has a count, but is not listed.
         """
 
     def extractors(self) -> Sequence[Extractor]:

@@ -14,8 +14,9 @@ from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.schedulers import SchedulingLimits, Waiting
 from enginehouse.scheduling.flow_control import missed, unfit
-from enginehouse.scheduling.kit.ticket_queue import TicketQueue, WaitingTicket
 from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.scheduling.ticket_queue import TicketQueue, WaitingTicket
+from enginehouse.scheduling.waiting_counts import OtherCounts, WaitingCounts
 
 _MOST_PLANNED: Final = 64
 """The most requests of one model that are planned together, and the fewest if it has many candidates."""
@@ -40,7 +41,7 @@ class WaitingRequest(Protocol):
         """Fail with ``error``."""
 
 
-class OtherRooms(Protocol):
+class OtherRooms(OtherCounts, Protocol):
     """The waiting rooms of other processes, whose requests want the same slots."""
 
     def show(self, firsts: Sequence[WaitingTicket]) -> None:
@@ -66,20 +67,21 @@ class WaitingRoom(Observer):
     A request has a ``Ticket`` here, whose ``replica`` is its model.
 
     - ``models``: those that requests wait for, with the number of requests. It stays the same object.
+    - ``counts``: the same, with the requests of ``others``.
     - ``candidates`` returns the replicas of a model.
     - ``now``: the clock of hosts' queues, in seconds.
     - ``changed`` is called when requests come or go.
-    - ``others``: other rooms, if there are any.
     """
 
     def __init__(
         self, candidates: Callable[[str], Sequence[Candidate]], now: Callable[[], float], changed: Callable[[], None]
     ) -> None:
         self.models: dict[str, int] = {}
+        self.counts = WaitingCounts(self.models)
         self._candidates = candidates
         self.now = now
         self._tell = changed
-        self.others: OtherRooms | None = None
+        self._others: OtherRooms | None = None
         self._queue = TicketQueue()
         self._guests: dict[Ticket, _Guest] = {}
         self._planning = False
@@ -91,6 +93,10 @@ class WaitingRoom(Observer):
 
     def __len__(self) -> int:
         return len(self._queue)
+
+    def join_others(self, others: OtherRooms) -> None:
+        """Take turns with the rooms of other processes from now on."""
+        self._others = self.counts.others = others
 
     def configure(self, limits: SchedulingLimits, priorities: Mapping[str, int]) -> None:
         """Use the configured ``limits`` and ``priorities`` of models, from now on."""
@@ -163,12 +169,12 @@ class WaitingRoom(Observer):
     # --- the rooms of other processes
 
     def _changed(self) -> None:
-        if self.others is not None:
-            self.others.show(self._firsts())
+        if self._others is not None:
+            self._others.show(self._firsts())
         self._tell()
 
     def _plan_in_turn(self) -> None:
-        if len(self._queue) and (self.others is None or not self.others.come_first(self._firsts(), self._overdue())):
+        if len(self._queue) and (self._others is None or not self._others.come_first(self._firsts(), self._overdue())):
             self.plan()
 
     def _firsts(self) -> Sequence[WaitingTicket]:

@@ -20,45 +20,46 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     # isort: off
     # --- Makers and fakes
-    from enginehouse.testing.make import candidate as candidate
-    from enginehouse.testing.make import request as request
-    from enginehouse.testing.make import request_record as request_record
-    from enginehouse.testing.make import requirements as requirements
-    from enginehouse.testing.fake_effects import AtMost as AtMost
-    from enginehouse.testing.fake_effects import FakeEffects as FakeEffects
-    from enginehouse.testing.fake_effects import FakeSwap as FakeSwap
-    from enginehouse.testing.fake_effects import OneAtATime as OneAtATime
-    from enginehouse.testing.fake_engine import FakeEngineClient as FakeEngineClient
-    from enginehouse.testing.played_server import PlayedServer as PlayedServer
+    from enginehouse_kit.make import candidate as candidate
+    from enginehouse_kit.make import request as request
+    from enginehouse_kit.make import request_record as request_record
+    from enginehouse_kit.make import requirements as requirements
+    from enginehouse_kit.fake_effects import AtMost as AtMost
+    from enginehouse_kit.fake_effects import FakeEffects as FakeEffects
+    from enginehouse_kit.fake_effects import FakeSwap as FakeSwap
+    from enginehouse_kit.fake_effects import OneAtATime as OneAtATime
+    from enginehouse_kit.fake_engine import FakeEngineClient as FakeEngineClient
+    from enginehouse_kit.played_server import PlayedServer as PlayedServer
 
     # --- Conformance checks
-    from enginehouse.testing.checks.extractors import check_extractor as check_extractor
-    from enginehouse.testing.checks.routing import check_filter as check_filter
-    from enginehouse.testing.checks.routing import check_scorer as check_scorer
-    from enginehouse.testing.checks.routing import check_strategy as check_strategy
-    from enginehouse.testing.checks.schedulers import check_scheduler as check_scheduler
-    from enginehouse.testing.checks.swappers import check_swapper as check_swapper
-    from enginehouse.testing.checks.scalers import check_scaler as check_scaler
-    from enginehouse.testing.checks.drivers import check_driver as check_driver
-    from enginehouse.testing.checks.live_engine import HttpEngineClient as HttpEngineClient
-    from enginehouse.testing.checks.live_engine import check_live_engine as check_live_engine
-    from enginehouse.testing.checks.launchers import check_launcher as check_launcher
-    from enginehouse.testing.checks.discoverers import check_discoverer as check_discoverer
-    from enginehouse.testing.checks.guards import check_guard as check_guard
-    from enginehouse.testing.checks.model_sources import check_model_source as check_model_source
-    from enginehouse.testing.checks.limit_stores import check_limit_store as check_limit_store
-    from enginehouse.testing.checks.engine_policies import check_engine_policy as check_engine_policy
-    from enginehouse.testing.checks.usage_stores import check_usage_store as check_usage_store
-    from enginehouse.testing.checks.protocols import check_protocol as check_protocol
-    from enginehouse.testing.checks.rescheduling_checks import check_migrator as check_migrator
-    from enginehouse.testing.checks.rescheduling_checks import check_rescheduling_policy as check_rescheduling_policy
-    from enginehouse.testing.checks.observers import check_observer as check_observer
-    from enginehouse.testing.checks.surfaces import check_command as check_command
-    from enginehouse.testing.checks.surfaces import check_routes as check_routes
-    from enginehouse.testing.checks.speed import SlowPluginWarning as SlowPluginWarning
+    from enginehouse_kit.checks.extractors import check_extractor as check_extractor
+    from enginehouse_kit.checks.routing import check_filter as check_filter
+    from enginehouse_kit.checks.routing import check_scorer as check_scorer
+    from enginehouse_kit.checks.routing import check_strategy as check_strategy
+    from enginehouse_kit.checks.schedulers import check_scheduler as check_scheduler
+    from enginehouse_kit.checks.swappers import check_swapper as check_swapper
+    from enginehouse_kit.checks.scalers import check_scaler as check_scaler
+    from enginehouse_kit.checks.drivers import check_driver as check_driver
+    from enginehouse_kit.checks.live_engine import HttpEngineClient as HttpEngineClient
+    from enginehouse_kit.checks.live_engine import check_live_engine as check_live_engine
+    from enginehouse_kit.checks.launchers import check_launcher as check_launcher
+    from enginehouse_kit.checks.discoverers import check_discoverer as check_discoverer
+    from enginehouse_kit.checks.guards import check_guard as check_guard
+    from enginehouse_kit.checks.model_sources import check_model_source as check_model_source
+    from enginehouse_kit.checks.limit_stores import check_limit_store as check_limit_store
+    from enginehouse_kit.checks.engine_policies import check_engine_policy as check_engine_policy
+    from enginehouse_kit.checks.usage_stores import check_usage_store as check_usage_store
+    from enginehouse_kit.checks.protocols import check_protocol as check_protocol
+    from enginehouse_kit.checks.rescheduling_checks import check_migrator as check_migrator
+    from enginehouse_kit.checks.rescheduling_checks import check_rescheduling_policy as check_rescheduling_policy
+    from enginehouse_kit.checks.observers import check_observer as check_observer
+    from enginehouse_kit.checks.surfaces import check_command as check_command
+    from enginehouse_kit.checks.surfaces import check_routes as check_routes
+    from enginehouse_kit.checks.speed import SlowPluginWarning as SlowPluginWarning
 
     # --- Installed plugins
-    from enginehouse.testing.installed import check_type as check_type
+    from enginehouse_kit.by_kind import check_type as check_type
+    from enginehouse_kit.by_kind import check_without_effects as check_without_effects
     from enginehouse.testing.installed import create as create
     from enginehouse.testing.installed import installed_plugins as installed_plugins
 else:

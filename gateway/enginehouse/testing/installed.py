@@ -9,9 +9,12 @@ from typing import Any
 
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.plugin_manager.listing import Row, rows
+from enginehouse.plugin_manager.kinds import KINDS as KINDS
+from enginehouse.plugin_manager.kinds import Kind as Kind
+from enginehouse.plugin_manager.kinds import faults as faults
+from enginehouse.plugin_manager.listing import Row as Row
+from enginehouse.plugin_manager.listing import rows
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.testing.checks.by_kind import CHECKS
 
 
 def installed_plugins() -> list[Row]:
@@ -25,14 +28,6 @@ def create(kind: str, type: str, parameters: Mapping[str, Any] | None = None) ->
     Plugins are loaded at the first call. Raises ``ConfigError`` for an unknown type and for wrong parameters.
     """
     return _registry(tuple(sys.path)).create(kind, type, parameters)
-
-
-def check_type(kind: str, type: str, parameters: Mapping[str, Any] | None = None) -> None:
-    """Run the conformance check of its kind on a registered type: ``check_type("scorer", "my_scorer")``.
-
-    Raises ``AssertionError`` with the rule that the plugin breaks.
-    """
-    CHECKS[kind](lambda: create(kind, type, parameters))
 
 
 @lru_cache(maxsize=1)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from enginehouse.plugin_manager.listing import Row
     from enginehouse.testing.engines import SimEngine
     from enginehouse.testing.gateway import RunningGateway
+    from enginehouse.testing.installed import Row
 
 
 class StartGateway(Protocol):
@@ -77,6 +77,6 @@ def enginehouse_plugins() -> list[Row]:
 @pytest.fixture(scope="session")
 def enginehouse_check() -> CheckType:
     """Runs the conformance check of a registered type: ``enginehouse_check("filter", "my_filter")``."""
-    from enginehouse.testing.installed import check_type
+    from enginehouse.testing import check_type
 
     return check_type

@@ -20,6 +20,7 @@ from enginehouse.relay.upstream.outside import Outside
 from tests.chaos.bad_engines.faulty_engine import FaultyEngine
 from tests.chaos.endpoint import LinkQuality
 from tests.chaos.network import Network
+from tests.chaos.virtual_time import gateway_clock
 from tests.support.installed_plugins import installed_plugins
 from tests.support.raw_client import RawClient, RawResponse
 from tests.support.scripted_engine import EngineConnection
@@ -78,7 +79,7 @@ async def virtual_gateway(engines: Sequence[FaultyEngine], **sections: object) -
         backends[name] = {"url": f"http://{name}:8000", "driver": "vllm"}
     config = msgspec.convert({"backends": backends, **sections}, Config)
     dice = random.Random(0)
-    outside = Outside(loop.virtual_time.clock(epoch=1_700_000_000.0), chance=dice.random)
+    outside = Outside(gateway_clock(loop.virtual_time), chance=dice.random)
     gateway = Gateway(config, installed_plugins(), outside=outside)
     await gateway.start()
     door = fast_door(gateway.admission, cors=False)

@@ -16,6 +16,8 @@ from enginehouse.config.schema import ServerSettings
 from enginehouse.domain.errors import EnginehouseError, GatewayError
 from enginehouse_operations import waiting
 
+FIGURES = dict.fromkeys(("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost"), 1)
+
 
 class FakeGateway(ThreadingHTTPServer):
     """Answers everything with ``answer``; ``seen`` are the requests as (method, path, authorization).
@@ -244,6 +246,35 @@ def test_the_table_of_models_shows_aliases_and_lengths(gateway: FakeGateway) -> 
 
     assert ["", "[b]m[/b]", "", "8192", ""] in rows
     assert ["", "gpt-4", "[b]m[/b]", "", ""] in rows
+
+
+@pytest.mark.parametrize("command", [["activity"], ["usage", "--by", "model"]])
+def test_names_that_clients_choose_do_not_steer_the_terminal(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    name = "[/x]\x1b]0;title\x07"
+    history = {"requests": [{"model": name, "status": 404}], "count": 1}
+    usage = {"rows": [{"key": "k", "model": name} | FIGURES], "total": FIGURES}
+    gateway.answer = (200, {}, json.dumps(history | usage).encode())
+
+    table = run(*command, "--url", gateway.url).stdout
+
+    assert r"[/x]\x1b]0;title\x07" in table
+    assert "\x1b" not in table
+
+
+def test_the_table_of_keys_shows_all_limits(gateway: FakeGateway) -> None:
+    scoped = [{"models": ["big", "huge*"], "per": "user", "tokens_per_day": 500, "max_concurrent": 0}]
+    key = {"name": "[b]k[/b]", "source": "store", "requests_per_minute": 9, "limits": scoped, "last_used": None}
+    gateway.answer = (200, {}, json.dumps({"keys": [key]}).encode())
+
+    table = run("keys", "list", "--url", gateway.url).stdout
+
+    said = " ".join(table.split())
+    assert "[b]k[/b]" in said
+    assert "requests_per_minute 9;" in said
+    assert "each user, big, huge*: tokens_per_day 500" in said
 
 
 def test_that_nothing_listens_is_said_with_a_remedy() -> None:

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
-from enginehouse.testing.checks import speed
+from enginehouse_kit.checks import speed
 from tests.support.plugins import Install
 
 WORKS = """

@@ -17,6 +17,7 @@ CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
 SIZED = HEAD + b"content-length: %d\r\n\r\n" % len(GOOD)
 PART = GOOD[:30]
 REDIRECT = b"HTTP/1.1 302 X\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n"
+NO_CONTENT = b"HTTP/1.1 204 No Content\r\n\r\n"
 AS_IT_COMES = {"hold_answers": 0}
 
 BAD: dict[str, tuple[Step, ...]] = {
@@ -180,10 +181,12 @@ async def test_what_a_client_can_read_passes(house: OpenGateway, engine: StartEn
     [
         ((REDIRECT,), False),
         ((REDIRECT,), True),
+        ((NO_CONTENT,), False),
+        ((NO_CONTENT,), True),
         ((SIZED + GOOD,), True),
         ((CHUNKED + chunk(GOOD) + END,), True),
     ],
-    ids=["redirect", "redirected stream", "no stream", "no stream, in chunks"],
+    ids=["redirect", "redirected stream", "no content", "no content streamed", "no stream", "no stream, in chunks"],
 )
 async def test_what_no_client_understands_is_asked_elsewhere(
     house: OpenGateway, engine: StartEngine, steps: tuple[Step, ...], streamed: bool

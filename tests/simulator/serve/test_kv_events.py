@@ -57,8 +57,8 @@ def test_stored_blocks_are_published_and_can_be_replayed(
     with context.socket(zmq.DEALER) as replay:
         replay.connect(addresses[1])
         replay.send_multipart((b"", number))
-        assert replay.recv_multipart() == [b"", number, payload]
-        while replay.recv_multipart()[1] != END:
+        assert replay.recv_multipart() == [b"", b"kv", number, payload]
+        while replay.recv_multipart()[2] != END:
             pass
 
 

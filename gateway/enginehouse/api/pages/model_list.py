@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 from starlette.requests import Request
@@ -27,6 +28,8 @@ _WORDS = {
     ReplicaState.SLEEPING: "sleeping",
 }
 """The best state of a replica first; all other states are ``unloaded``."""
+_ANTHROPIC = "anthropic-version"
+"""The header that Anthropic's clients send with every request: they get lists in their form."""
 _CAPABILITIES = ("vision", "tools", "json_mode", "embeddings")
 
 
@@ -57,7 +60,8 @@ class ModelList:
 
     async def all(self, request: Request) -> Response:
         """``GET /v1/models``."""
-        return json_response({"object": "list", "data": self.listed(request)})
+        cards = self.listed(request)
+        return json_response(_anthropic(cards) if _ANTHROPIC in request.headers else {"object": "list", "data": cards})
 
     def listed(self, request: Request) -> list[dict[str, Any]]:
         """The entries that the sender of ``request`` may use. Raises ``Unauthorized``."""
@@ -73,7 +77,7 @@ class ModelList:
         card = cards.get(wanted) or self._matching(wanted, holder)
         if card is None:
             raise self.unknown(wanted, list(cards.values()))
-        return json_response(card)
+        return json_response(_anthropic_model(card) if _ANTHROPIC in request.headers else card)
 
     def unknown(self, model: str, others: Sequence[Mapping[str, Any]]) -> RequestError:
         """The error for a ``model`` that no backend has, or has listed yet. ``others``: entries of the list."""
@@ -113,6 +117,17 @@ class ModelList:
         if (quantization := self._quantizations().get(candidates[0].model)) is not None:
             card["quantization"] = quantization
         return card | {"max_model_len": max(lengths)} if lengths else card
+
+
+def _anthropic(cards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    ids = [card["id"] for card in cards] or [None]
+    models = [_anthropic_model(card) for card in cards]
+    return {"data": models, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
+
+
+def _anthropic_model(card: Mapping[str, Any]) -> dict[str, Any]:
+    since = datetime.fromtimestamp(card["created"], timezone.utc).isoformat()
+    return {"type": "model", "id": card["id"], "display_name": card.get("name", card["id"]), "created_at": since}
 
 
 def _known(had: Sequence[Capabilities]) -> dict[str, bool]:

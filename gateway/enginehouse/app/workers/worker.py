@@ -117,7 +117,7 @@ class Worker:
         path.fleet.reports, path.fleet.refresh = self._outcomes, self._reader.refresh
         self.relay.context.router.recall(first.memories)
         room = self.relay.context.waiting_room
-        room.others = RoomTurns(board, number, room.plan)
+        room.join_others(RoomTurns(board, number, room.plan, room.models))
         path.callers.share(memory.key_changes)
         path.open(Path(first.folder), self._send_usage)
         self.loop_monitor = LoopMonitor()
@@ -191,7 +191,7 @@ class Worker:
         view = CacheView(self._path.caches)
         router = context.router
         if renewed:
-            router = build_router(new, self._registry, context.clock, view, context.waiting_room.models)
+            router = build_router(new, self._registry, context.clock, view, context.waiting_room.counts)
         upstreams = renew_upstreams(old, context.upstreams, new, self._outside, drivers)
         fleet = build_fleet(new, drivers=drivers)
         self._path.callers.configure(new)

@@ -7,8 +7,16 @@ from collections.abc import Sequence
 from enginehouse.domain.cache_events import CacheCleared, CacheEvent, EventsLost
 from enginehouse.engines.kv_events.decode import decode_batch
 
-Message = tuple[int, bytes]
+Message = tuple[int, Sequence[CacheEvent]]
 """A number, which counts up by one, and a batch of events."""
+
+
+def read_message(number: bytes, payload: bytes) -> Message:
+    """The message that an engine published. One that cannot be read counts as lost."""
+    try:
+        return int.from_bytes(number, "big"), decode_batch(payload)
+    except ValueError:
+        return int.from_bytes(number, "big"), (EventsLost(),)
 
 
 class CacheEvents:
@@ -43,16 +51,18 @@ class CacheEvents:
         self._held.append(message)
         return ()
 
-    def replayed(self, messages: Sequence[Message]) -> Sequence[CacheEvent]:
-        """The events of what the engine sent again, and of what was kept back meanwhile."""
+    def replayed(self, messages: Sequence[Message] | None) -> Sequence[CacheEvent]:
+        """The events of what the engine sent again, and of what was kept back meanwhile.
+
+        ``None``: it did not answer, so nobody knows what it has.
+        """
         begin, self.wanted = self.wanted, None
         held, self._held = self._held, []
-        all_of_them = sorted(dict(held) | dict(messages))
+        found = dict(held) | dict(messages or ())
+        all_of_them = sorted(found)
         if begin is None or not all_of_them:
-            if begin is not None and not self.exact and not held:
-                return self._begin_anew(begin)
-            return ()
-        first, found = all_of_them[0], dict(held) | dict(messages)
+            return self._begin_anew(begin) if begin is not None and messages is not None else ()
+        first = all_of_them[0]
         whole = first <= begin and all_of_them == list(range(first, all_of_them[-1] + 1))
         events: list[CacheEvent] = []
         if begin == 0:
@@ -76,6 +86,7 @@ class CacheEvents:
     def restart(self) -> None:
         """Want all messages again that the engine still has."""
         self._next, self.wanted, self._held = 0, 0, []
+        self.exact = False
 
     def _begin_anew(self, begin: int) -> Sequence[CacheEvent]:
         """The engine has sent nothing so far."""
@@ -85,14 +96,11 @@ class CacheEvents:
 
     def _take(self, messages: Sequence[Message]) -> list[CacheEvent]:
         events: list[CacheEvent] = []
-        for number, payload in messages:
+        for number, found in messages:
             self._next = number + 1
-            try:
-                found = decode_batch(payload)
-            except ValueError:
+            if any(isinstance(each, EventsLost) for each in found):
                 self.exact = False
                 self.lost += 1
-                found = [EventsLost()]
             if any(isinstance(each, CacheCleared) for each in found):
                 self.exact = True
             events += found

@@ -10,8 +10,11 @@ import msgspec
 from enginehouse.domain.cache_events import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
 
 _FIELDS: Mapping[str, Sequence[str]] = {
-    "BlockStored": ("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name"),
-    "BlockRemoved": ("block_hashes", "medium"),
+    "BlockStored": (
+        *("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name"),
+        *("extra_keys", "group_idx"),
+    ),
+    "BlockRemoved": ("block_hashes", "medium", "group_idx"),
     "AllBlocksCleared": (),
 }
 """The fields of each event, in the order in which engines send them as an array."""
@@ -26,11 +29,14 @@ class _Stored(msgspec.Struct):
     lora_id: int | None = None
     lora_name: str | None = None
     medium: str | None = None
+    extra_keys: list[Sequence[Any] | None] | None = None
+    group_idx: int | None = None
 
 
 class _Removed(msgspec.Struct):
     block_hashes: list[int | bytes]
     medium: str | None = None
+    group_idx: int | None = None
 
 
 def decode_batch(payload: bytes) -> list[CacheEvent]:
@@ -51,14 +57,29 @@ def _read(event: Any) -> Iterator[CacheEvent]:
         stored = msgspec.convert(fields, _Stored)
         if stored.medium in _IN_GPU:
             lora = stored.lora_name or (f"lora {stored.lora_id}" if stored.lora_id is not None else "")
-            parent = stored.parent_block_hash
-            yield BlocksStored(stored.block_hashes, parent, stored.token_ids, stored.block_size, lora)
+            before = stored.parent_block_hash
+            parent = None if before is None else _names([before], stored.group_idx)[0]
+            hashes = _names(stored.block_hashes[: _of_text(stored)], stored.group_idx)
+            yield BlocksStored(hashes, parent, stored.token_ids, stored.block_size, lora)
     elif kind == "BlockRemoved":
         removed = msgspec.convert(fields, _Removed)
         if removed.medium in _IN_GPU:
-            yield BlocksRemoved(removed.block_hashes)
+            yield BlocksRemoved(_names(removed.block_hashes, removed.group_idx))
     elif kind == "AllBlocksCleared":
         yield CacheCleared()
+
+
+def _of_text(stored: _Stored) -> int:
+    """How many blocks come before the first one that an image or a salt decides too."""
+    for place, keys in enumerate(stored.extra_keys or ()):
+        if any(key != stored.lora_name for key in keys or ()):
+            return place
+    return len(stored.block_hashes)
+
+
+def _names(hashes: list[int | bytes], group: int | None) -> list[int | bytes]:
+    """Names blocks of one group of layers: it may evict one while others keep theirs under the same hash."""
+    return [b"%d/%a" % (group, each) for each in hashes] if group else hashes
 
 
 def _taken_apart(event: Any) -> tuple[str, Mapping[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Final
 from enginehouse.domain.errors import InvalidRequest, RequestError, UpstreamError, UpstreamInvalid
 from enginehouse.relay.events.stream_check import BrokenStream, message_of
 from enginehouse.relay.heads.answer_head import AnswerHead
-from enginehouse.telemetry.usage import Counted, decode_answer, skim
+from enginehouse.telemetry.usage import Counted, check_answer, decode_answer, skim
 
 _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
 
@@ -17,9 +17,10 @@ _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
 def why_misfit(head: AnswerHead, backend: str, *, streams: bool) -> UpstreamInvalid | None:
     """The error that clients get instead of an answer with ``head`` to a chat or the like; ``None`` if it may be one.
 
-    A client cannot follow a redirect to an engine, and one that wants a stream (``streams``) sees nothing in JSON.
+    A client cannot follow a redirect to an engine, finds nothing in an answer without a body (204), and one that wants
+    a stream (``streams``) sees nothing in JSON.
     """
-    if 300 <= head.status < 400:
+    if head.status == 204 or 300 <= head.status < 400:
         return UpstreamInvalid(f"Backend '{backend}' answered {head.status}, which is no answer to this request")
     if head.status < 300 and head.json and streams:
         return UpstreamInvalid(f"Backend '{backend}' sent no stream, which was asked for")
@@ -43,6 +44,8 @@ def read_answer(body: bytes, backend: str, *, may_be_error: bool) -> tuple[Reque
 
 
 def _problem(body: bytes, backend: str) -> RequestError | None:
+    if _is_answer(body):
+        return None
     try:
         answer = json.loads(body.decode())
     except (ValueError, RecursionError):
@@ -53,6 +56,17 @@ def _problem(body: bytes, backend: str) -> RequestError | None:
     why = f"Backend '{backend}' answered with an error: {message_of(error)}"
     kind = InvalidRequest if BrokenStream(why, 0, error).is_request else UpstreamError
     return kind(why, details={"error": error})
+
+
+def _is_answer(body: bytes) -> bool:
+    """Whether ``body`` is an object without an error, whatever it counts. Checking is faster than reading it."""
+    try:
+        if not body.isascii():
+            body.decode()
+        check_answer(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _no_json(backend: str) -> UpstreamInvalid:

@@ -92,8 +92,8 @@ class KvEventPublisher:
     async def _send_since(self, socket: zmq.asyncio.Socket, client: bytes, start: bytes) -> None:
         for number, payload in tuple(self._recent):
             if number >= start:
-                await socket.send_multipart((client, b"", number, payload))
-        await socket.send_multipart((client, b"", _END, b""))
+                await socket.send_multipart((client, b"", self._topic, number, payload))
+        await socket.send_multipart((client, b"", b"", _END, b""))
 
     def close(self) -> None:
         """Close all connections."""

@@ -23,7 +23,7 @@ class Workers:
         self.engines = Engines(slots=1, backends=("a", "b"), models=models)
         self.halls = [Hall(self.engines), Hall(self.engines)]
         for number, hall in enumerate(self.halls):
-            hall.room.others = RoomTurns(self.board, number, hall.room.plan)
+            hall.room.join_others(RoomTurns(self.board, number, hall.room.plan, hall.room.models))
         for load in self.engines.loads.values():
             load.begin()
 
@@ -99,5 +99,26 @@ def test_nobody_waits_for_requests_of_another_model_or_of_a_dead_worker(
         workers.board.clear(0)
         workers.free_slot(1)
         assert not second.is_waiting
+
+    played(scenario)
+
+
+def test_requests_that_wait_in_other_workers_count_in_decisions(played: Callable[[Callable[[], None]], None]) -> None:
+    workers = Workers(models=("m", "n"))
+    counts = [hall.room.counts for hall in workers.halls]
+
+    def scenario() -> None:
+        assert not counts[0]
+        assert not counts[1]
+        guests = [workers.guest(0, 1.0), workers.guest(0, 2.0), workers.guest(1, 3.0), workers.guest(1, 4.0, "n")]
+        assert [each["m"] for each in counts] == [3, 3]
+        assert counts[0].get("n") == 1
+        assert "o" not in counts[0]
+        assert list(counts[0]) == ["m"]
+        for each in guests[2:]:
+            each.hall.room.leave(each.ticket)
+        assert (counts[0]["m"], counts[1]["m"], bool(counts[1])) == (2, 2, True)
+        workers.board.clear(0)
+        assert not counts[1], "the worker has died"
 
     played(scenario)

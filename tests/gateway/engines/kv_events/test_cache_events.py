@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
 from enginehouse.domain.cache_events import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
-from enginehouse.engines.kv_events.cache_events import CacheEvents, Message
+from enginehouse.engines.kv_events.cache_events import CacheEvents, Message, read_message
 from enginehouse.engines.kv_events.decode import decode_batch
 
 
@@ -16,7 +17,7 @@ def batch(*events: object) -> bytes:
 
 def stored(number: int) -> Message:
     """A message that stores the block with its number."""
-    return number, batch(["BlockStored", [number], None, [1, 2], 2, None])
+    return number, decode_batch(batch(["BlockStored", [number], None, [1, 2], 2, None]))
 
 
 def numbers(events: Sequence[CacheEvent]) -> list[object]:
@@ -40,6 +41,26 @@ def test_events_of_both_forms_are_read(as_map: bool) -> None:
 
 def test_blocks_outside_the_gpu_are_none_that_save_a_prefill() -> None:
     assert not decode_batch(batch(["BlockStored", [1], None, [1], 1, None, "CPU"], ["BlockRemoved", [1], "CPU"]))
+
+
+def test_blocks_with_images_or_salts_are_left_out_with_all_after_them() -> None:
+    extra = [["sql"], None, [["image", 3]], None]
+    event = {"block_hashes": [1, 2, 3, 4], "token_ids": [*range(8)], "block_size": 2, "lora_name": "sql"}
+    [found] = decode_batch(batch({"type": "BlockStored", **event, "extra_keys": extra}))
+    assert isinstance(found, BlocksStored)
+    assert found.hashes == [1, 2]
+
+
+def test_a_group_of_layers_evicts_for_itself() -> None:
+    event = {"type": "BlockStored", "token_ids": [1, 2], "block_size": 2}
+    groups: list[Any] = [None, 0, 1]
+    stored = [{**event, "block_hashes": [b"h"], "parent_block_hash": b"p", "group_idx": each} for each in groups]
+    removed = [{"type": "BlockRemoved", "block_hashes": [b"h"], "group_idx": each} for each in groups]
+    [*found] = decode_batch(batch(*stored, *removed))
+    names = [found[place] for place in (0, 1, 2)]
+    assert [each.hashes for each in names if isinstance(each, BlocksStored)] == [[b"h"], [b"h"], [b"1/b'h'"]]
+    assert [each.parent for each in names if isinstance(each, BlocksStored)] == [b"p", b"p", b"1/b'p'"]
+    assert found[3:] == [BlocksRemoved([b"h"]), BlocksRemoved([b"h"]), BlocksRemoved([b"1/b'h'"])]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\xc1", msgspec.msgpack.encode({}), batch(["BlockStored", 3]), batch(5)])
@@ -90,7 +111,7 @@ def test_a_gap_that_cannot_be_filled_is_told_until_the_cache_is_cleared(replayed
     assert told[0] == "EventsLost"
     assert told[-1] == 3
     assert (stream.exact, stream.lost) == (False, 1)
-    assert numbers(stream.received((4, batch(["AllBlocksCleared"])))) == ["CacheCleared"]
+    assert numbers(stream.received((4, [CacheCleared()]))) == ["CacheCleared"]
     assert stream.exact
 
 
@@ -126,5 +147,21 @@ def test_a_connection_that_breaks_leaves_doubt_until_all_is_known_again() -> Non
 
 def test_a_message_that_cannot_be_read_is_a_loss() -> None:
     stream = followed()
-    assert numbers(stream.received((0, b"\xc1"))) == ["EventsLost"]
+    assert numbers(stream.received(read_message(bytes(8), b"\xc1"))) == ["EventsLost"]
     assert (stream.exact, stream.lost) == (False, 1)
+
+
+def test_an_engine_that_does_not_answer_may_have_anything() -> None:
+    stream = CacheEvents()
+    assert not stream.replayed(None)
+    assert not stream.exact
+    stream.restart()
+    assert not stream.received(stored(1))
+    assert numbers(stream.replayed(None)) == ["CacheCleared", "EventsLost", 1]
+    assert not stream.exact
+
+
+def test_nothing_is_certain_while_all_is_asked_for_again() -> None:
+    stream = followed()
+    stream.restart()
+    assert not stream.exact

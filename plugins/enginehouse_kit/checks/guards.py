@@ -1,0 +1,83 @@
+"""The conformance check of guards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+from enginehouse import Change, Guard, GuardAnswer, GuardRequest, Refuse
+from enginehouse_kit.expect import expect
+
+_BODIES: tuple[Any, ...] = (
+    {"model": "m", "messages": [{"role": "user", "content": "Hello"}]},
+    {"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}], "stream": True},
+    {"model": "m", "messages": [{"role": "assistant", "content": None, "tool_calls": []}]},
+    {"model": "m", "prompt": ["Hello", "there"]},
+    {"model": "m", "input": [1, 2, 3]},
+    {"model": "m"},
+    [],
+    "text",
+)
+_ANSWERS: tuple[Any, ...] = (
+    {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}]},
+    {"choices": [{"index": 0, "message": {"role": "assistant", "content": None}}]},
+    {"choices": [{"index": 0, "text": "Hello"}]},
+    {"data": [{"embedding": [0.5]}]},
+    {},
+    [],
+)
+_TEXTS = ("", "H", "Hello, world", "ä€😀", " " * 10_000, "ann@example.org")
+
+
+def check_guard(factory: Callable[[], Guard]) -> None:
+    """Check that a guard takes requests and answers of every form, and returns what the gateway understands.
+
+    What it reaches over a network must be there, or a fake. Call it in a synchronous test.
+    """
+    it = factory()
+    expect(isinstance(it.look_back, int) and it.look_back >= 0, f"look_back must be 0 or more, got {it.look_back!r}")
+    asyncio.run(_check(it))
+    for text in _TEXTS:
+        said: Any = it.on_text(text)
+        expect(
+            said is None or isinstance(said, (str, Refuse)), f"on_text must return None, a text or Refuse, got {said!r}"
+        )
+        if isinstance(said, Refuse):
+            _check_refusal("on_text", said)
+        elif isinstance(said, str):
+            again = it.on_text(said)
+            kept = again is None or again == said
+            expect(kept, f"on_text gets the end of its text again, so it must leave what it returned, got {again!r}")
+
+
+async def _check(it: Guard) -> None:
+    for body in (*map(_encoded, _BODIES), b"", b"{", b"\xff"):
+        for caller in (None, "team-a"):
+            request = GuardRequest("/v1/chat/completions", "m", {"user-agent": "check"}, body)
+            _check_said("before", await it.before(request, caller))
+    request = GuardRequest("/v1/chat/completions", "m", {}, _encoded(_BODIES[0]))
+    for body in (*map(_encoded, _ANSWERS), b"", b"plain text"):
+        _check_said("after", await it.after(GuardAnswer(request, None, 200, body)))
+
+
+def _check_said(method: str, said: Any) -> None:
+    expect(
+        said is None or isinstance(said, (Refuse, Change)), f"{method} must return None, Refuse or Change, got {said!r}"
+    )
+    if isinstance(said, Refuse):
+        _check_refusal(method, said)
+    elif isinstance(said, Change):
+        expect(
+            isinstance(said.body, (bytes, dict)), f"{method} must change the body to bytes or a dict, got {said.body!r}"
+        )
+
+
+def _check_refusal(method: str, said: Refuse) -> None:
+    expect(400 <= said.status <= 599, f"{method} must refuse with a status from 400 to 599, got {said.status!r}")
+    expect(bool(said.code) and bool(said.message), f"{method} must refuse with a code and a message, got {said!r}")
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value).encode()

@@ -1,0 +1,93 @@
+"""The conformance check of limit stores."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from uuid import uuid4
+
+from enginehouse import LeaseAsk, LeasedLimitStore, LimitRule, LimitStore
+from enginehouse_kit.expect import expect
+
+_MINUTE = LimitRule(60, "minute")
+_TOTALS = (LimitRule(60, "day"), LimitRule(60, "month"))
+_AT_ONCE = LimitRule(3, "at_once")
+_SLACK = 2.0
+"""What a limit of 60 a minute may refill during the check."""
+
+
+def check_limit_store(factory: Callable[[], LimitStore], url: str = "") -> None:
+    """Check that limits hold, that what is given back can be taken again, and that a new amount keeps what was taken.
+
+    Call it in a synchronous test. ``url``: as ``limits.url``; a shared store must be reachable, and is checked with two
+    gateways. The names of its limits are new each time.
+    """
+    asyncio.run(_check(factory(), url))
+
+
+async def _check(store: LimitStore, url: str) -> None:
+    store.prepare(url, time.monotonic, time.time)
+    await store.open()
+    try:
+        if isinstance(store, LeasedLimitStore):
+            await _check_leases(store)
+        else:
+            for rule in (_MINUTE, *_TOTALS, _AT_ONCE):
+                _check_limit(store, rule)
+    finally:
+        await store.close()
+
+
+def _check_limit(store: LimitStore, rule: LimitRule) -> None:
+    name, most = _name(), int(rule.amount)
+    limit = store.limit(name, rule)
+    for taken in range(most):
+        expect(limit.seconds_short(1) == 0, f"{rule}: 1 must be left when {taken} of {most} are taken")
+        limit.take(1)
+    expect(limit.seconds_short(1) > 0, f"{rule}: nothing must be left when all is taken")
+    expect(limit.left() < 1, f"{rule}: left() must be less than 1 when all is taken, got {limit.left()!r}")
+    limit.take(-2)
+    expect(limit.seconds_short(2) == 0, f"{rule}: what was given back must be there again")
+    expect(limit.full_in() >= 0, f"{rule}: full_in() must not be negative, got {limit.full_in()!r}")
+    more = store.limit(name, rule._replace(amount=most + 5))
+    expect(more.seconds_short(7) == 0, f"{rule}: a larger amount must keep what is left, and add the difference")
+    expect(more.seconds_short(most + 5) > 0, f"{rule}: a larger amount must keep what was taken")
+
+
+async def _check_leases(store: LeasedLimitStore) -> None:
+    for rule in (_MINUTE, *_TOTALS):
+        await _check_shared(store, rule)
+    name = _name()
+    first = await _granted(store, "one", LeaseAsk(name, _AT_ONCE, 2))
+    second = await _granted(store, "two", LeaseAsk(name, _AT_ONCE, 2))
+    expect((first, second) == (2, 1), f"of 3 at once, two gateways that want 2 get 2 and 1, got {first} and {second}")
+    await _granted(store, "one", LeaseAsk(name, _AT_ONCE, 1))
+    again = await _granted(store, "two", LeaseAsk(name, _AT_ONCE, 2))
+    expect(again == 2, f"a gateway that holds less must leave the rest to others: 2 wanted, got {again}")
+
+
+async def _check_shared(store: LeasedLimitStore, rule: LimitRule) -> None:
+    name = _name()
+    first = await _granted(store, "one", LeaseAsk(name, rule, 40))
+    second = await _granted(store, "two", LeaseAsk(name, rule, 40))
+    expect(first == 40, f"{rule}: a first lease of 40 must be granted, got {first}")
+    expect(20 <= second <= 20 + _SLACK, f"{rule}: 20 are left for another gateway, got {second}")
+    answer = await store.lease("two", [LeaseAsk(name, rule, 10)])
+    expect(answer.leases[0].wait > 0, f"{rule}: a lease that is not granted must say when there may be more")
+    expect(answer.gateways >= 2, f"two gateways have asked, but gateways is {answer.gateways}")
+    await _granted(store, "one", LeaseAsk(name, rule, 0, back=30))
+    again = await _granted(store, "two", LeaseAsk(name, rule, 30))
+    expect(again >= 30 - _SLACK, f"{rule}: what one gateway gives back must be there for another, got {again} of 30")
+
+
+async def _granted(store: LeasedLimitStore, gateway: str, ask: LeaseAsk) -> float:
+    answer = await store.lease(gateway, [ask])
+    expect(len(answer.leases) == 1, f"lease must answer each ask, got {answer!r}")
+    granted = answer.leases[0].granted
+    expect(0 <= granted <= ask.want, f"a lease must be from 0 to what is wanted ({ask.want}), got {granted}")
+    return granted
+
+
+def _name() -> str:
+    return f"check/{uuid4().hex}"

@@ -1,0 +1,72 @@
+"""The conformance check of observers: every event, with all kinds of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from typing import Any
+
+from enginehouse import (
+    AuditEntry,
+    Health,
+    LoadFailed,
+    Migrated,
+    Migration,
+    Observer,
+    Reason,
+    ReplicaState,
+    Route,
+    SwapDone,
+    SwapId,
+)
+from enginehouse_kit.checks.speed import warn_if_slow
+from enginehouse_kit.expect import expect
+from enginehouse_kit.make import candidate, request_record, requirements
+
+Event = tuple[str, tuple[Any, ...]]
+
+
+def check_observer(factory: Callable[[], Observer]) -> None:
+    """Check that every event returns nothing, raises nothing and changes none of its arguments."""
+    it = factory()
+    for name, facts in events():
+        before = deepcopy(facts)
+        returned: Any = getattr(it, name)(*facts)
+        expect(returned is None, f"{name} must return nothing, got {returned!r}")
+        expect(_same(facts, before), f"{name} must not change its arguments")
+        warn_if_slow(name, lambda: getattr(it, name)(*facts))  # noqa: B023
+
+
+def events() -> Iterator[Event]:
+    """Every event of an observer, in the order of a request's life."""
+    chosen = candidate("gpu-1")
+    replica = chosen.replica
+    for reason in Reason:
+        route = Route(chosen.model, chosen, reason, (chosen.model,))
+        yield "routed", ("request-1", requirements(extra={"x": "y"}), route)
+    yield "swap_started", (replica, ())
+    yield "swap_started", (replica, ("a@b", "c@d"))
+    for error in (None, LoadFailed("out of memory")):
+        yield "swap_done", (SwapDone(swap=SwapId(1), target=replica, error=error),)
+    for state in ReplicaState:
+        yield "replica_state", (replica, state)
+    yield "replicas_changed", ()
+    for health in Health:
+        yield "backend_health", ("gpu-1", health)
+    for draining in (True, False):
+        yield "backend_draining", ("gpu-1", draining)
+    yield "queue_changed", ()
+    yield "moved", ("request-1", "gpu-1", "gpu-2", 12.5)
+    moved = Migration(policy="load", source="gpu-1", destination="gpu-2", rule="NUM_REQ", order="SR", value=1)
+    yield "migrated", (moved, Migrated(moved=("request-1",), refused={"request-2": "it has just moved"}))
+    yield "operated", (AuditEntry(1.0, "ops", "127.0.0.1", "POST /api/reload", 200),)
+    yield "finished", (request_record(),)
+    yield "finished", (request_record(caller="team-a", user="ann", stream=True, tokens_cached=8, events=35, moves=1),)
+    yield "finished", (request_record(status=502, outcome="upstream_error", code="upstream_error", tokens_out=None),)
+    yield "finished", (request_record(None),)
+    yield "finished", (request_record(None, status=401, outcome="unauthorized", code="unauthorized", asked=None),)
+
+
+def _same(facts: tuple[Any, ...], before: tuple[Any, ...]) -> bool:
+    """Whether nothing changed. Exceptions have no equality; their text is compared."""
+    return repr(facts) == repr(before)

@@ -1,0 +1,1 @@
+"""Limits that several gateways share, each with a lease."""

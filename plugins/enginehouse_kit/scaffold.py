@@ -1,0 +1,117 @@
+"""Writes the first files of a new plugin."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import date
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from enginehouse import PluginError, did_you_mean
+from enginehouse.testing.installed import KINDS, Kind
+
+_TEMPLATES = files("enginehouse_kit") / "template"
+_FILES = {
+    "pyproject.toml": "pyproject.toml.tmpl",
+    "README.md": "readme.md.tmpl",
+    "LICENSE": "license.tmpl",
+    ".github/workflows/test.yml": "workflow.yml.tmpl",
+    "tests/test_plugin.py": "test_plugin.py.tmpl",
+}
+_WIDTH = 120
+_IMPORTS = {"command": "click>=8.1", "routes": "starlette>=0.46"}
+
+
+def write_plugin(name: str, parent: Path, kinds: Sequence[str] = ("filter",)) -> Path:
+    """Write a plugin that registers one type of each of ``kinds`` into a new folder of ``parent``. Return that folder.
+
+    ``name`` is the entry point: lower-case words joined by hyphens. Raises ``PluginError`` for any other name, for an
+    unknown kind, and if the folder exists.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
+        raise PluginError("the name must be lower-case words joined by hyphens, such as 'night-shift'", plugin=name)
+    chosen = _kinds(name, kinds)
+    folder = parent / f"enginehouse-{name}"
+    if folder.exists():
+        raise PluginError(f"the folder '{folder}' already exists", plugin=name)
+    for path, text in _contents(name, chosen):
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+    return folder
+
+
+def _kinds(name: str, kinds: Sequence[str]) -> list[Kind]:
+    known = {kind.name for kind in KINDS}
+    for kind in kinds:
+        if kind not in known:
+            raise PluginError(f"unknown kind '{kind}' ({_remedy(kind)})", plugin=name)
+    return [kind for kind in KINDS if kind.name in kinds]  # in the order of the hooks, each once
+
+
+def _remedy(unknown: str) -> str:
+    known = [kind.name for kind in KINDS]
+    return f"{did_you_mean(unknown, known)} known: {', '.join(known)}".lstrip()
+
+
+def _contents(name: str, kinds: Sequence[Kind]) -> Iterator[tuple[str, str]]:
+    """Every file: its path in the plugin's folder, and its text."""
+    module = f"enginehouse_{name.replace('-', '_')}"
+    values = [_values(name, kind, alone=len(kinds) == 1) for kind in kinds]
+    shared = {
+        **values[0],
+        "module": module,
+        "year": str(date.today().year),
+        "dependencies": ", ".join(f'"{each}"' for each in _dependencies(kinds)),
+        "sections": "\n".join(_filled(f"kinds/{each['kind']}/readme.md.tmpl", each) for each in values).rstrip(),
+        "expected": "\n".join(f'        ("{each["kind"]}", "{each["type"]}"),' for each in values),
+    }
+    for path, template in _FILES.items():
+        yield path, _filled(template, shared)
+    yield f"src/{module}/py.typed", ""
+    yield f"src/{module}/__init__.py", "\n".join(_package(module, kinds, values))
+    for each in values:
+        yield f"src/{module}/{each['kind']}.py", _filled(f"kinds/{each['kind']}/module.py.tmpl", each)
+        yield f"tests/test_{each['kind']}.py", _filled(f"kinds/{each['kind']}/test.py.tmpl", each)
+
+
+def _values(name: str, kind: Kind, alone: bool) -> dict[str, str]:
+    """The words that the templates of one kind contain. Each type has a name of its own, for its own parameters."""
+    type = name.replace("-", "_") if alone else f"{name}-{kind.name}".replace("-", "_")
+    words = f"{name}-{kind.name}".replace("_", "-").split("-")
+    cls = "".join(word.capitalize() for word in words) if kind.interface else f"make_{kind.name}"
+    return {"name": name, "distribution": f"enginehouse-{name}", "kind": kind.name, "type": type, "cls": cls}
+
+
+def _dependencies(kinds: Sequence[Kind]) -> Iterator[str]:
+    major, minor = version("enginehouse").split(".")[:2]
+    following = f"0.{int(minor) + 1}" if major == "0" else f"{int(major) + 1}"
+    yield f"enginehouse>={major}.{minor},<{following}"
+    yield "msgspec>=0.19"
+    yield from (_IMPORTS[kind.name] for kind in kinds if kind.name in _IMPORTS)
+
+
+def _package(module: str, kinds: Sequence[Kind], values: Sequence[dict[str, str]]) -> Iterator[str]:
+    """The lines of ``__init__.py``: the hooks."""
+    names = [*sorted({"Register", *(kind.interface.__name__ for kind in kinds if kind.interface)}), "hookimpl"]
+    yield '"""A plugin for Enginehouse."""\n'
+    yield "from __future__ import annotations\n"
+    if any(kind.interface is None for kind in kinds):
+        yield "from typing import Any\n"
+    line = f"from enginehouse import {', '.join(names)}"
+    yield line if len(line) <= _WIDTH else "\n".join(["from enginehouse import (", *(f"    {n}," for n in names), ")"])
+    yield ""
+    yield from sorted(f"from {module}.{each['kind']} import {each['cls']}" for each in values)
+    for (hook, _, interface, *_), each in zip(kinds, values, strict=True):
+        registered = interface.__name__ if interface else "Any"
+        yield f"\n\n@hookimpl\ndef {hook}(register: Register[{registered}]) -> None:"
+        yield '    """Called once, when the gateway starts."""'
+        yield f'    register("{each["type"]}", {each["cls"]})'
+    yield ""
+
+
+def _filled(template: str, values: dict[str, str]) -> str:
+    return Template(_TEMPLATES.joinpath(template).read_text("utf-8")).substitute(values)

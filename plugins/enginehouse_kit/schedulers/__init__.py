@@ -1,0 +1,1 @@
+"""The state of a scheduler, and its guard against starvation."""

@@ -1,0 +1,221 @@
+"""A host as its scheduler sees it: which replicas can serve, which can be loaded, and what prevents a swap."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+
+import msgspec
+
+from enginehouse import Effects, HostedReplica, HostFacts, ReplicaState, SchedulingLimits, SwapId, Swapper
+
+
+class SwapObstacle(Enum):
+    """Why a swap cannot start now."""
+
+    STOPPING = auto()
+    """A replica that it evicts is being unloaded."""
+    SWAP = auto()
+    """It collides with a swap in flight."""
+    LOADS = auto()
+    """The host loads ``max_loads`` replicas already."""
+    RESIDENCY = auto()
+    """A replica that it evicts has been loaded for less than ``min_residency``."""
+    BUSY = auto()
+    """A replica that it evicts has requests in flight."""
+
+
+class SchedulingState:
+    """A scheduler's knowledge: the replicas, through ``Effects``, and the swaps, unloads and requests that it started.
+
+    Update ``swaps`` (``SwapsInFlight``), ``usage`` (``ReplicaUsage``) and ``stopping`` with each decision and each
+    event of the scheduler. ``start`` does so itself.
+    """
+
+    def __init__(self, effects: Effects, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        self.effects = effects
+        self.limits = limits
+        self.swaps = SwapsInFlight()
+        self.usage = ReplicaUsage()
+        self.stopping: set[str] = set()
+        self._swapper = swapper
+        self._host = host
+
+    def reconfigure(self, swapper: Swapper, host: HostFacts, limits: SchedulingLimits) -> None:
+        """Use another configuration; swaps, unloads and requests in flight stay."""
+        self._swapper = swapper
+        self._host = host
+        self.limits = limits
+
+    def hosted(self, replica: str) -> HostedReplica:
+        """The facts of ``replica``, defaults if the host does not have it."""
+        return self._host.replicas.get(replica) or HostedReplica(replica=replica, model=replica)
+
+    def overdue(self, now: float) -> float:
+        """The latest time of arrival, in seconds, of a ticket that has waited for ``max_wait``."""
+        return now - self.limits.max_wait if self.limits.max_wait else -math.inf
+
+    def can_serve(self, replica: str) -> bool:
+        """Whether ``replica`` is ready and neither swapped nor unloaded."""
+        return self.effects.replica_state(replica) is ReplicaState.READY and self._is_at_rest(replica)
+
+    def can_start(self, replica: str) -> bool:
+        """Whether the state of ``replica`` allows a swap to load it."""
+        state = self.effects.replica_state(replica)
+        return state not in (None, ReplicaState.READY, ReplicaState.STOPPING) and self._is_at_rest(replica)
+
+    def is_lost(self, replica: str) -> bool:
+        """Whether ``replica`` failed or is no longer known."""
+        return self.effects.replica_state(replica) in (None, ReplicaState.FAILED)
+
+    def has_room(self, replica: str) -> bool:
+        """Whether one more request fits under the concurrency limit of ``replica``: the configured or the reported."""
+        most = self.hosted(replica).concurrency or self._host.reported.get(replica, 0)
+        return not most or self.usage.in_flight(replica) < most
+
+    def is_loading_enough(self) -> bool:
+        """Whether the host loads ``max_loads`` replicas already."""
+        return 0 < self.limits.max_loads <= len(self.swaps.loads())
+
+    def running(self) -> list[str]:
+        """The ``running`` argument of a swapper: running replicas and swap targets, the least recently used first."""
+        return self.usage.least_recent_first(dict.fromkeys([*self.effects.running(), *self.swaps.targets()]))
+
+    def evictions(self, target: str, running: Sequence[str], cramped: bool = False) -> Sequence[str]:
+        """The replicas to stop so that ``target`` can run; if it is ``cramped``, every dispensable one too.
+
+        Raises a ``RequestError`` if ``target`` can never run like this.
+        """
+        evict = tuple(self._swapper.eviction_for(target, running))
+        if cramped:
+            evict = (*evict, *(each for each in self.dispensable(target, running) if each not in evict))
+        return evict
+
+    def dispensable(self, target: str, running: Sequence[str]) -> Sequence[str]:
+        """The replicas that may be stopped if ``target`` finds too little memory."""
+        return self._swapper.dispensable(target, running)
+
+    def start(self, target: str, evict: Sequence[str], running: Sequence[str], cramped: bool) -> None:
+        """Start a swap and remember it. Raises ``PluginFailed`` if the swapper fails in ``on_swap_start``."""
+        self._swapper.on_swap_start(target, running)
+        swap = self.effects.start_swap(target, evict)
+        self.swaps.add(SwapInFlight(id=swap, target=target, evict=evict, last_resort=cramped))
+        self.usage.used(target)
+
+    def obstacle(self, target: str, evict: Sequence[str], now: float) -> SwapObstacle | None:
+        """The first obstacle to a swap, ``None`` if it can start at ``now``."""
+        if not self.stopping.isdisjoint(evict):
+            return SwapObstacle.STOPPING
+        if self.swaps.collide_with(target, evict):
+            return SwapObstacle.SWAP
+        if self.is_loading_enough():
+            return SwapObstacle.LOADS
+        if any(self.usage.loaded_after(replica, now - self.limits.min_residency) for replica in evict):
+            return SwapObstacle.RESIDENCY
+        if any(self.usage.in_flight(replica) for replica in evict):
+            return SwapObstacle.BUSY
+        return None
+
+    def _is_at_rest(self, replica: str) -> bool:
+        return replica not in self.stopping and not self.swaps.touch(replica)
+
+
+class SwapInFlight(msgspec.Struct, kw_only=True):
+    """A swap that was started and has not ended.
+
+    A ``cancelled`` swap still takes memory until its end is reported. A swap of ``last_resort`` also evicted every
+    dispensable replica, so its failure for lack of memory is final.
+    """
+
+    id: SwapId
+    target: str
+    evict: Sequence[str]
+    cancelled: bool = False
+    last_resort: bool = False
+
+    def collides_with(self, target: str, evict: Sequence[str]) -> bool:
+        """Whether a swap of ``target`` that evicts ``evict`` must wait for this one."""
+        return collide(target, evict, self.target, self.evict)
+
+
+class SwapsInFlight:
+    """The swaps in flight. No two of them touch the same replica."""
+
+    def __init__(self) -> None:
+        self._swaps: dict[SwapId, SwapInFlight] = {}
+
+    def loads(self) -> Sequence[SwapInFlight]:
+        """The swaps that were not cancelled, the oldest first."""
+        return [swap for swap in self._swaps.values() if not swap.cancelled]
+
+    def loading(self, replica: str) -> SwapInFlight | None:
+        """The swap that loads ``replica``, unless it was cancelled."""
+        return next((swap for swap in self.loads() if swap.target == replica), None)
+
+    def targets(self) -> Iterable[str]:
+        """The targets, also those of cancelled swaps, which may be half loaded."""
+        return [swap.target for swap in self._swaps.values()]
+
+    def touch(self, replica: str) -> bool:
+        """Whether a swap, cancelled or not, loads or evicts ``replica``."""
+        return any(swap.target == replica or replica in swap.evict for swap in self._swaps.values())
+
+    def collide_with(self, target: str, evict: Sequence[str]) -> bool:
+        """Whether a swap of ``target`` that evicts ``evict`` must wait for one of these."""
+        return any(swap.collides_with(target, evict) for swap in self._swaps.values())
+
+    def add(self, swap: SwapInFlight) -> None:
+        """Remember a swap that was just started."""
+        self._swaps[swap.id] = swap
+
+    def remove(self, swap: SwapId) -> SwapInFlight | None:
+        """Return a swap that ended. ``None`` if it is not in flight: the report is late or repeated."""
+        return self._swaps.pop(swap, None)
+
+
+def collide(target: str, evict: Sequence[str], other: str, others_evict: Sequence[str]) -> bool:
+    """Whether two swaps exclude each other: one evicts the other's target, or both evict the same replica."""
+    return target in others_evict or other in evict or any(replica in others_evict for replica in evict)
+
+
+class ReplicaUsage:
+    """Counts requests in flight and remembers when each replica was last used and loaded. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self._in_flight: Counter[str] = Counter()
+        self._last_use: dict[str, int] = {}
+        self._loaded_at: dict[str, float] = {}
+        self._uses = 0
+
+    def in_flight(self, replica: str) -> int:
+        """The number of granted requests that have not ended."""
+        return self._in_flight[replica]
+
+    def begin(self, replica: str) -> None:
+        """Count a granted request."""
+        self._in_flight[replica] += 1
+        self.used(replica)
+
+    def end(self, replica: str) -> None:
+        """Count the end of a granted request."""
+        self._in_flight[replica] = max(0, self._in_flight[replica] - 1)
+        self.used(replica)
+
+    def used(self, replica: str) -> None:
+        """Make ``replica`` the most recently used one."""
+        self._uses += 1
+        self._last_use[replica] = self._uses
+
+    def least_recent_first(self, replicas: Iterable[str]) -> list[str]:
+        """Sort by last use. Replicas that were never used come first, in the order given."""
+        return sorted(replicas, key=lambda replica: self._last_use.get(replica, 0))
+
+    def loaded(self, replica: str, now: float) -> None:
+        """Remember that ``replica`` became ready at ``now``."""
+        self._loaded_at[replica] = now
+
+    def loaded_after(self, replica: str, time: float) -> bool:
+        """Whether ``replica`` became ready later than ``time``."""
+        return self._loaded_at.get(replica, time) > time

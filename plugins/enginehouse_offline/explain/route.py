@@ -1,0 +1,134 @@
+"""``enginehouse explain route``: where a request would go, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from enginehouse import (
+    ConfigError,
+    Explanation,
+    GatewayClient,
+    Headers,
+    OfflineGateway,
+    config_option,
+    print_json,
+    printable,
+)
+from enginehouse_offline.explain.files import read_file
+from enginehouse_offline.explain.view import read_view
+
+_FILE = click.Path(path_type=Path, allow_dash=True)
+
+
+@click.command()
+@config_option
+@click.option("--request", metavar="BODY.json", type=_FILE, required=True, help="The request's body; - is stdin.")
+@click.option(
+    "--state", metavar="STATE.json", type=_FILE, help="The state of the backends; by default, all are healthy and idle."
+)
+@click.option(
+    "--view", metavar="VIEW.json", type=_FILE, help="Figures for strategies that read them; by default, none."
+)
+@click.option("--path", default="/v1/chat/completions", show_default=True, help="The endpoint that the body is for.")
+@click.option(
+    "--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="A header of the request; may be repeated."
+)
+@click.option("--key", metavar="NAME", help="The name of the caller's key.")
+@click.option("--url", help="Ask this running gateway, which knows the models and the load of its engines.")
+@click.option("--admin-key", envvar="ENGINEHOUSE_KEY", help="The admin key for --url; else $ENGINEHOUSE_KEY.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def route(
+    config: Path | None,
+    request: Path,
+    state: Path | None,
+    view: Path | None,
+    path: str,
+    headers: tuple[str, ...],
+    key: str | None,
+    url: str | None,
+    admin_key: str | None,
+    as_json: bool,
+) -> None:
+    """Show which replica would serve a request, and why.
+
+    With every filter's and scorer's result.
+
+    STATE.json holds {"backends": {"gpu-1": {"healthy": true, "draining": false, "pending": 0, "avg_latency_ms": 0}}}.
+    Backends that it leaves out are healthy and idle. "models": [...] names the models of an engine whose models are not
+    configured. VIEW.json is an answer of /api/cluster, as for 'explain rescheduling'. With --url, the running gateway
+    answers; a state, a view, headers and a key then have no effect.
+
+    The exit status is 0 for every explanation, even if no replica can serve the request.
+    """
+    asked = _Question(path, [_header(each) for each in headers], key, read_file(request))
+    if url is not None:
+        explanation = _asked(GatewayClient(url, admin_key), asked)
+    else:
+        explanation = OfflineGateway(config).explain_route(
+            asked.path,
+            asked.headers,
+            asked.body,
+            caller=asked.key,
+            state=(read_file(state), str(state)) if state else None,
+            view=read_view(view) if view else None,
+        )
+    if as_json:
+        print_json(msgspec.json.encode(explanation))
+    else:
+        Console().print(_table(explanation))
+        click.echo(_verdict(explanation))
+
+
+class _Question(NamedTuple):
+    """A request. ``key``: the name of its caller's key."""
+
+    path: str
+    headers: Headers
+    key: str | None
+    body: bytes
+
+
+def _asked(gateway: GatewayClient, asked: _Question) -> Explanation:
+    """What a running gateway says."""
+    try:
+        body = msgspec.json.decode(asked.body)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"the body is no JSON: {error}") from None
+    answer = gateway.post("api", "explain", "route", query=f"?{urlencode({'path': asked.path})}", body=body)
+    return gateway.read(answer, Explanation)
+
+
+def _header(text: str) -> tuple[bytes, bytes]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise click.BadParameter(f"'{text}' is no header: write 'NAME: VALUE'", param_hint="--header")
+    return name.strip().lower().encode(), value.strip().encode("latin-1", errors="replace")
+
+
+def _table(explanation: Explanation) -> Table:
+    table = Table("replica", "score", "parts", "dropped by", "why")
+    for each in explanation.candidates:
+        score = "" if each.score is None else f"{each.score:g}"
+        parts = ", ".join(f"{name} {value:g}" for name, value in each.parts.items())
+        table.add_row(
+            printable(each.replica),
+            score,
+            printable(parts),
+            printable(each.dropped_by or ""),
+            printable(each.why or ""),
+        )
+    return table
+
+
+def _verdict(explanation: Explanation) -> str:
+    if explanation.error is not None:
+        return f"refused ({explanation.error['code']}): {explanation.error['message']}"
+    prompt = f"; {explanation.prefill} reads the prompt" if explanation.prefill else ""
+    return f"'{explanation.requested}' goes to {explanation.chosen} (reason: {explanation.reason}){prompt}"

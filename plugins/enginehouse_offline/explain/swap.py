@@ -1,0 +1,37 @@
+"""``enginehouse explain swap``: which models would stop so that another can run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from enginehouse import OfflineGateway, SwapPlan, config_option, print_json
+
+
+@click.command()
+@config_option
+@click.option("--target", metavar="MODEL", required=True, help="The model to run.")
+@click.option("--running", metavar="A,B", default="", help="Running models, least recently used first.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def swap(config: Path | None, target: str, running: str, as_json: bool) -> None:
+    """Show which models would stop so that another can run.
+
+    Also which models would then run, and by which rule.
+
+    A model that cannot run is an error.
+    """
+    names = [name.strip() for name in running.split(",") if name.strip()]
+    plan = OfflineGateway(config).explain_swap(target, names)
+    if as_json:
+        print_json(msgspec.json.encode(plan))
+    else:
+        click.echo(_verdict(plan))
+
+
+def _verdict(plan: SwapPlan) -> str:
+    stops = f"stops {', '.join(plan.evict)}" if plan.evict else "stops nothing"
+    rule = f", set '{plan.set_name}'" if plan.set_name is not None else ""
+    cost = f", cost {plan.cost}" if plan.cost is not None else ""
+    return f"'{plan.target}' {stops}; then run: {', '.join(plan.set)}{rule}{cost}"
