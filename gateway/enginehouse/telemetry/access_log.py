@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from time import time
 
-from enginehouse.domain.request_record import RequestRecord
 from enginehouse.telemetry.access_line import dropped_line, json_line, text_line
+from enginehouse.telemetry.request_facts import RequestFacts
 
 _WRITE_EVERY_S = 0.5
 _BATCH = 2048
@@ -32,13 +32,13 @@ class AccessLog:
         self._writing: asyncio.Future[None] | None = None
         self._dropped = 0
 
-    def add(self, at: float, record: RequestRecord) -> None:
+    def add(self, at: float, facts: RequestFacts) -> None:
         """Write the line of a request that ended ``at`` this time of day, with those that follow soon."""
         waiting = self._waiting
         if len(waiting) >= _MOST_WAITING:
             self._dropped += 1
             return
-        waiting.append(json_line(at, record) if self.json else text_line(at, record))
+        waiting.append(json_line(at, facts) if self.json else text_line(at, facts))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_EVERY_S, self._start_writing)
         elif len(waiting) == _BATCH:

@@ -11,6 +11,7 @@ import msgspec
 
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import EngineTimings, RequestRecord
+from enginehouse.telemetry.request_facts import RequestFacts
 
 MOST: Final = 1000
 """The number of requests that are remembered."""
@@ -34,17 +35,17 @@ class Activity:
     """
 
     def __init__(self, most: int = MOST) -> None:
-        self._ring: deque[tuple[int, float, RequestRecord, Headers, str]] = deque(maxlen=most)
+        self._ring: deque[tuple[int, float, RequestFacts | RequestRecord, Headers, str]] = deque(maxlen=most)
         self.count = 0
 
-    def add(self, at: float, record: RequestRecord, headers: Headers, address: str) -> None:
+    def add(self, at: float, facts: RequestFacts, headers: Headers, address: str) -> None:
         """Remember a request that came with ``headers`` from ``address`` and ended ``at`` this time of day."""
         self.count += 1
-        self._ring.append((self.count, at, record, headers, address))
+        self._ring.append((self.count, at, facts, headers, address))
 
     def since(self, number: int) -> list[EndedRequest]:
         """Those of a later ``number``, oldest first, as far as they are remembered."""
-        return [EndedRequest._make(each) for each in self._ring if each[0] > number]
+        return [_ended(*each) for each in self._ring if each[0] > number]
 
     def tell(self, count: int, ended: Iterable[EndedRequest]) -> None:
         """Add ``count`` requests that ended in another process, and remember ``ended``, some that did."""
@@ -55,7 +56,12 @@ class Activity:
 
     def newest_first(self) -> Iterator[EndedRequest]:
         """All that are remembered."""
-        return map(EndedRequest._make, reversed(self._ring))
+        return (_ended(*each) for each in reversed(self._ring))
+
+
+def _ended(number: int, at: float, known: RequestFacts | RequestRecord, headers: Headers, address: str) -> EndedRequest:
+    record = known.record() if isinstance(known, RequestFacts) else known
+    return EndedRequest(number, at, record, headers, address)
 
 
 def activity_row(ended: EndedRequest, session_headers: Sequence[str]) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from math import inf
 from typing import Final
 
 from enginehouse.domain.errors import shortened
-from enginehouse.domain.request_record import RequestRecord
-from enginehouse.telemetry.attempts_summary import AttemptsSummary
 from enginehouse.telemetry.record import SwapRecord
+from enginehouse.telemetry.request_facts import RequestFacts
 
 _LAST_SWAPS: Final = 64
 _MAX_SERIES: Final = 1000
@@ -56,25 +55,63 @@ class Histogram:
 class KeyCounts:
     """What one key has had of one model on one backend.
 
-    ``requests``: by status and reason. ``output_tokens``: by their source.
+    Most requests end as the one before, so those in a row with one status and reason are added to a dict together.
     """
 
-    __slots__ = ("cached_tokens", "input_tokens", "output_tokens", "requests")
+    __slots__ = (
+        "_from_chunks",
+        "_from_usage",
+        "_reason",
+        "_requests",
+        "_row",
+        "_status",
+        "_tokens",
+        "cached_tokens",
+        "input_tokens",
+    )
 
     def __init__(self) -> None:
-        self.requests: defaultdict[tuple[int, str], int] = defaultdict(int)
         self.input_tokens = self.cached_tokens = 0
-        self.output_tokens: defaultdict[str, int] = defaultdict(int)
+        self._requests: defaultdict[tuple[int, str], int] = defaultdict(int)
+        self._row = self._status = 0
+        self._reason = ""
+        self._tokens: defaultdict[str, int] = defaultdict(int)
+        self._from_usage = self._from_chunks = 0
 
-    def add(self, record: RequestRecord, reason: str, events: int) -> None:
-        """Count a request; ``events`` are the record's."""
-        self.requests[record.status, reason] += 1
-        if (tokens := record.tokens_out) is not None:
-            self.input_tokens += record.tokens_in or 0
-            self.cached_tokens += record.tokens_cached or 0
-            self.output_tokens["usage"] += tokens
-        elif events:
-            self.output_tokens["chunks"] += events
+    @property
+    def requests(self) -> defaultdict[tuple[int, str], int]:
+        """Their number by status and reason."""
+        self._end_row()
+        return self._requests
+
+    @property
+    def output_tokens(self) -> defaultdict[str, int]:
+        """Those of answers, by their source."""
+        if self._from_usage:
+            self._tokens["usage"] += self._from_usage
+            self._from_usage = 0
+        if self._from_chunks:
+            self._tokens["chunks"] += self._from_chunks
+            self._from_chunks = 0
+        return self._tokens
+
+    def add(self, facts: RequestFacts) -> None:
+        """Count a request."""
+        if facts.status != self._status or facts.reason != self._reason:
+            self._end_row()
+            self._status, self._reason = facts.status, facts.reason
+        self._row += 1
+        if (tokens := facts.tokens_out) is not None:
+            self.input_tokens += facts.tokens_in or 0
+            self.cached_tokens += facts.tokens_cached or 0
+            self._from_usage += tokens
+        else:
+            self._from_chunks += facts.events
+
+    def _end_row(self) -> None:
+        if self._row:
+            self._requests[self._status, self._reason] += self._row
+            self._row = 0
 
 
 class Series:
@@ -104,16 +141,15 @@ class Series:
         self.routing = Histogram(SHORT_BUCKETS)
         self.queue_wait = Histogram()
 
-    def add(self, attempts: AttemptsSummary, arrived: float) -> None:
-        """Count a request that ended at this model of this backend, and ``arrived`` then."""
-        routed, granted, sent, wait = attempts.routed, attempts.first_granted, attempts.first_sent, attempts.queue_wait
-        self.duration.observe(attempts.ended - arrived)
+    def add(self, facts: RequestFacts) -> None:
+        """Count a request that ended at this model of this backend."""
+        arrived, routed, granted = facts.arrived, facts.routed, facts.first_granted
+        self.duration.observe(facts.ended - arrived)
         self.routing.observe(routed - arrived)
-        if sent is not None:
-            waited = granted - routed if granted is not None else 0.0
-            self.overhead.observe(sent - arrived - waited)
-        if wait is not None:
-            self.queue_wait.observe(wait)
+        if facts.first_sent:
+            self.overhead.observe(facts.first_sent - arrived - (granted - routed if granted else 0.0))
+        if facts.queued:
+            self.queue_wait.observe(facts.queue_wait)
 
     def answered(self, since_sent: float, since_arrival: float, seconds: float, events: int) -> None:
         """Count an answer that began so long after its request, and took ``seconds``; ``events``: of a stream."""
@@ -187,24 +223,24 @@ class Counters:
         self.continuations[backend, reason, outcome] += 1
         self.gaps[reason].observe(gap)
 
-    def add(self, record: RequestRecord, attempts: AttemptsSummary) -> None:
-        """Count a request that had ``attempts``. A continued stream began at its first one."""
-        arrived, events = record.arrived, record.events
-        series = self.series(attempts.backend, attempts.model)
-        series.add(attempts, arrived)
-        counts = series.keys.get(record.caller or "")
+    def add(self, facts: RequestFacts) -> None:
+        """Count a request that had attempts. A continued stream began at its first one."""
+        arrived, ended, first_byte, caller = facts.arrived, facts.ended, facts.first_byte, facts.caller or ""
+        series = self.series(facts.backend or "", facts.model or "")
+        series.add(facts)
+        counts = series.keys.get(caller)
         if counts is None:
-            counts = self.key_counts(series, record.caller or "")
-        counts.add(record, attempts.reason, events)
-        if record.trace_id is not None:
-            series.duration.note(attempts.ended - arrived, record.trace_id)
-        answered, sent, first_byte = attempts.answered, attempts.answered_sent, attempts.first_byte
-        if sent is not None and first_byte is not None:
-            if answered is not attempts.last:
+            counts = self.key_counts(series, caller)
+        counts.add(facts)
+        if facts.trace_id is not None:
+            series.duration.note(ended - arrived, facts.trace_id)
+        answered, sent = facts.answered, facts.answered_sent
+        if answered is not None and sent and first_byte:
+            if answered is not facts.attempts[-1]:
                 series = self.series(answered.backend, answered.model)
-            series.answered(first_byte - sent, first_byte - arrived, attempts.ended - first_byte, events)
-            if record.trace_id is not None and events:
-                series.first_token.note(first_byte - arrived, record.trace_id)
+            series.answered(first_byte - sent, first_byte - arrived, ended - first_byte, facts.events)
+            if facts.trace_id is not None and facts.events:
+                series.first_token.note(first_byte - arrived, facts.trace_id)
 
     def series(self, backend: str, model: str) -> Series:
         """The series of ``model`` on ``backend``; a new one if there is none yet, and room for it."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import NamedTuple
 
 
@@ -32,7 +32,7 @@ class LogContext:
         """Name this request in the lines of this thread until ``leave``."""
         self._request_id = request_id
         self._trace_id = trace_id
-        self._owner = threading.get_ident()
+        self._owner = get_ident()
 
     def leave(self) -> None:
         """Name no request."""

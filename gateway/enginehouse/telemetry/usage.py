@@ -70,6 +70,16 @@ decode_answer: Final = msgspec.json.Decoder(CountedAnswer).decode
 """Reads an answer that came whole. Raises as ``decode_counted``, and for an answer with an error."""
 
 
+class UncountedAnswer(msgspec.Struct, gc=False):
+    """An answer without an error, of which nothing is kept: what it counts may be anything."""
+
+    error: None = None
+
+
+check_answer: Final = msgspec.json.Decoder(UncountedAnswer).decode
+"""Checks that an answer is an object without an error. Raises ``ValueError`` or ``RecursionError`` if it is not."""
+
+
 class AnyObject(msgspec.Struct, gc=False):
     """An object of which nothing is kept. A decoder that keeps nothing is the fastest check."""
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from enginehouse.config.usage import Prices
-from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.usage import UsageRow
 from enginehouse.telemetry.counters import OTHER
+from enginehouse.telemetry.request_facts import RequestFacts
 
 HOUR_S: Final = 3600
 _MOST_USERS: Final = 10_000
@@ -51,32 +51,32 @@ class UsageMeter:
         self._sums: dict[_Names, UsedSum] = {}
         self._back: list[UsageRow] = []
 
-    def add(self, record: RequestRecord, model: str, prompt: int) -> None:
+    def add(self, facts: RequestFacts, model: str, prompt: int) -> None:
         """Add a request to ``model``; ``prompt``: the estimated tokens of its prompt, for engines that count none."""
         now = self._epoch()
         if not self._ends - HOUR_S <= now < self._ends:
             self._hour = int(now) // HOUR_S * HOUR_S
             self._ends = float(self._hour + HOUR_S)
             self._users.clear()
-        user = record.user
-        names = (self._hour, record.caller, model, None if user is None else self._known(user))
+        user = facts.user
+        names = (self._hour, facts.caller, model, None if user is None else self._known(user))
         used = self._sums.get(names)
         if used is None:
             used = self._sums[names] = UsedSum()
         used.requests += 1
-        if record.status >= 400:
+        if facts.status >= 400:
             used.failed += 1
-        sent, tokens_out = record.sent, record.tokens_out
-        if sent is None:
+        sent, tokens_out = facts.sent, facts.tokens_out
+        if not sent:
             return
-        used.seconds += record.ended - sent
+        used.seconds += facts.ended - sent
         if tokens_out is not None:
-            used.tokens_in += record.tokens_in or 0
-            used.tokens_cached += record.tokens_cached or 0
+            used.tokens_in += facts.tokens_in or 0
+            used.tokens_cached += facts.tokens_cached or 0
             used.tokens_out += tokens_out
-        elif record.events:
+        elif facts.events:
             used.tokens_in += prompt
-            used.tokens_out += record.events
+            used.tokens_out += facts.events
 
     def _known(self, user: str) -> str:
         if user not in self._users:

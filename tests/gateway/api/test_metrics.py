@@ -16,11 +16,11 @@ from enginehouse.api.pages.metrics.families import histograms, numbers
 from enginehouse.api.pages.metrics.push import as_record
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.telemetry import metric_list
-from enginehouse.telemetry.attempts_summary import AttemptsSummary
 from enginehouse.telemetry.counters import Counters, Histogram
 from enginehouse.telemetry.exporter.messages import MetricBatch
 from enginehouse.telemetry.exporter.metrics import metrics_data
 from enginehouse.testing import request_record
+from tests.support.request_facts import facts_of
 
 
 def ended(attempt: dict[str, float | None], **fields: Any) -> RequestRecord:
@@ -29,11 +29,12 @@ def ended(attempt: dict[str, float | None], **fields: Any) -> RequestRecord:
     (served,) = request_record("m", "a").attempts
     made = msgspec.structs.replace(served, **known | attempt)
     uncounted = {"tokens_in": None, "tokens_out": None}
-    return request_record("m", "a", arrived=10.0, ended=14.5, attempts=(made,), **uncounted | fields)
+    times = {"routed": made.began, "granted": made.granted, "sent": made.sent, "first_byte": made.first_byte}
+    return request_record("m", "a", arrived=10.0, ended=14.5, attempts=(made,), **uncounted | times | fields)
 
 
 def count(counters: Counters, record: RequestRecord) -> None:
-    counters.add(record, AttemptsSummary(record.attempts))
+    counters.add(facts_of(record))
 
 
 def test_a_stream_counts_its_times_and_tokens() -> None:

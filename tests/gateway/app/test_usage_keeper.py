@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
-from enginehouse import AuditEntry, RequestRecord, UsageRow
+from enginehouse import AuditEntry, UsageRow
 from enginehouse.api.pages.usage import read_time, summed
 from enginehouse.app.usage_keeper import UsageKeeper
 from enginehouse.config.usage import Prices, PriceSettings
 from enginehouse.domain.errors import InvalidRequest
+from enginehouse.telemetry.request_facts import RequestFacts
 from enginehouse.telemetry.usage_meter import UsageMeter
 from enginehouse.testing import request_record
 from enginehouse_callers import SqliteUsage
 from tests.support.fake_clock import StoppedClock
+from tests.support.request_facts import facts_of
 
 NOW = 1_700_000_000.0
 
@@ -28,7 +30,7 @@ def keeper(folder: Path, clock: StoppedClock, store: SqliteUsage | None = None, 
     return UsageKeeper(store, meter, keep, clock)
 
 
-def record(caller: str = "alice", **more: Any) -> RequestRecord:
+def record(caller: str = "alice", **more: Any) -> RequestFacts:
     facts: dict[str, Any] = {
         "tokens_in": 100,
         "tokens_cached": 40,
@@ -37,7 +39,7 @@ def record(caller: str = "alice", **more: Any) -> RequestRecord:
         "sent": 1.0,
         "ended": 3.0,
     }
-    return request_record(caller=caller, **{**facts, **more})
+    return facts_of(request_record(caller=caller, **{**facts, **more}))
 
 
 async def test_sums_are_there_at_once_and_after_a_kill(tmp_path: Path) -> None:

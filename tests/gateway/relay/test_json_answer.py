@@ -5,7 +5,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse.relay.answers.json_answer import JsonInPieces, is_json
+from enginehouse.domain.errors import UpstreamError, UpstreamInvalid
+from enginehouse.relay.answers.json_answer import JsonInPieces, is_json, read_answer
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats() | st.text(),
@@ -40,3 +41,12 @@ def test_json_in_pieces_is_whole_at_its_end_only(value: object, cuts: list[int])
     for start, end in zip([0, *inside], [*inside, len(body)], strict=True):
         follower.take(body[start:end])
         assert follower.is_whole is (end == len(body))
+
+
+def test_counts_that_cannot_be_read_do_not_spoil_an_answer() -> None:
+    body = b'{"choices":[],"usage":{"prompt_tokens":"many"}}'
+    assert read_answer(body, "a", may_be_error=True) == (None, None)
+    broken, _ = read_answer(body.replace(b"many", b"\xff"), "a", may_be_error=True)
+    assert isinstance(broken, UpstreamInvalid)
+    failed, _ = read_answer(body[:-1] + b',"error":{"message":"no"}}', "a", may_be_error=True)
+    assert isinstance(failed, UpstreamError)

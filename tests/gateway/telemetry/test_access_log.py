@@ -7,24 +7,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Reason, RequestRecord
+from enginehouse import Reason
 from enginehouse.telemetry.access_line import json_line, text_line
 from enginehouse.telemetry.access_log import AccessLog
+from enginehouse.telemetry.request_facts import RequestFacts
 from enginehouse.testing import request_record
+from tests.support.request_facts import facts_of
 
 AT = 1e9 + 0.25
 ATTEMPT = msgspec.structs.replace(request_record("m", "a").attempts[0], reason=Reason.ALIAS)
 
 
-def ended(**changed: Any) -> RequestRecord:
+def ended(**changed: Any) -> RequestFacts:
     known = {"id": "req-1", "path": "/v1/completions", "trace_id": "abc", "asked": "gpt", "attempts": (ATTEMPT,)}
     times = {"arrived": 10.0, "first_byte": 10.2, "ended": 10.5}
     counts = {"tokens_in": 3, "tokens_out": 4, "bytes_out": 99}
-    return request_record("m", "a", **known | times | counts | changed)
+    return facts_of(request_record("m", "a", **known | times | counts | changed))
 
 
-def refused() -> RequestRecord:
-    return request_record(None, id="req-1", path="/v1/completions", asked=None, arrived=10.0, ended=10.5)
+def refused() -> RequestFacts:
+    record = request_record(None, id="req-1", path="/v1/completions", asked=None, arrived=10.0, ended=10.5)
+    return facts_of(record)
 
 
 def test_a_line_tells_what_became_of_a_request() -> None:

@@ -8,6 +8,7 @@ from enginehouse.domain.request_record import AttemptRecord, EngineTimings, Requ
 from enginehouse.domain.route import Reason
 from enginehouse.telemetry.activity import Activity, activity_row
 from enginehouse.telemetry.model_figures import model_figures, quantile
+from tests.support.request_facts import facts_of
 
 
 def record(**more: Any) -> RequestRecord:
@@ -37,16 +38,15 @@ def attempt(backend: str, outcome: str) -> AttemptRecord:
 
 def row(**more: Any) -> dict[str, Any]:
     activity = Activity()
-    activity.add(
-        1000.0, record(**more), [(b"user-agent", b"curl"), (b"x-session-id", b"s"), (b"authorization", b"k")], "::1"
-    )
+    headers = [(b"user-agent", b"curl"), (b"x-session-id", b"s"), (b"authorization", b"k")]
+    activity.add(1000.0, facts_of(record(**more)), headers, "::1")
     return activity_row(next(activity.newest_first()), ["x-other", "x-session-id"])
 
 
 def test_the_last_requests_are_kept_and_all_are_counted() -> None:
     activity = Activity(most=2)
     for name in "abc":
-        activity.add(1000.0, record(id=name), [], "")
+        activity.add(1000.0, facts_of(record(id=name)), [], "")
     assert [(each.number, each.record.id) for each in activity.newest_first()] == [(3, "c"), (2, "b")]
     assert activity.count == 3
 

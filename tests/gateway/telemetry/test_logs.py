@@ -12,6 +12,7 @@ from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 from enginehouse.testing import request_record
+from tests.support.request_facts import facts_of
 
 Configure = Callable[..., GatewayLog]
 
@@ -66,9 +67,9 @@ async def test_lines_of_both_logs_stand_in_the_order_of_their_time(
     own, access = configure(), AccessLog(json=False)
     own.open(access)
     logging.getLogger("x").info("before")
-    access.add(1e9, request_record("m", "a"))
+    access.add(1e9, facts_of(request_record("m", "a")))
     logging.getLogger("x").info("between")
-    access.add(1e9, request_record("m", "a"))
+    access.add(1e9, facts_of(request_record("m", "a")))
     logging.getLogger("x").info("after")
     await access.close()
     logging.getLogger("x").info("at the end")

@@ -79,7 +79,7 @@ class LiveView:
         ticket = live.ticket
         waits = self._engines.waiting().get(ticket) if ticket is not None else None
         progress = (waits.phase, waits.position) if waits else (live.phase, None)
-        attempts = [*live.attempts, *([attempt.record("live")] if attempt is not None else [])]
+        attempts = [*live.attempts, *([attempt.facts("live").record()] if attempt is not None else [])]
         return {
             **_request(live, progress, context.clock.now()),
             "progress": self._how_far(live, progress),

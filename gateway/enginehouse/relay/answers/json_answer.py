@@ -9,7 +9,7 @@ from typing import Final
 from enginehouse.domain.errors import InvalidRequest, RequestError, UpstreamError, UpstreamInvalid
 from enginehouse.relay.events.stream_check import BrokenStream, message_of
 from enginehouse.relay.heads.answer_head import AnswerHead
-from enginehouse.telemetry.usage import Counted, decode_answer, skim
+from enginehouse.telemetry.usage import Counted, check_answer, decode_answer, skim
 
 _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
 
@@ -44,6 +44,8 @@ def read_answer(body: bytes, backend: str, *, may_be_error: bool) -> tuple[Reque
 
 
 def _problem(body: bytes, backend: str) -> RequestError | None:
+    if _is_answer(body):
+        return None
     try:
         answer = json.loads(body.decode())
     except (ValueError, RecursionError):
@@ -54,6 +56,17 @@ def _problem(body: bytes, backend: str) -> RequestError | None:
     why = f"Backend '{backend}' answered with an error: {message_of(error)}"
     kind = InvalidRequest if BrokenStream(why, 0, error).is_request else UpstreamError
     return kind(why, details={"error": error})
+
+
+def _is_answer(body: bytes) -> bool:
+    """Whether ``body`` is an object without an error, whatever it counts. Checking is faster than reading it."""
+    try:
+        if not body.isascii():
+            body.decode()
+        check_answer(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _no_json(backend: str) -> UpstreamInvalid:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
-from enginehouse.domain.request_record import AttemptRecord, StreamGap
+from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.route import Route
 from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.heads.answer_head import AnswerHead
@@ -18,6 +18,7 @@ from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.upload import Upload, UploadTurn
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.request_queue import RequestQueue
+from enginehouse.telemetry.request_facts import AttemptFacts
 
 _log = logging.getLogger("enginehouse.relay")
 NEVER: Final = float("inf")
@@ -29,6 +30,7 @@ class Attempt:
     Times are in seconds of the gateway's clock. Call ``release`` once, at the end.
 
     - ``body``: of the request, as the engine gets it; empty once the answer begins.
+    - ``chosen``: the route's replica.
     - ``slot``: only where the backend has a queue.
     - ``granted_at``, ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then.
     - ``connection``: set while the request is under way on it.
@@ -52,6 +54,7 @@ class Attempt:
         "answered_at",
         "began",
         "body",
+        "chosen",
         "client_deadline",
         "connection",
         "deadline",
@@ -70,6 +73,7 @@ class Attempt:
         self.began = upstream.clock.now()
         self.body = body
         self.route = route
+        self.chosen = chosen = route.chosen
         self.upstream = upstream
         self.slot: QueueSlot | None = None
         self.head: AnswerHead | None = None
@@ -88,7 +92,7 @@ class Attempt:
         self._shortage: Overloaded | None = None
         self._placement = placement = route.placement
         self._heard = False
-        self._load = load = route.chosen.load
+        self._load = load = chosen.load
         load.begin()
         if placement is not None:
             placement.queued()
@@ -229,28 +233,19 @@ class Attempt:
         if self.prompt is not None:
             self.prompt.cancel()
 
-    def record(self, outcome: str, why: str = "") -> AttemptRecord:
-        """The record of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
-        route, chosen = self.route, self.route.chosen
-        return AttemptRecord(
-            self.upstream.name,
-            self.upstream.driver,
-            chosen.replica,
-            chosen.model,
-            route.reason,
-            route.attempted,
-            outcome,
-            why,
-            self.head.status if self.head is not None else 0,
-            self.slot is not None,
-            self.began,
-            self.granted_at or None,
-            self.sent_at or None,
-            self.answered_at or None,
-            self.upstream.clock.now(),
-            route.details,
-            self.gap,
-        )
+    def facts(self, outcome: str, why: str = "") -> AttemptFacts:
+        """What is known of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
+        facts, route, chosen, upstream = AttemptFacts(), self.route, self.chosen, self.upstream
+        facts.backend, facts.driver = upstream.name, upstream.driver
+        facts.replica, facts.model = chosen.replica, chosen.model
+        facts.reason, facts.attempted, facts.details = route.reason, route.attempted, route.details
+        facts.outcome, facts.why = outcome, why
+        facts.status = self.head.status if self.head is not None else 0
+        facts.queued = self.slot is not None
+        facts.began, facts.granted, facts.sent = self.began, self.granted_at, self.sent_at
+        facts.first_byte, facts.ended = self.answered_at, upstream.clock.now()
+        facts.gap = self.gap
+        return facts
 
     def release(self) -> None:
         """Give back the share of the load and the queue slot."""

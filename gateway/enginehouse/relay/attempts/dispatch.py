@@ -14,7 +14,6 @@ from enginehouse.domain.errors import (
     UpstreamTimeout,
 )
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
@@ -31,6 +30,7 @@ from enginehouse.relay.retrying.retries import (
     decide,
 )
 from enginehouse.relay.retrying.too_long import is_too_long
+from enginehouse.telemetry.request_facts import AttemptFacts
 
 _UNTRIED: Final = RetryState()
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
@@ -60,7 +60,7 @@ class Dispatch:
         self._sender: AttemptSender | None = sender
         self._state = _UNTRIED
         self.attempt: Attempt | None = None
-        self.attempts: list[AttemptRecord] = []
+        self.attempts: list[AttemptFacts] = []
         self.unbound: Unbound | None = None
 
     @property
@@ -72,7 +72,7 @@ class Dispatch:
     def sent(self) -> int:
         """How many attempts have reached an engine, or may have."""
         current = self.attempt is not None and self.attempt.sent_at > 0
-        return sum([each.sent is not None for each in self.attempts]) + current
+        return sum([each.sent > 0 for each in self.attempts]) + current
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -212,7 +212,7 @@ class Dispatch:
 
     def end_attempt(self, attempt: Attempt, outcome: str, why: str = "") -> None:
         """End ``attempt``, the current one or a rival of it, with ``outcome``; ``why``: the message of its error."""
-        self.attempts.append(attempt.record(outcome, why))
+        self.attempts.append(attempt.facts(outcome, why))
         attempt.cancel()
         attempt.release()
 
@@ -232,7 +232,7 @@ class Dispatch:
             self.unbound = None
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            self.attempts.append(attempt.record(outcome, why))
+            self.attempts.append(attempt.facts(outcome, why))
             attempt.release()
 
     # --- from the waiting room

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -125,6 +125,10 @@ _FORMS: Mapping[str, StreamForm] = {
 }
 
 
-def stream_form(path: str) -> StreamForm:
-    """The form of the endpoint at ``path``."""
-    return _FORMS.get(path, _OTHER)
+class _Forms(dict[str, StreamForm]):
+    def __missing__(self, path: str) -> StreamForm:
+        return _OTHER
+
+
+stream_form: Final = _Forms(_FORMS).__getitem__
+"""The form of the endpoint at a path."""

@@ -80,8 +80,7 @@ class AnsweredExchange(MovableExchange):
 
         It need not if it is too early, if the request is sent again instead, or if the answer was passed on as a whole.
         """
-        head, route, job = attempt.head, attempt.route, self._job
-        chosen = route.chosen
+        head, route, chosen, job = attempt.head, attempt.route, attempt.chosen, self._job
         assert head is not None
         if not (body or complete or (job.raw and head.status < 400)):
             return False
@@ -115,11 +114,12 @@ class AnsweredExchange(MovableExchange):
     ) -> bool:
         """Begin the reply, or deliver it if it is ``whole``; whether its body is still to be passed on."""
         chosen, job = route.chosen, self._job
-        if job.context.renames and (chosen.name_there or chosen.model) != route.requested and not job.raw:
-            self._name_model(head, route.requested)
+        model = chosen.model
+        if job.context.renames and not job.raw and (chosen.name_there or model) != (requested := route.requested):
+            self._name_model(head, requested)
         if job.hides_usage and head.stream and head.status == 200:
             self._reply.hide_usage()
-        origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
+        origin = origin_lines(chosen.backend, model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
         if self._reply.status:
             self._reply = self._reply.join(head, origin, chosen.backend)
             if self._reply.paused:

@@ -19,6 +19,7 @@ from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.telemetry.log_context import log_context
+from enginehouse.telemetry.request_facts import AttemptFacts
 
 _log = logging.getLogger("enginehouse.relay")
 
@@ -80,6 +81,11 @@ class LiveRequest(ABC):
     @property
     def attempts(self) -> Sequence[AttemptRecord]:
         """The attempts that have ended, in order."""
+        return [each.record() for each in self._dispatch.attempts]
+
+    @property
+    def ended_attempts(self) -> list[AttemptFacts]:
+        """The same attempts, before a record is made of each."""
         return self._dispatch.attempts
 
     @property

@@ -47,7 +47,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def state_of(number: int, live: LiveRequest, ticket: Callable[[Ticket], int | None], position: int | None) -> LiveState:
     """The state of ``live``; ``ticket`` knows the numbers of tickets, ``position`` is that in the waiting room."""
     route, requirements, attempt = live.route, live.requirements, live.attempt
-    records: Sequence[AttemptRecord] = [*live.attempts, *([attempt.record("live")] if attempt is not None else [])]
+    now: Sequence[AttemptRecord] = [attempt.facts("live").record()] if attempt is not None else []
     return LiveState(
         number=number,
         id=live.request_id,
@@ -71,5 +71,5 @@ def state_of(number: int, live: LiveRequest, ticket: Callable[[Ticket], int | No
         max_tokens=live.max_tokens,
         stays=live.why_not_movable,
         ticket=ticket(live.ticket) if live.ticket is not None else None,
-        attempts=tuple(records),
+        attempts=(*live.attempts, *now),
     )

@@ -1,0 +1,137 @@
+"""What the gateway knows of a request that has ended, in the form that is counted and logged."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from enginehouse.domain.request_record import AttemptRecord, EngineTimings, RequestRecord, StreamGap
+from enginehouse.domain.route import Reason, RouteDetails
+
+_STEPS: Final = frozenset({"granted", "sent", "first_byte"})
+
+
+class AttemptFacts:
+    """A try of a request that has ended. The fields are those of ``AttemptRecord``; a time is 0 without its step."""
+
+    backend: str
+    driver: str
+    replica: str
+    model: str
+    reason: Reason
+    attempted: tuple[str, ...]
+    outcome: str
+    why: str
+    status: int
+    queued: bool
+    began: float
+    granted: float
+    sent: float
+    first_byte: float
+    ended: float
+    details: RouteDetails | None
+    gap: StreamGap | None
+
+    def record(self) -> AttemptRecord:
+        """The same as a record."""
+        return AttemptRecord(*[_known(self, name) for name in AttemptRecord.__struct_fields__])
+
+
+class RequestFacts:
+    """A request that has ended: what every request pays for reads this, and observers get a record that is made of it.
+
+    Compiled code reads a field of a record in 10 ns, and one of this in less than 1. The fields are those of
+    ``RequestRecord``; a time is 0 without its step. These follow from ``attempts``:
+
+    - ``reason``: the last one's.
+    - ``queued``: whether the backend of the first one has a queue. It waited there for ``queue_wait`` seconds.
+    - ``first_granted`` and ``first_sent``: when that happened to the first one; ``granted`` and ``sent``: to any one.
+    - ``answered``, sent at ``answered_sent``, gave the client its first byte; without one, it is the last one.
+    """
+
+    id: str
+    method: str
+    path: str
+    status: int
+    outcome: str
+    arrived: float
+    ended: float
+    attempts: list[AttemptFacts]
+    caller: str | None = None
+    user: str | None = None
+    asked: str | None = None
+    model: str | None = None
+    backend: str | None = None
+    driver: str | None = None
+    code: str | None = None
+    message: str = ""
+    stream: bool = False
+    moves: int = 0
+    routed: float = 0.0
+    granted: float = 0.0
+    sent: float = 0.0
+    first_byte: float = 0.0
+    tokens_in: int | None = None
+    tokens_cached: int | None = None
+    tokens_out: int | None = None
+    bytes_in: int = 0
+    bytes_out: int = 0
+    events: int = 0
+    trace_id: str | None = None
+    timings: EngineTimings | None = None
+
+    reason: str = ""
+    queued: bool = False
+    queue_wait: float = 0.0
+    first_granted: float = 0.0
+    first_sent: float = 0.0
+    answered: AttemptFacts | None = None
+    answered_sent: float = 0.0
+    _record: RequestRecord | None = None
+
+    def sum_up(self, attempts: list[AttemptFacts]) -> None:
+        """Take over ``attempts``, of which there is one at least, and what follows from them."""
+        first = answered = last = attempts[-1]
+        self.attempts, self.ended = attempts, last.ended
+        self.model, self.backend, self.driver = last.model, last.backend, last.driver
+        self.reason = last.reason._value_  # .value takes 0.2 us in Python 3.10
+        several = len(attempts) > 1
+        if several:
+            first, answered = min(attempts, key=_began), _first_answered(attempts)
+        granted, sent = first.granted, first.sent
+        self.routed, self.queued = first.began, first.queued
+        self.first_granted, self.first_sent = granted, sent
+        if first.queued:
+            self.queue_wait = (granted or first.ended) - first.began
+        if several:
+            granted = min((each.granted for each in attempts if each.granted), default=0.0)
+            sent = min((each.sent for each in attempts if each.sent), default=0.0)
+        self.granted, self.sent = granted, sent
+        self.answered, self.answered_sent, self.first_byte = answered, answered.sent, answered.first_byte
+
+    def record(self) -> RequestRecord:
+        """The same as a record, made once."""
+        if self._record is None:
+            facts: dict[str, Any] = {name: _known(self, name) for name in RequestRecord.__struct_fields__}
+            facts["attempts"] = tuple([each.record() for each in self.attempts])
+            if not self.attempts:
+                facts["routed"] = None
+            self._record = RequestRecord(**facts)
+        return self._record
+
+
+def _known(facts: AttemptFacts | RequestFacts, name: str) -> Any:
+    """A field as records have it: without a step its time is ``None``."""
+    value = getattr(facts, name)
+    return None if not value and name in _STEPS else value
+
+
+def _began(attempt: AttemptFacts) -> float:
+    return attempt.began
+
+
+def _first_answered(attempts: list[AttemptFacts]) -> AttemptFacts:
+    """The attempt that gave the client its first byte, whichever others continued its stream; else the last one."""
+    for each in attempts:
+        if each.first_byte and each.outcome != "answered":
+            return each
+    return attempts[-1]
