@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from proxies import PROXIES, Proxy
+
 from enginehouse_bench.contenders import Contender, Cores, own_gateway, pinned
 from enginehouse_bench.engine import ANSWER, MODELS
 
@@ -159,11 +161,22 @@ def portkey(engine: str, program: str) -> Iterator[Measured]:
         yield Measured(Contender("portkey", url, pid, may_pause=True), headers)
 
 
+def _proxy(name: str, proxy: Proxy) -> Callable[[str, str], AbstractContextManager[Measured]]:
+    @contextmanager
+    def started(engine: str, program: str) -> Iterator[Measured]:
+        port = free_port()
+        with proxy(engine, program, port, lambda command, ready: running(command, CORES.gateway, ready)) as pid:
+            yield Measured(Contender(name, f"http://127.0.0.1:{port}", pid, may_pause=True), {})
+
+    return started
+
+
 PEERS: Mapping[str, Callable[[str, str], AbstractContextManager[Measured]]] = {
     "vllm-router": vllm_router,
     "sglang-router": sglang_router,
     "litellm": litellm,
     "portkey": portkey,
+    **{name: _proxy(name, proxy) for name, proxy in PROXIES.items()},
 }
 PROGRAMS = {"portkey": "gateway"}
 """The programs whose names differ from those of their projects."""

@@ -241,8 +241,19 @@ if _typing.TYPE_CHECKING:
     # --- Commands
     from enginehouse.cli.client import GatewayClient as GatewayClient
     from enginehouse.cli.client import gateway_options as gateway_options
+    from enginehouse.cli.options import config_option as config_option
     from enginehouse.cli.output import print_json as print_json
     from enginehouse.cli.output import printable as printable
+    from enginehouse.cli.output import warn as warn
+    from enginehouse.cli.options import take_over_option as take_over_option
+    from enginehouse.cli.serve import serve_document as serve_document
+    from enginehouse.cli.installed_engines import InstalledEngines as InstalledEngines
+    from enginehouse.cli.offline import OfflineGateway as OfflineGateway
+    from enginehouse.cli.offline import OfflinePlanner as OfflinePlanner
+    from enginehouse.engines.pulled_models import PulledModels as PulledModels
+    from enginehouse.engines.pulled_models import PulledNote as PulledNote
+    from enginehouse.domain.route import Explanation as Explanation
+    from enginehouse.domain.scale_status import ScaleStatus as ScaleStatus
 
     # --- Picking
     from enginehouse.app.picker import Picker as Picker

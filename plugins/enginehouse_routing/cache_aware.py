@@ -27,7 +27,8 @@ from enginehouse_routing.cache_aware_config import CacheAwareConfig, LearnedMemo
 from enginehouse_routing.cached_blocks import CachedBlocks
 from enginehouse_routing.engine_costs import CostParts, EngineCosts
 from enginehouse_routing.learning import Learning
-from enginehouse_routing.shared_index import PrefixNews, SharedPrefixIndex
+from enginehouse_routing.prefix_news import PrefixNews
+from enginehouse_routing.shared_index import SharedPrefixIndex
 
 _WITHOUT_CACHE: Final = frozenset(
     {
@@ -66,8 +67,10 @@ class CacheAware(Strategy):
         self._blocks = CachedBlocks(self._prefixes)
         self._costs = EngineCosts(config.priority_s)
         self._only: Candidate | None = None
-        self._looked_up: tuple[Prompt | None, Mapping[str, int]] = None, _NOTHING
-        """The prompt of the last pick, and what replicas had of it."""
+        self._picked: Requirements | None = None
+        self._prompt: Prompt | None = None
+        self._cached: Mapping[str, int] = _NOTHING
+        """The last pick: its requirements, the prompt, and what replicas had of it."""
         self._now: Callable[[], float] = lambda: 0.0
 
     def __deepcopy__(self, memo: object) -> CacheAware:
@@ -90,23 +93,23 @@ class CacheAware(Strategy):
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         if len(candidates) == 1:  # there is nothing to decide, and so nothing to learn
             drop_prompt(requirements)
-            self._only = candidates[0]
+            self._only, self._picked = candidates[0], None
             return candidates[0]
-        self._only = None
-        cached = self._cached(requirements)
-        self._looked_up = prompt_of(requirements), cached
+        self._only, self._picked = None, requirements
+        self._prompt = prompt = prompt_of(requirements)
+        self._cached = cached = self._prefixes.leading(prompt) if prompt is not None else _NOTHING
         return self._costs.pick(candidates, cached, requirements.estimated_tokens)
 
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
         if chosen is self._only and chosen.state is ReplicaState.READY:
             return None
-        prompt, cached = prompt_of(requirements), 0
+        is_picked, cached = requirements is self._picked, 0
+        prompt = self._prompt if is_picked else prompt_of(requirements)
         self._costs.used(chosen.backend)
         if chosen.state in _WITHOUT_CACHE:
             self._prefixes.forget(chosen.replica)
         if prompt is not None:
-            picked, found = self._looked_up
-            cached = (found if picked is prompt else self._prefixes.leading(prompt)).get(chosen.replica, 0)
+            cached = (self._cached if is_picked else self._prefixes.leading(prompt)).get(chosen.replica, 0)
             room = self._cache_tokens or chosen.load.cache_tokens or _CACHE_TOKENS
             if self._blocks.is_exact(chosen.backend):
                 room *= _TRUSTED
@@ -119,7 +122,8 @@ class CacheAware(Strategy):
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return what each candidate costs, in milliseconds; the score is less their sum and that of its priority."""
-        cached, tokens = self._cached(requirements), requirements.estimated_tokens
+        prompt, tokens = prompt_of(requirements), requirements.estimated_tokens
+        cached = self._prefixes.leading(prompt) if prompt is not None else _NOTHING
         explained = self._costs.explained(candidates, cached, tokens)
         return [self._verdict(*each, cached, tokens) for each in zip(candidates, explained, strict=True)]
 
@@ -158,10 +162,6 @@ class CacheAware(Strategy):
         memory = msgspec.msgpack.decode(remembered, type=LearnedMemory)
         self._prefixes.recall(memory.prefixes)
         self._costs.recall(memory.sums)
-
-    def _cached(self, requirements: Requirements) -> Mapping[str, int]:
-        prompt = prompt_of(requirements)
-        return self._prefixes.leading(prompt) if prompt is not None else _NOTHING
 
     def _verdict(
         self, candidate: Candidate, explained: tuple[float, CostParts], cached: Mapping[str, int], tokens: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import compress, repeat
 from math import inf
 from operator import is_, ne
@@ -62,9 +62,9 @@ class CostRow:
     """
 
     __slots__ = (
-        *("_next", "_pendings", "adapters", "ahead", "bases", "beside", "candidates", "cold", "costs", "engines"),
-        *("factors", "fastest", "learned", "loads", "places", "rates", "replicas", "seen", "slopes", "trusts"),
-        *("waits", "worse"),
+        *("_cold", "_least", "_next", "_pendings", "_places", "adapters", "ahead", "bases", "beside", "candidates"),
+        *("cold", "costs", "engines", "factors", "fastest", "learned", "loads", "places", "rates", "replicas", "seen"),
+        *("slopes", "trusts", "waits", "worse"),
     )
 
     def __init__(self, candidates: Sequence[Candidate], priority_s: float) -> None:
@@ -77,25 +77,28 @@ class CostRow:
         self.fastest = 0.0
         self.costs: list[float] = []
         self.cold = [each.wake_s > 0 for each in candidates]
+        self._cold = list(compress(range(number), self.cold))
         self.adapters = candidates[0].capabilities.parent is not None
         self.engines: list[EngineState | None] = [None] * number
         self.loads = [each.load for each in candidates]
         self.replicas = [each.replica for each in candidates]
+        self._places = {replica: place for place, replica in enumerate(self.replicas)}
         self._pendings: list[int] = []
         self._next = 0
         self.waits, self.ahead, self.factors, self.rates = ([0.0] * number for _ in range(4))
         self.beside, self.bases, self.slopes = ([0.0] * number for _ in range(3))
         self.learned, self.trusts = [inf] * number, [1.0] * number
+        self._least = inf
 
     def is_of(self, candidates: Sequence[Candidate]) -> bool:
         """Whether it is of ``candidates``."""
         own = self.candidates
         return own is candidates or (len(own) == len(candidates) and all(map(is_, own, candidates)))
 
-    def stale(self, changed: Sequence[str]) -> Iterable[int]:
+    def stale(self, changed: Sequence[str]) -> Collection[int]:
         """The places whose costs may have changed: those of ``changed`` backends, and some in rotation."""
         number = len(self.rates)
-        found = set(compress(range(number), self.cold))
+        found = set(self._cold)
         pendings: list[int] = [load.pending for load in self.loads]
         if pendings != self._pendings:
             found.update(compress(range(number), map(ne, pendings, self._pendings)))
@@ -107,14 +110,25 @@ class CostRow:
         self._next = end if end < number else 0
         return found
 
-    def settle(self, places: Iterable[int]) -> None:
+    def learn(self, place: int, rate: float) -> None:
+        """Take the ``rate`` that the engine at ``place`` has learned; infinite if it has none."""
+        before, self.learned[place] = self.learned[place], rate
+        if rate < self._least:
+            self._least = rate
+        elif rate > before == self._least:
+            self._least = min(self.learned)
+
+    def settle(self, places: Collection[int]) -> None:
         """Find ``fastest`` and what follows from it again after other columns have changed at ``places``."""
-        fastest = min(self.learned)
-        fastest = 0.0 if fastest == inf else fastest
+        fastest = 0.0 if self._least == inf else self._least
+        rates, waits, ahead, factors, trusts = self.rates, self.waits, self.ahead, self.factors, self.trusts
         if fastest != self.fastest:
-            self.fastest, places = fastest, range(len(self.rates))
-        rates, beside, bases, slopes = self.rates, self.beside, self.bases, self.slopes
-        waits, ahead, factors, trusts = self.waits, self.ahead, self.factors, self.trusts
+            self.fastest = fastest
+            self.beside = [rate_beside(rate, fastest, trust) for rate, trust in zip(rates, trusts)]  # noqa: B905
+            self.bases = [wait + rate * (tokens + OVERHEAD) for wait, rate, tokens in zip(waits, self.beside, ahead)]  # noqa: B905
+            self.slopes = [rate * factor for rate, factor in zip(self.beside, factors)]  # noqa: B905
+            return
+        beside, bases, slopes = self.beside, self.bases, self.slopes
         for place in places:
             beside[place] = rate = rate_beside(rates[place], fastest, trusts[place])
             bases[place] = waits[place] + rate * (ahead[place] + OVERHEAD)
@@ -127,14 +141,25 @@ class CostRow:
         """
         bases, slopes = self.bases, self.slopes
         if more:
-            slopes = [slope + more * rate for slope, rate in zip(slopes, self.beside, strict=True)]
-        have: list[int] = list(map(cached.get, self.replicas, repeat(0))) if cached else [0] * len(bases)
-        if max(have) > tokens:
-            have = [min(each, int(tokens)) for each in have]
+            slopes = [slope + more * rate for slope, rate in zip(slopes, self.beside)]  # noqa: B905
+        have = self._have(cached, tokens)
         if tokens <= _DELAYING:
-            return [base + slope * (tokens - there) for base, slope, there in zip(bases, slopes, have, strict=True)]
+            return [base + slope * (tokens - there) for base, slope, there in zip(bases, slopes, have)]  # noqa: B905
         rest = tokens - _DELAYING
         return [
             base + (slope * _DELAYING + rate * (rest - there) if there < rest else slope * (tokens - there))
-            for base, slope, rate, there in zip(bases, slopes, self.beside, have, strict=True)
+            for base, slope, rate, there in zip(bases, slopes, self.beside, have)  # noqa: B905
         ]
+
+    def _have(self, cached: Mapping[str, int], tokens: float) -> list[int]:
+        """The tokens that each candidate has, at most ``tokens``."""
+        most = int(tokens)
+        if len(cached) > len(self.replicas) // 4:
+            have: list[int] = list(map(cached.get, self.replicas, repeat(0)))
+            return have if max(have) <= most else [min(there, most) for there in have]
+        have = [0] * len(self.replicas)
+        for replica, there in cached.items():
+            place = self._places.get(replica, -1)
+            if place >= 0:
+                have[place] = min(there, most)
+        return have

@@ -87,12 +87,14 @@ class EngineCosts:
         for backend, each in sums.items():
             (self.engine(backend).learned if backend else self._all).recall(each)
         self._rows.clear()
-        self._kept = 0
+        self._kept, self._last = 0, None
 
     def used(self, backend: str) -> None:
         """Note that a request goes to ``backend``."""
         engine = self.engine(backend)
-        engine.learned.fade(self._trust(engine) ** 2)  # the square: an old time may be a hundred times too long
+        trust = self._trust(engine)
+        if trust < 1:
+            engine.learned.fade(trust**2)  # the square: an old time may be a hundred times too long
         self._turn += 1
         engine.used = self._turn
         self._changes(engine)
@@ -124,10 +126,9 @@ class EngineCosts:
 
         ``cached``: the tokens of the prompt that engines have, by replica; ``tokens``: of the whole prompt.
         """
-        row = self._rows.get(candidates[0].model)
-        if row is None or not row.is_of(candidates):
-            row = self._keep(CostRow(candidates, self._priority_s))
-        self._last = row
+        row = self._last
+        if row is None or row.candidates is not candidates:
+            self._last = row = self._row(candidates)
         few = len(candidates) <= FEW
         costs = self._computed_anew(row, cached, tokens) if few else self._computed(row, cached, tokens)
         cheapest = inf
@@ -137,7 +138,7 @@ class EngineCosts:
         chosen, least = candidates[0], -1
         for place, cost in enumerate(costs):
             if cost <= limit:
-                known = self._known(row, place)
+                known = row.engines[place] or self._known(row, place)
                 used = known.used if known is not None else 0
                 if least < 0 or used < least:
                     chosen, least = candidates[place], used
@@ -171,6 +172,8 @@ class EngineCosts:
 
     def _crowd(self, row: CostRow) -> float:
         """How much more tokens count because requests wait for which there is no free slot."""
+        if not self.waiting:
+            return 0.0
         waiting = self.waiting.get(row.candidates[0].model, 0)
         if not waiting:
             return 0.0
@@ -178,10 +181,14 @@ class EngineCosts:
             waiting -= max(0, load.slots - load.pending)
         return crowd(max(0, waiting), len(row.candidates))
 
-    def _keep(self, row: CostRow) -> CostRow:
-        """Keep a row for the next decision, and not too many of others."""
-        model = row.candidates[0].model
-        before = self._rows.pop(model, None)
+    def _row(self, candidates: Sequence[Candidate]) -> CostRow:
+        """The row of ``candidates``. It is kept for the next decision, and not too many of others."""
+        model = candidates[0].model
+        before = self._rows.get(model)
+        if before is not None and before.is_of(candidates):
+            return before
+        row = CostRow(candidates, self._priority_s)
+        self._rows.pop(model, None)
         self._kept += len(row.candidates) - (len(before.candidates) if before is not None else 0)
         if self._kept > _MOST_KEPT:
             self._rows.clear()
@@ -203,15 +210,15 @@ class EngineCosts:
         """What ``_computed`` returns, without reading or changing the columns of the row."""
         fastest = 0.0
         for place in range(len(row.engines)):
-            engine = self._known(row, place)
+            engine = row.engines[place] or self._known(row, place)
             if engine is not None and (own := engine.learned.per_token) and (own < fastest or not fastest):
                 fastest = own
         costs: list[float] = []
         more = self._crowd(row)
         for place, replica in enumerate(row.replicas):
             wait, ahead, factor, rate, trust = self._figures(row, place)
-            there = min(tokens, cached.get(replica, 0)) if cached else 0
-            read = ahead + OVERHEAD + work(tokens - there, factor + more)
+            there: float = cached.get(replica, 0) if cached else 0.0
+            read = ahead + OVERHEAD + work(tokens - there if there < tokens else 0.0, factor + more)
             costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
         return self._with_adapters(row, costs)
 
@@ -232,8 +239,10 @@ class EngineCosts:
         """Compute the columns of a row anew at ``place``. ``row.settle`` must follow."""
         wait, row.ahead[place], row.factors[place], row.rates[place], row.trusts[place] = self._figures(row, place)
         row.waits[place] = wait + row.worse[place]
-        engine = self._known(row, place)
-        row.learned[place] = (engine.learned.per_token if engine is not None else 0) or inf
+        engine = row.engines[place]
+        learned = (engine.learned.per_token if engine is not None else 0) or inf
+        if learned != row.learned[place]:
+            row.learn(place, learned)
 
     def _known(self, row: CostRow, place: int) -> EngineState | None:
         """What is known of the engine at ``place``; ``None`` before anything is."""
@@ -248,7 +257,7 @@ class EngineCosts:
         pending: int = load.pending
         slots: int = load.slots
         rate, in_slot, ahead, trust = self._all.per_token, self._all.in_slot, 0.0, 1.0
-        engine = self._known(row, place)
+        engine = row.engines[place] or self._known(row, place)
         if engine is not None:
             learned, ahead = engine.learned, engine.backlog
             rate, in_slot = learned.per_token or rate, learned.in_slot or in_slot

@@ -8,24 +8,13 @@ from collections.abc import Iterable, Mapping
 from itertools import compress
 from typing import Final
 
-import msgspec
-
 from enginehouse import Prompt
+from enginehouse_routing.prefix_news import PrefixNews
 
 _MOST_KEPT: Final = (8 << 20) // 10
 """Chunks: each takes ten bytes."""
 _MOST_NEWS: Final = 1000
 _VALUES: Final = bytes.maketrans(b"01", b"\0\1")
-
-
-class PrefixNews(msgspec.Struct, frozen=True, array_like=True):
-    """A prompt that was sent to an engine, as ``SharedPrefixIndex.note`` keeps it."""
-
-    engine: str
-    most: int
-    coarse: list[int]
-    fine: list[int]
-    tail: list[int]
 
 
 class _EngineChunks:
@@ -76,7 +65,12 @@ class SharedPrefixIndex:
         It asks for the fine chunks where engines part.
         """
         found: dict[str, int] = {}
-        engines, alive = self._engines, -1
+        engines = self._engines
+        alive = engines.get(prompt.first, 0)
+        if prompt.coarse:
+            alive |= engines.get(prompt.coarse[0], 0)
+        if not alive:
+            return found
         for place, chunk in enumerate(prompt.coarse):
             still = engines.get(chunk, 0) & alive
             if still != alive:
@@ -142,12 +136,12 @@ class SharedPrefixIndex:
                 self._drop(sent, chunk, tokens)
             self._names[sent.bit.bit_length() - 1] = ""
 
-    def remembered(self) -> dict[str, tuple[bytes, bytes]]:
+    def remembered(self, most_kept: int = _MOST_KEPT) -> dict[str, tuple[bytes, bytes]]:
         """Return the chunks of each engine and their tokens, for ``recall``: the least recently used are left out.
 
         At most 8 MiB in all.
         """
-        most = _MOST_KEPT // max(1, len(self._sent))
+        most = most_kept // max(1, len(self._sent))
         return {engine: sent.packed(most) for engine, sent in self._sent.items() if sent.chunks}
 
     def recall(self, remembered: Mapping[str, tuple[bytes, bytes]]) -> None:
@@ -190,7 +184,7 @@ class SharedPrefixIndex:
 
     def _put(self, found: dict[str, int], engines: int, tokens: int) -> None:
         if tokens and engines:
-            bits = bin(engines)[:1:-1].encode().translate(_VALUES)  # "0b1101" becomes 1, 0, 1, 1
+            bits = reversed(bin(engines)[2:].encode().translate(_VALUES))  # "0b1101" becomes 1, 0, 1, 1
             found.update(dict.fromkeys(compress(self._names, bits), tokens))
 
     def _add(self, sent: _EngineChunks, chunks: list[int], tokens: int) -> None:

@@ -14,18 +14,11 @@ from enginehouse.domain.errors import EnginehouseError
 
 _COMMANDS = {
     "check": "enginehouse.cli.check:check",
-    "explain": "enginehouse.cli.explain:explain",
     "import": "enginehouse.cli.import_configuration:import_configuration",
-    "list": "enginehouse.cli.pull:list_models",
     "plugins": "enginehouse.cli.plugins:plugins",
-    "pull": "enginehouse.cli.pull:pull",
     "reload": "enginehouse.cli.reload:reload",
-    "reschedule": "enginehouse.cli.reschedule:reschedule",
-    "rm": "enginehouse.cli.pull:rm",
-    "run": "enginehouse.cli.run:run",
     "schema": "enginehouse.cli.schema:schema",
     "serve": "enginehouse.cli.serve:serve",
-    "show": "enginehouse.cli.pull:show",
 }
 _KIND = "compiled" if find_spec("enginehouse__mypyc") is not None else "pure Python"
 """``tools/compiled.py`` makes that library."""

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from enginehouse import Prompt, PromptExtractor, prompt_of
 from enginehouse.testing import check_extractor, request, requirements
-from enginehouse_routing import shared_index
 from enginehouse_routing.shared_index import SharedPrefixIndex
 
 ROOM = 1_000_000
@@ -147,13 +146,12 @@ def test_another_index_goes_on_with_what_one_remembers() -> None:
     assert recognised(other, TEXT[:9000] + "1" * 9000, "a") == 4096, "the oldest chunks go first"
 
 
-def test_what_is_remembered_is_bounded_and_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_index, "_MOST_KEPT", 20)
+def test_what_is_remembered_is_bounded_and_the_newest() -> None:
     index, other = SharedPrefixIndex(), SharedPrefixIndex()
     for engine in "ab":
         index.note(engine, prompt("x" * 40_000), ROOM)
         index.note(engine, prompt(TEXT[:20_000]), ROOM)
-    remembered = index.remembered()
+    remembered = index.remembered(most_kept=20)
     assert {engine: len(chunks) for engine, (chunks, _) in remembered.items()} == {"a": 80, "b": 80}
     other.recall(remembered)
     assert recognised(other, TEXT[:20_000], "a") >= 16_384

@@ -27,15 +27,15 @@ class Prompt:
     """The chunks of one prompt. Two prompts have a chunk in common if they are equal up to its end.
 
     ``coarse``: the whole coarse chunks, as numbers, the same in every process. ``tail``: the whole fine chunks
-    after the last coarse one. ``length``: of the whole prompt, in characters or token ids. ``raw``: the body of its
-    request.
+    after the last coarse one. ``first``: the first fine chunk; 0 without one. ``length``: of the whole prompt, in
+    characters or token ids. ``raw``: the body of its request.
     """
 
     FINE_TOKENS: Final = _FINE_TOKENS
     """Tokens in a fine chunk; blocks of engines have 16 to 64. A token stands for four characters of text."""
     COARSE_TOKENS: Final = _FINE_TOKENS * _FINE_IN_COARSE
 
-    __slots__ = ("_content", "_fine", "_root", "_size", "coarse", "length", "raw", "tail")
+    __slots__ = ("_content", "_fine", "_root", "_size", "coarse", "first", "length", "raw", "tail")
 
     def __init__(self, model: str, content: str | Sequence[int], raw: bytes = b"") -> None:
         self.length = len(content)
@@ -52,6 +52,8 @@ class Prompt:
         else:
             self.coarse = _chain(self._root, 0, content, begins)
         self.tail = self._cut(len(self.coarse))
+        first = _chain(self._root, -1, content, range(0, size, size)) if self.coarse else self.tail
+        self.first = first[0] if first else 0
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Prompt) and (self.coarse, self.tail) == (other.coarse, other.tail)
@@ -150,12 +152,22 @@ def _chain(before: int, mask: int, content: _Content, begins: range) -> list[int
 
     ``mask``: that of fine chunks keeps them apart from coarse ones.
     """
-    chunks, size = list[int](), begins.step
-    for begin in begins:
-        piece = content[begin : begin + size]
-        before = hash((before ^ mask, _number(piece)))
+    chunks = list[int]()
+    for number in _numbers(content, begins):
+        before = hash((before ^ mask, number))
         chunks.append(before)
     return chunks
+
+
+def _numbers(content: _Content, begins: range) -> Sequence[int | tuple[object, ...]]:
+    """What each piece counts as. Python's hash of a text differs in each process, that of numbers does not."""
+    begin, size, length = begins.start, begins.step, len(begins) * begins.step
+    if not isinstance(content, str):
+        return [tuple(content[begin : begin + size]) for begin in begins]
+    if not content.isascii():
+        return [_number(content[begin : begin + size]) for begin in begins]
+    data = content[begin : begin + length].encode()  # pieces of bytes cost half as much
+    return [crc32(data[begin : begin + size]) for begin in range(0, length, size)]
 
 
 _following: Final[OrderedDict[int, tuple[str, int]]] = OrderedDict()
@@ -183,6 +195,5 @@ def _followed(before: int, text: str, begins: range) -> list[int]:
     return chunks
 
 
-def _number(piece: _Content) -> int | tuple[object, ...]:
-    """What a piece counts as. Python's hash of a text differs in each process, that of numbers does not."""
-    return crc32(piece.encode("utf-8", "surrogatepass")) if isinstance(piece, str) else tuple(piece)
+def _number(piece: str) -> int:
+    return crc32(piece.encode("utf-8", "surrogatepass"))

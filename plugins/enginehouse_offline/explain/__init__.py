@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from enginehouse.cli.explain.rescheduling import rescheduling
-from enginehouse.cli.explain.route import route
-from enginehouse.cli.explain.scale import scale
-from enginehouse.cli.explain.swap import swap
+from enginehouse_offline.explain.rescheduling import rescheduling
+from enginehouse_offline.explain.route import route
+from enginehouse_offline.explain.scale import scale
+from enginehouse_offline.explain.swap import swap
 
 
 @click.group()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,12 +12,7 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, printable
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.engines.pulled_models import PulledModels, PulledNote
-from enginehouse.interfaces.model_sources import PulledFile
-from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse import OfflineGateway, PulledFile, PulledModels, PulledNote, config_option, print_json, printable
 
 
 @click.command()
@@ -90,10 +84,7 @@ def rm(config: Path | None, model: str, yes: bool) -> None:
 
 
 def _models(config: Path | None) -> PulledModels:
-    loaded = load_config_or_embedded(config, os.environ).config
-    registry = load_plugins(loaded.plugins).registry
-    sources = [registry.create("model_source", type) for type in registry.types("model_source")]
-    return PulledModels(loaded.pull, sources)
+    return OfflineGateway(config, quiet=True).pulled_models()
 
 
 class _Facts(msgspec.Struct):

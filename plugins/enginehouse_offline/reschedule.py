@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,17 +9,8 @@ from pathlib import Path
 
 import click
 
-from enginehouse.app import build_planner
-from enginehouse.cli.client import GatewayClient
-from enginehouse.cli.options import config_option
-from enginehouse.cli.output import warn
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.environment import GATEWAY_KEY
-from enginehouse.domain.errors import GatewayError
-from enginehouse.domain.migration import Migrated, Migration
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.rescheduling.recent_moves import RecentMoves
-from enginehouse.rescheduling.remote import RemoteRescheduler
+from enginehouse import GatewayClient, GatewayError, Migrated, Migration, OfflineGateway, config_option, warn
+from enginehouse_offline.far_gateway import RemoteRescheduler
 
 _MOST_AT_ONCE = 32
 
@@ -28,7 +18,7 @@ _MOST_AT_ONCE = 32
 @click.command()
 @config_option
 @click.option("--gateway", "urls", metavar="URL", multiple=True, required=True, help="A gateway; may be repeated.")
-@click.option("--key", envvar=GATEWAY_KEY, metavar="KEY", help="An admin key of the gateways.", show_envvar=True)
+@click.option("--key", envvar="ENGINEHOUSE_KEY", metavar="KEY", help="An admin key of the gateways.", show_envvar=True)
 @click.option("--once", is_flag=True, help="One round, then stop.")
 def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once: bool) -> None:
     """Have gateways move requests, as [rescheduling] plans.
@@ -38,16 +28,12 @@ def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once
     It plans for each gateway separately. Use it for gateways with rescheduling.mode = "standalone" or without
     rescheduling. Several of these commands do no harm: a gateway does not move a request that is already moving.
     """
-    loaded = load_config_or_embedded(config, os.environ)
-    for warning in loaded.warnings:
-        warn(warning)
-    settings = loaded.config.rescheduling
-    planner = build_planner(loaded.config, load_plugins(loaded.config.plugins).registry)
+    offline = OfflineGateway(config)
+    settings = offline.rescheduling
     reschedulers = [
         RemoteRescheduler(
             GatewayClient(url, key),
-            planner,
-            RecentMoves(settings.cool_down),
+            offline.planner(),
             timeout=settings.migrate_timeout,
             on_end=_tell,
         )

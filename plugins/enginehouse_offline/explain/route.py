@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -12,28 +11,18 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.app import build_fleet, build_router
-from enginehouse.app.build import build_drivers
-from enginehouse.app.build_router import settle
-from enginehouse.app.continuations import continuation_rules
-from enginehouse.cli.client import GatewayClient
-from enginehouse.cli.explain.files import read_file
-from enginehouse.cli.explain.state import State, impose, read_state
-from enginehouse.cli.explain.view import read_view
-from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, printable, warn
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.environment import GATEWAY_KEY
-from enginehouse.config.schema import Config
-from enginehouse.domain.errors import ConfigError, RequestError
-from enginehouse.domain.instance import ClusterView
-from enginehouse.domain.request import Headers
-from enginehouse.domain.route import ExplainedCandidate, Explanation
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
-from enginehouse.relay.upstream.outside import Outside
-from enginehouse.routing.body.read import read_request
-from enginehouse.routing.explain import explain_unread
+from enginehouse import (
+    ConfigError,
+    Explanation,
+    GatewayClient,
+    Headers,
+    OfflineGateway,
+    config_option,
+    print_json,
+    printable,
+)
+from enginehouse_offline.explain.files import read_file
+from enginehouse_offline.explain.view import read_view
 
 _FILE = click.Path(path_type=Path, allow_dash=True)
 
@@ -53,7 +42,7 @@ _FILE = click.Path(path_type=Path, allow_dash=True)
 )
 @click.option("--key", metavar="NAME", help="The name of the caller's key.")
 @click.option("--url", help="Ask this running gateway, which knows the models and the load of its engines.")
-@click.option("--admin-key", envvar=GATEWAY_KEY, help=f"The admin key for --url; else ${GATEWAY_KEY}.")
+@click.option("--admin-key", envvar="ENGINEHOUSE_KEY", help="The admin key for --url; else $ENGINEHOUSE_KEY.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def route(
     config: Path | None,
@@ -82,15 +71,18 @@ def route(
     if url is not None:
         explanation = _asked(GatewayClient(url, admin_key), asked)
     else:
-        loaded = load_config_or_embedded(config, os.environ)
-        for warning in loaded.warnings:
-            warn(warning)
-        given = read_state(read_file(state), str(state)) if state else State()
-        explanation = _explain(loaded.config, given, read_view(view) if view else None, asked)
+        explanation = OfflineGateway(config).explain_route(
+            asked.path,
+            asked.headers,
+            asked.body,
+            caller=asked.key,
+            state=(read_file(state), str(state)) if state else None,
+            view=read_view(view) if view else None,
+        )
     if as_json:
         print_json(msgspec.json.encode(explanation))
     else:
-        Console().print(_table(explanation.candidates))
+        Console().print(_table(explanation))
         click.echo(_verdict(explanation))
 
 
@@ -120,32 +112,9 @@ def _header(text: str) -> tuple[bytes, bytes]:
     return name.strip().lower().encode(), value.strip().encode("latin-1", errors="replace")
 
 
-def _explain(config: Config, state: State, view: ClusterView | None, asked: _Question) -> Explanation:
-    registry = load_plugins(config.plugins).registry
-    config, warnings = settle(config, registry)
-    for warning in warnings:
-        warn(warning)
-    router = build_router(config, registry)
-    if view is not None:
-        router.on_view(view, config.rescheduling)
-    fleet = build_fleet(config)
-    impose(state, fleet)
-    if unknown := [backend.name for backend in fleet.backends() if not backend.models]:
-        names = ", ".join(f"'{name}'" for name in unknown)
-        warn(f"the models of {names} are not configured: name them in the state, or ask a gateway with --url")
-    try:
-        needs = router.requirements(read_request(asked.path, asked.headers, asked.body))
-    except RequestError as error:
-        return explain_unread(error)
-    needs.caller = asked.key
-    router.apply_rules(needs, asked.headers, rehearsal=True)
-    drivers = continuation_rules(config, build_drivers(config, registry, {}, Outside())).drivers
-    return router.explain(needs, fleet.snapshot, hand_over_rules(drivers, asked.path))
-
-
-def _table(candidates: list[ExplainedCandidate]) -> Table:
+def _table(explanation: Explanation) -> Table:
     table = Table("replica", "score", "parts", "dropped by", "why")
-    for each in candidates:
+    for each in explanation.candidates:
         score = "" if each.score is None else f"{each.score:g}"
         parts = ", ".join(f"{name} {value:g}" for name, value in each.parts.items())
         table.add_row(

@@ -8,12 +8,15 @@ from typing import Protocol
 
 import msgspec
 
-from enginehouse.domain.errors import GatewayError
-from enginehouse.domain.instance import ClusterView
-from enginehouse.domain.migration import Migrated, Migration
-from enginehouse.rescheduling.planner import Planner
-from enginehouse.rescheduling.recent_moves import RecentMoves
-from enginehouse.rescheduling.selection import migration_budget, select_requests
+from enginehouse import (
+    ClusterView,
+    GatewayError,
+    Migrated,
+    Migration,
+    OfflinePlanner,
+    migration_budget,
+    select_requests,
+)
 
 
 class AskGateway(Protocol):
@@ -35,22 +38,20 @@ class RemoteRescheduler:
     def __init__(
         self,
         gateway: AskGateway,
-        planner: Planner,
-        recent: RecentMoves,
+        planner: OfflinePlanner,
         *,
         timeout: float,
         on_end: Callable[[Migration, Migrated], None],
     ) -> None:
         self._gateway = gateway
         self._planner = planner
-        self._recent = recent
         self._timeout = timeout
         self._on_end = on_end
 
     def round(self, executor: Executor) -> None:
         """Get a view, plan, and move all requests at once. Raises ``GatewayError`` if the gateway shows no view."""
         view = msgspec.json.decode(self._gateway.get("/api/cluster"), type=ClusterView)
-        plan = self._planner.plan(view, self._recent)
+        plan = self._planner.plan(view)
         chosen = [(migration, _chosen(migration, view)) for migration in plan.migrations]
         moves = [
             (migration, {name: executor.submit(self._move, name, migration.destination) for name in names})
@@ -62,7 +63,7 @@ class RemoteRescheduler:
                 moved=tuple(name for name, why in problems.items() if not why),
                 refused={name: why for name, why in problems.items() if why},
             )
-            self._recent.note(migration, migrated, view.now_ms)
+            self._planner.note(migration, migrated, view.now_ms)
             self._on_end(migration, migrated)
 
     def _move(self, request: str, destination: str) -> str:

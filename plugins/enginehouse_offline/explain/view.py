@@ -6,9 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from enginehouse.cli.explain.files import read_file
-from enginehouse.domain.errors import ConfigError
-from enginehouse.domain.instance import ClusterView
+from enginehouse import ClusterView, ConfigError
+from enginehouse_offline.explain.files import read_file
 
 
 def read_view(file: Path) -> ClusterView:

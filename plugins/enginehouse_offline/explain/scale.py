@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,19 +11,19 @@ from msgspec import Meta
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.app.scaling.scaling import decide, make_scaler
-from enginehouse.app.scaling.sizes import least, ranges
-from enginehouse.cli.client import GatewayClient
-from enginehouse.cli.explain.files import read_file
-from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, printable, warn
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.environment import GATEWAY_KEY, GATEWAY_URL
-from enginehouse.config.schema import Config
-from enginehouse.domain.errors import ConfigError, GatewayError
-from enginehouse.domain.scale_status import ScaleStatus
-from enginehouse.interfaces.scalers import ModelLoad, ScaleView
-from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse import (
+    ConfigError,
+    GatewayClient,
+    GatewayError,
+    ModelLoad,
+    OfflineGateway,
+    ScaleStatus,
+    config_option,
+    print_json,
+    printable,
+    warn,
+)
+from enginehouse_offline.explain.files import read_file
 
 _NO_GATEWAY = ("No gateway can be reached", "server.port is 0")
 """How the errors begin after which the scaler decides here."""
@@ -52,8 +51,10 @@ class _Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 @click.command()
 @config_option
-@click.option("--url", envvar=GATEWAY_URL, help=f"The gateway. By default ${GATEWAY_URL}, else the configured one.")
-@click.option("--key", envvar=GATEWAY_KEY, help=f"An admin key, if keys are set; else ${GATEWAY_KEY}.")
+@click.option(
+    "--url", envvar="ENGINEHOUSE_URL", help="The gateway. By default $ENGINEHOUSE_URL, else the configured one."
+)
+@click.option("--key", envvar="ENGINEHOUSE_KEY", help="An admin key, if keys are set; else $ENGINEHOUSE_KEY.")
 @click.option(
     "--state",
     metavar="STATE.json",
@@ -98,46 +99,13 @@ def _read(text: bytes, file: str) -> _AssumedLoads:
 
 
 def _decided(file: Path | None, state: _AssumedLoads) -> _Explained:
-    loaded = load_config_or_embedded(file, os.environ)
-    for warning in loaded.warnings:
-        warn(warning)
-    view = _view(loaded.config, state)
-    scaler, plugin = make_scaler(loaded.config, load_plugins(loaded.config.plugins).registry)
-    decided = decide(scaler, plugin, view) if view.models else {}
-    return _Explained(
-        models=[
-            ScaleStatus(model=each.model, replicas=each.replicas, wanted=found.wanted, why=found.why)
-            for each in view.models
-            for found in [decided[each.model]]
-        ]
-    )
+    loads = {name: _load(name, given) for name, given in state.models.items()}
+    return _Explained(models=OfflineGateway(file).explain_scale(loads))
 
 
-def _view(config: Config, state: _AssumedLoads) -> ScaleView:
-    found = ranges(config)
-    for name in state.models:
-        if name not in found:
-            raise ConfigError(f"'{name}' has no replicas = {{ min, max }} in the configuration")
-    return ScaleView(now=0.0, models=tuple(_load(config, state, name) for name in found))
-
-
-def _load(config: Config, state: _AssumedLoads, name: str) -> ModelLoad:
-    model, range = config.models[name], ranges(config)[name]
-    given = state.models.get(name, _AssumedLoad(replicas=range.min))
-    return ModelLoad(
-        model=name,
-        replicas=given.replicas,
-        ready=given.replicas if given.ready is None else given.ready,
-        least=least(model, range),
-        most=range.max,
-        slots=given.slots or model.concurrency,
-        serving=given.serving,
-        waiting=given.waiting,
-        expected_wait_s=given.expected_wait_s,
-        spare_s=given.spare_s,
-        scale_up_wait=model.scale_up_wait,
-        scale_down_idle=model.scale_down_idle,
-    )
+def _load(name: str, given: _AssumedLoad) -> ModelLoad:
+    ready = given.replicas if given.ready is None else given.ready
+    return ModelLoad(model=name, **{**msgspec.structs.asdict(given), "ready": ready})
 
 
 def _table(answer: _Explained) -> Table:

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 import msgspec
 
-from enginehouse.app import build_swapper
-from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, warn
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.managed import hosts_of_model
-from enginehouse.config.rules import LOCAL_HOST
-from enginehouse.config.schema import Config
-from enginehouse.interfaces.swappers import SwapPlan
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.scheduling.explain import explain_swap
-from enginehouse.scheduling.facts import host_facts
+from enginehouse import OfflineGateway, SwapPlan, config_option, print_json
 
 
 @click.command()
@@ -33,22 +22,12 @@ def swap(config: Path | None, target: str, running: str, as_json: bool) -> None:
 
     A model that cannot run is an error.
     """
-    loaded = load_config_or_embedded(config, os.environ)
-    for warning in loaded.warnings:
-        warn(warning)
     names = [name.strip() for name in running.split(",") if name.strip()]
-    plan = _explain(loaded.config, target, names)
+    plan = OfflineGateway(config).explain_swap(target, names)
     if as_json:
         print_json(msgspec.json.encode(plan))
     else:
         click.echo(_verdict(plan))
-
-
-def _explain(config: Config, target: str, running: list[str]) -> SwapPlan:
-    model = config.models.get(target)
-    host = host_facts(config, hosts_of_model(model)[0] if model else LOCAL_HOST)
-    swapper = build_swapper(config, load_plugins(config.plugins).registry, host)
-    return explain_swap(swapper, host, target, running)
 
 
 def _verdict(plan: SwapPlan) -> str:

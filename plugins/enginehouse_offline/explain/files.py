@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from enginehouse.domain.errors import ConfigError
+from enginehouse import ConfigError
 
 
 def read_file(file: Path) -> bytes:

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import ClusterView, Migrated, Migration, Plan, RequestView, ReschedulingPolicy
+from enginehouse import ClusterView, Migrated, Migration, OfflinePlanner, Plan, RequestView, ReschedulingPolicy
 from enginehouse.domain.errors import GatewayError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.rescheduling.planner import Planner, PreparedPolicy
 from enginehouse.rescheduling.recent_moves import RecentMoves
-from enginehouse.rescheduling.remote import RemoteRescheduler
+from enginehouse_offline.far_gateway import RemoteRescheduler
 from tests.support.cluster_views import instance, view
 
 
@@ -49,8 +49,7 @@ def rescheduler(gateway: FarGateway, told: list[Migrated], **fields: Any) -> Rem
     policy = PreparedPolicy(PluginId("rescheduling_policy", "p", "test"), Moves(**fields))
     return RemoteRescheduler(
         gateway,
-        Planner([policy]),
-        RecentMoves(2),
+        OfflinePlanner(Planner([policy]), RecentMoves(2)),
         timeout=5,
         on_end=lambda _, migrated: told.append(migrated),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -10,14 +9,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.app import build_planner
-from enginehouse.cli.explain.view import read_view
-from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, printable, warn
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.domain.migration import Plan
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.rescheduling.recent_moves import RecentMoves
+from enginehouse import OfflineGateway, Plan, config_option, print_json, printable
+from enginehouse_offline.explain.view import read_view
 
 
 @click.command()
@@ -38,12 +31,8 @@ def rescheduling(config: Path | None, view: Path, as_json: bool) -> None:
     VIEW.json holds {"now_ms": 0, "instances": [{"id": "gpu-1", "role": "decode", "status": {...}}]}; the names in
     status are Llumnix's. No request has moved before, so no instance rests.
     """
-    loaded = load_config_or_embedded(config, os.environ)
-    for warning in loaded.warnings:
-        warn(warning)
-    given = read_view(view)
-    planner = build_planner(loaded.config, load_plugins(loaded.config.plugins).registry)
-    plan = planner.plan(given, RecentMoves(0))
+    gateway, given = OfflineGateway(config), read_view(view)
+    plan = gateway.planner().plan(given)
     if as_json:
         print_json(msgspec.json.encode(_shape(plan)))
     else:

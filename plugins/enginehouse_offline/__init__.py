@@ -1,0 +1,35 @@
+"""Commands that need no running gateway, such as ``enginehouse explain``.
+
+::
+
+    explain/                  what would be decided: route, swap, rescheduling, scale
+    pulled                    pull, list, show and rm: downloaded models
+    run, served_files         serves models' files without a configuration
+    model_folders             the folders in which programs keep models
+    reschedule, far_gateway   plans the moves of gateways that run elsewhere
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from enginehouse import Register, hookimpl
+
+
+@hookimpl
+def register_commands(register: Register[Any]) -> None:
+    """Offer each command. Its module is imported when it is used."""
+    register("explain", partial(_command, "explain"))
+    register("list", partial(_command, "pulled", "list_models"))
+    register("pull", partial(_command, "pulled", "pull"))
+    register("reschedule", partial(_command, "reschedule"))
+    register("rm", partial(_command, "pulled", "rm"))
+    register("run", partial(_command, "run"))
+    register("show", partial(_command, "pulled", "show"))
+
+
+def _command(module: str, name: str = "") -> Any:
+    """Needs no running gateway."""
+    return getattr(import_module(f"enginehouse_offline.{module}"), name or module)
