@@ -194,7 +194,7 @@ def _report_ended(running: dict[int, socket.socket]) -> None:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        with running.pop(pid) as ended:
+        with running.pop(pid) as ended, suppress(OSError):  # of a test that did not wait for its server
             ended.sendall(os.waitstatus_to_exitcode(status).to_bytes(_NUMBER, "big", signed=True))
 
 

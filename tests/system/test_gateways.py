@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 @pytest.fixture(scope="module")
 def line() -> Iterator[Line]:
-    engines = SimEngine("m", "narrow", tpot="1ms"), SimEngine("m")
+    engines = SimEngine("m", "narrow"), SimEngine("m")
     with all_of(*engines):
         tables = "".join(
             f'[backends.e{number}]\nurl = "{engine.url}"\ndriver = "sim"\nmodels = ["m"]\n'
@@ -95,14 +95,16 @@ def test_the_priority_goes_all_the_way(line: Line, pool: ThreadPoolExecutor) -> 
         body = {**BODY, "model": "narrow"}
         return plain_httpx.post(url, json=body, headers={"authorization": f"Bearer {key}"}, timeout=60).status_code
 
-    long = {**BODY, "model": "narrow", "stream": True, "max_tokens": 8000, "ignore_eos": True}
-    with plain_httpx.stream("POST", url, json=long, headers={"authorization": "Bearer secret-of-bob"}) as holds:
-        assert holds.status_code == 200
-        first = pool.submit(ask, "secret-of-bob")
-        wait_until(lambda: queue(line.inner[0]) == ["bob"])
-        second = pool.submit(ask, "secret-of-ann")
-        wait_until(lambda: queue(line.inner[0]) == ["ann ü", "bob"])
-    assert {first.result(), second.result()} == {200}
+    engine = line.engines[0]
+    engine.fault("hang", count=1, model="narrow")
+    asked = [pool.submit(ask, "secret-of-bob")]
+    wait_until(lambda: len(engine.requests()) == 1)
+    asked.append(pool.submit(ask, "secret-of-bob"))
+    wait_until(lambda: queue(line.inner[0]) == ["bob"])
+    asked.append(pool.submit(ask, "secret-of-ann"))
+    wait_until(lambda: queue(line.inner[0]) == ["ann ü", "bob"])
+    engine.clear()
+    assert {each.result() for each in asked} == {200}
 
 
 def queue(gateway: RunningGateway) -> list[object]:

@@ -3,7 +3,7 @@
 ::
 
     record            a swap, the tokens of an answer
-    attempts_summary  what the attempts of a request say together
+    request_facts     what is known of a request that has ended
     answer_meter      counts an answer while it passes
     tracer            decides which requests are traced
     trace_context     reads the trace of a client, and writes the one for engines

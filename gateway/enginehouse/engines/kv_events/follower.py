@@ -51,8 +51,7 @@ class CacheFollower:
     def close(self) -> None:
         """Follow no longer."""
         self._tasks.cancel()
-        if self._again is not None:
-            self._again.cancel()
+        self._ask_no_more()
 
     def begin_anew(self) -> None:
         """Ask for all that the engine still has: now, or when it is there."""
@@ -95,16 +94,17 @@ class CacheFollower:
         self._tell(self.stream.replayed(messages))
         if self.stream.lost > lost:
             _log.warning("Backend '%s': events of its prefix cache are lost; what it has is estimated", self._backend)
+        self._ask_no_more()
         if messages is None:
-            self._ask_later()
+            self._again = asyncio.get_running_loop().call_later(self._pause_s, self.begin_anew)
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         else:
             self._pause_s = _REPLAY_S
 
-    def _ask_later(self) -> None:
+    def _ask_no_more(self) -> None:
         if self._again is not None:
             self._again.cancel()
-        self._again = asyncio.get_running_loop().call_later(self._pause_s, self.begin_anew)
-        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            self._again = None
 
     async def _replay(self, begin: int) -> Sequence[Message] | None:
         """What the engine still has from the message ``begin`` on; ``None`` if it does not say so in time."""

@@ -14,7 +14,7 @@ from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.domain.cache_events import BlocksStored, CacheEvent
 from enginehouse.engines.kv_events import follower
 from enginehouse.engines.kv_events.follower import CacheFollower
-from tests.support.waiting import within
+from tests.support.waiting import until, within
 
 zmq = pytest.importorskip("zmq")
 pytest.importorskip("zmq.asyncio")
@@ -104,6 +104,23 @@ async def test_an_engine_that_does_not_answer_is_asked_again_later(
     assert following.stream.exact
     following.close()
     answering.cancel()
+
+
+async def test_an_engine_that_has_answered_is_not_asked_again(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = Heard()
+    following = CacheFollower("a", publisher.settings, heard)
+    monkeypatch.setattr(follower, "_REPLAY_S", 0.01)
+    following.start()
+    await publisher.ignore()
+    await until(lambda: following._again)
+    monkeypatch.undo()
+    following.begin_anew()
+    await publisher.answer(b"")
+    await within(heard.stored.wait())
+    assert following._again is None
+    following.close()
 
 
 async def test_many_messages_are_told_in_their_order_and_bit_by_bit(publisher: Publisher) -> None:
