@@ -18,6 +18,7 @@ from tests.support.hypothesis_profiles import load_profile
 from tests.support.plugins import Install, PipInstall, RunPython, RunTests
 
 pytest_plugins = [
+    "tests.support.fork_server",
     "tests.support.plugin_failures",
     "tests.support.process_state",
     "tests.support.shared_work",

@@ -76,8 +76,8 @@ MODULES = {
         "tracer",
         "usage_meter",
     ),
-    "plugins/enginehouse_sim/simulator/core": ("engine_core",),
-    "plugins/enginehouse_sim/simulator/domain": ("request",),
+    "plugins/enginehouse_sim/simulator/core": ("engine_core", "step_result"),
+    "plugins/enginehouse_sim/simulator/domain": ("request", "steps"),
     "plugins/enginehouse_sim/simulator/kv": ("block_hashes", "block_pool", "cache_manager"),
     "plugins/enginehouse_sim/simulator/model": ("timing",),
     "plugins/enginehouse_sim/simulator/replay": (
@@ -90,7 +90,7 @@ MODULES = {
         "replay_world",
         "simulate",
     ),
-    "plugins/enginehouse_sim/simulator/replay/figures": ("answer",),
+    "plugins/enginehouse_sim/simulator/replay/figures": ("answer", "gaps", "instance_record"),
     "plugins/enginehouse_sim/simulator/replay/traces": ("prompts",),
     "plugins/enginehouse_sim/simulator/scheduler": (
         "admission",
@@ -116,7 +116,7 @@ MODULES = {
         "waiting_requests",
     ),
     "plugins/enginehouse_sim/simulator/server/telemetry": ("load_figures",),
-    "plugins/enginehouse_sim/simulator/steps": ("interpolation", "models"),
+    "plugins/enginehouse_sim/simulator/steps": ("interpolation", "load", "models"),
     "plugins/enginehouse_routing": (
         "cache_aware",
         "choices",

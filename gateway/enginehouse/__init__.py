@@ -245,6 +245,9 @@ if _typing.TYPE_CHECKING:
     from enginehouse.cli.output import print_json as print_json
     from enginehouse.cli.output import printable as printable
     from enginehouse.cli.output import warn as warn
+    from enginehouse.cli.options import take_over_option as take_over_option
+    from enginehouse.cli.serve import serve_document as serve_document
+    from enginehouse.cli.installed_engines import InstalledEngines as InstalledEngines
     from enginehouse.cli.offline import OfflineGateway as OfflineGateway
     from enginehouse.cli.offline import OfflinePlanner as OfflinePlanner
     from enginehouse.engines.pulled_models import PulledModels as PulledModels

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
-from importlib.resources.abc import Traversable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse import Register, hookimpl
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 _PAGE = "/dashboard"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -31,10 +33,15 @@ def dashboard_routes() -> list[BaseRoute]:
 
     The facts come from ``/api``.
     """
+    return [*_routes()]
+
+
+@cache
+def _routes() -> tuple[BaseRoute, ...]:
     found = dict(_assets(files(__name__) / "assets", _PAGE))
     page = found.pop(f"{_PAGE}/index.html")
     assets = [Route(path, asset) for path, asset in {_PAGE: page, **found}.items()]
-    return [*assets, Route("/", _to_page), Route("/ui", _to_page)]
+    return (*assets, Route("/", _to_page), Route("/ui", _to_page))
 
 
 def _assets(folder: Traversable, path: str) -> Iterator[tuple[str, Any]]:

@@ -9,13 +9,15 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
 _START_TIMEOUT = 90.0
 _STOP_TIMEOUT = 30.0
+popen: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+"""Starts a child process; tests of many may fork them instead."""
 
 
 class ServerProcess:
@@ -34,9 +36,7 @@ class ServerProcess:
     ) -> None:
         self._output = b""
         with nullcontext() if log is None else log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, cwd=folder, env=environment
-            )
+            self._process = popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=folder, env=environment)
         assert self._process.stdout is not None
         self._pipe = self._process.stdout
 

@@ -1,9 +1,11 @@
-"""Commands that read a configuration and need no running gateway, such as ``enginehouse explain``.
+"""Commands that need no running gateway, such as ``enginehouse explain``.
 
 ::
 
     explain/                  what would be decided: route, swap, rescheduling, scale
     pulled                    pull, list, show and rm: downloaded models
+    run, served_files         serves models' files without a configuration
+    model_folders             the folders in which programs keep models
     reschedule, far_gateway   plans the moves of gateways that run elsewhere
 """
 
@@ -24,9 +26,10 @@ def register_commands(register: Register[Any]) -> None:
     register("pull", partial(_command, "pulled", "pull"))
     register("reschedule", partial(_command, "reschedule"))
     register("rm", partial(_command, "pulled", "rm"))
+    register("run", partial(_command, "run"))
     register("show", partial(_command, "pulled", "show"))
 
 
 def _command(module: str, name: str = "") -> Any:
-    """Reads a configuration."""
+    """Needs no running gateway."""
     return getattr(import_module(f"enginehouse_offline.{module}"), name or module)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from enginehouse_sim.simulator.domain.outputs import (
-    EngineCoreOutputs,
-    ModelRunnerOutput,
-    SchedulerOutput,
-)
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
 from enginehouse_sim.simulator.kv.connector import ConnectorMatch, KvConnector
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
@@ -89,6 +86,12 @@ class FakeGrammars(StructuredOutputManager):
 
     def finished(self, request: RequestState) -> None:
         self.forgotten.append(request.request_id)
+
+
+def counts_of(scheduler: BatchScheduler) -> tuple[int, int, int]:
+    """The numbers of requests that run, wait and pause."""
+    state = scheduler.state
+    return len(state.running), len(state.waiting), len(state.paused)
 
 
 Stepped = tuple[SchedulerOutput, Mapping[int, EngineCoreOutputs]]

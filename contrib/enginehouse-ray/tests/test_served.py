@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Semaphore
 from urllib.parse import urlsplit
@@ -64,7 +65,14 @@ def stream(url: str, began: Semaphore) -> tuple[str, str]:
     return text, str(answer.getheader("x-enginehouse-backend"))
 
 
-def test_streams_of_a_lost_node_continue_at_another(cluster: TwoNodes) -> None:
+@pytest.fixture
+def losable(cluster: TwoNodes) -> Iterator[TwoNodes]:
+    """The cluster, whose second node is started anew after the test."""
+    yield cluster
+    cluster.find_far()
+
+
+def test_streams_of_a_lost_node_continue_at_another(losable: TwoNodes) -> None:
     with RunningGateway(CONFIG) as gateway, ThreadPoolExecutor() as pool:
         status = gateway.until(lambda now: all(each["state"] == "ready" for each in now["backends"]), 240)
         lost = next(each["name"] for each in status["backends"] if each["node"] == FAR)
@@ -73,7 +81,7 @@ def test_streams_of_a_lost_node_continue_at_another(cluster: TwoNodes) -> None:
         streams = [pool.submit(stream, gateway.url, started) for _ in range(4)]
         assert all(started.acquire(timeout=30) for _ in streams)
         began = time.monotonic()
-        cluster.lose_far()
+        losable.lose_far()
         gateway.until(lambda now: any(each["state"] == "failed" for each in now["backends"]), 30)
         print(f"failed after {time.monotonic() - began:.1f} s")
         answers = [each.result() for each in streams]

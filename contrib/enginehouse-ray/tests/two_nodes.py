@@ -38,7 +38,9 @@ class TwoNodes:
             time.sleep(0.01)
         self._sh("ip link set lo up; ip link add near type veth peer name far")
         self._sh(f"ip link set far netns {self._far.pid}; ip addr add {NEAR}/24 dev near; ip link set near up")
-        self._sh(f"ip link set lo up; ip addr add {FAR}/24 dev far; ip link set far up", far=True)
+        self._sh(f"ip link set lo up; ip link set far name near; ip addr add {FAR}/24 dev near", far=True)
+        self._sh("ip link set near up; ip route add default dev near", far=True)
+        self._sh("ip route add default dev near")
         head = ["--head", f"--node-ip-address={NEAR}", "--port=6379", "--include-dashboard=false"]
         self._start([*head, f"--temp-dir={folder}"])
         self.start_far()

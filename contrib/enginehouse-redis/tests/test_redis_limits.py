@@ -157,11 +157,16 @@ def test_a_lost_store_delays_nobody_and_each_gateway_keeps_to_its_share(redis: R
             await asyncio.sleep(0.01)
         exact = 600 + 600 * (time.monotonic() - began) / 60
         assert exact / 2 <= admitted <= 2 * exact, admitted
-        assert sorted(times)[len(times) * 99 // 100] < 0.001
+        times.sort()
+        middle, high = times[len(times) // 2], times[len(times) * 99 // 100]
+        assert high < 0.001
         redis.repair(how)
         took = await poll(lambda: not any(each.problem() for each in stores), "it is back")
         for each in stores:
             await each.close()
+        print(f"{how}: admitted {admitted}, exact {exact:.0f}, back after {took * 1000:.0f} ms")
+        figures = [f"{each * 1e6:.1f}" for each in (middle, high, times[-1])]
+        print(f"an admission takes in us: median, 99th percentile, most: {figures}")
         assert took < 1, took
 
     run(test)

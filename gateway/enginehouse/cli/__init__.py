@@ -17,7 +17,6 @@ _COMMANDS = {
     "import": "enginehouse.cli.import_configuration:import_configuration",
     "plugins": "enginehouse.cli.plugins:plugins",
     "reload": "enginehouse.cli.reload:reload",
-    "run": "enginehouse.cli.run:run",
     "schema": "enginehouse.cli.schema:schema",
     "serve": "enginehouse.cli.serve:serve",
 }

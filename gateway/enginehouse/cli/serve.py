@@ -7,11 +7,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -26,7 +26,7 @@ from enginehouse.cli.listen import Listeners
 from enginehouse.cli.options import config_option, take_over_option
 from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.load_config import LoadedConfig
+from enginehouse.config.load_config import LoadedConfig, read_document
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.config.worker_count import worker_count
@@ -60,12 +60,12 @@ def serve(config: Path | None, host: str | None, port: int | None, watch: bool, 
 
     def read() -> LoadedConfig:
         loaded = load_config_or_embedded(config, os.environ)
-        return loaded._replace(config=adjusted(loaded.config, host, port, watch))
+        return loaded._replace(config=_adjusted(loaded.config, host, port, watch))
 
-    serve_loaded(read, take_over=take_over)
+    _serve(read, take_over=take_over)
 
 
-def serve_loaded(
+def _serve(
     read: Callable[[], LoadedConfig],
     watch: FolderWatch | None = None,
     *,
@@ -102,6 +102,28 @@ def serve_loaded(
         raise error.located(str(loaded.file) if loaded.file else "") from None
 
 
+def serve_document(
+    document: Callable[[], Mapping[str, Any]],
+    folders: Callable[[], Iterable[Path]],
+    *,
+    host: str | None,
+    port: int | None,
+    take_over: bool,
+    greeting: Callable[[str], str],
+) -> None:
+    """Serve a configuration that is no file, as TOML has it, until a signal comes.
+
+    It is read anew when the files of ``folders`` change. ``host`` and ``port`` replace its own. ``greeting`` makes the
+    text that is printed first, from the gateway's URL.
+    """
+
+    def read() -> LoadedConfig:
+        loaded = read_document(dict(document()), None, os.environ)
+        return loaded._replace(config=_adjusted(loaded.config, host, port, watch=True))
+
+    _serve(read, FolderWatch(folders), take_over=take_over, greeting=greeting)
+
+
 def _fork_workers(settings: Config, registry: Registry, listeners: Listeners) -> Forks | None:
     """What workers need, forked before any thread runs; ``None`` if this process serves alone."""
     count = worker_count(settings.server).number
@@ -134,7 +156,7 @@ def _run(server: GatewayServer) -> None:
         sys.exit(1)
 
 
-def adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
+def _adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
     """``config`` with the options of the command line."""
     server = msgspec.structs.replace(config.server, watch=watch or config.server.watch)
     if host is not None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
@@ -17,6 +17,11 @@ from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.redaction import Redaction
+
+if TYPE_CHECKING:
+    _StreamHandler = logging.StreamHandler[TextIO]
+else:
+    _StreamHandler = logging.StreamHandler  # Python 3.10 knows no parameter of it
 
 
 class TextLines(logging.Formatter):
@@ -57,7 +62,7 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
-class StandardErrorLines(logging.StreamHandler[TextIO]):
+class StandardErrorLines(_StreamHandler):
     """Writes lines to standard error. Those of ``loop``'s thread stand behind older ones of ``access_log``."""
 
     def __init__(self) -> None:

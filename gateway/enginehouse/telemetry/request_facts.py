@@ -13,6 +13,8 @@ _STEPS: Final = frozenset({"granted", "sent", "first_byte"})
 class AttemptFacts:
     """A try of a request that has ended. The fields are those of ``AttemptRecord``; a time is 0 without its step."""
 
+    __slots__ = AttemptRecord.__struct_fields__
+
     backend: str
     driver: str
     replica: str
@@ -48,6 +50,18 @@ class RequestFacts:
     - ``answered``, sent at ``answered_sent``, gave the client its first byte; without one, it is the last one.
     """
 
+    __slots__ = (
+        *RequestRecord.__struct_fields__,
+        "_record",
+        "answered",
+        "answered_sent",
+        "first_granted",
+        "first_sent",
+        "queue_wait",
+        "queued",
+        "reason",
+    )
+
     id: str
     method: str
     path: str
@@ -56,37 +70,30 @@ class RequestFacts:
     arrived: float
     ended: float
     attempts: list[AttemptFacts]
-    caller: str | None = None
-    user: str | None = None
-    asked: str | None = None
-    model: str | None = None
-    backend: str | None = None
-    driver: str | None = None
-    code: str | None = None
-    message: str = ""
-    stream: bool = False
-    moves: int = 0
-    routed: float = 0.0
-    granted: float = 0.0
-    sent: float = 0.0
-    first_byte: float = 0.0
-    tokens_in: int | None = None
-    tokens_cached: int | None = None
-    tokens_out: int | None = None
-    bytes_in: int = 0
-    bytes_out: int = 0
-    events: int = 0
-    trace_id: str | None = None
-    timings: EngineTimings | None = None
 
-    reason: str = ""
-    queued: bool = False
-    queue_wait: float = 0.0
-    first_granted: float = 0.0
-    first_sent: float = 0.0
-    answered: AttemptFacts | None = None
-    answered_sent: float = 0.0
-    _record: RequestRecord | None = None
+    def __init__(self) -> None:
+        self.caller: str | None = None
+        self.user: str | None = None
+        self.asked: str | None = None
+        self.model: str | None = None
+        self.backend: str | None = None
+        self.driver: str | None = None
+        self.code: str | None = None
+        self.message = ""
+        self.stream = False
+        self.moves = 0
+        self.routed = self.granted = self.sent = self.first_byte = 0.0
+        self.tokens_in: int | None = None
+        self.tokens_cached: int | None = None
+        self.tokens_out: int | None = None
+        self.bytes_in = self.bytes_out = self.events = 0
+        self.trace_id: str | None = None
+        self.timings: EngineTimings | None = None
+        self.reason = ""
+        self.queued = False
+        self.queue_wait = self.first_granted = self.first_sent = self.answered_sent = 0.0
+        self.answered: AttemptFacts | None = None
+        self._record: RequestRecord | None = None
 
     def sum_up(self, attempts: list[AttemptFacts]) -> None:
         """Take over ``attempts``, of which there is one at least, and what follows from them."""

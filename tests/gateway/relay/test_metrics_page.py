@@ -6,6 +6,7 @@ import asyncio
 import gzip
 from collections.abc import Iterator
 
+import pytest
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed_open
 from prometheus_client.parser import text_string_to_metric_families as parsed
@@ -120,3 +121,23 @@ async def test_a_page_is_compressed_for_who_accepts_it(house: OpenGateway, engin
     reply = await gateway.ask(gateway.get("/metrics", b"accept-encoding: gzip"))
     assert reply.header("content-encoding") == "gzip"
     assert b"enginehouse_requests_total" in gzip.decompress(reply.body)
+
+
+@pytest.mark.parametrize(
+    ("accept", "is_open"),
+    [
+        ("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2", True),
+        ("application/openmetrics-text;q=0.1,text/plain", False),
+        ("application/openmetrics-text;q=0,*/*", False),
+        ("application/openmetrics-text; q=maybe", False),
+        ("Application/OpenMetrics-Text", True),
+        ("*/*", False),
+    ],
+)
+async def test_the_format_is_the_one_that_is_wanted_most(
+    house: OpenGateway, engine: StartEngine, accept: str, is_open: bool
+) -> None:
+    gateway = await house(await engine())
+    reply = await gateway.ask(gateway.get("/metrics", f"accept: {accept}".encode(), b"accept-encoding: gzip;q=0"))
+    assert (reply.header("content-type") or "").startswith("application/openmetrics-text") == is_open
+    assert reply.header("content-encoding") is None

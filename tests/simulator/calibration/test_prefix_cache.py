@@ -52,8 +52,8 @@ def test_the_profile_says_whether_prefixes_are_cached_and_the_costs_do_not_depen
         assert found.profile.costs.token_ms == pytest.approx(0.1, rel=0.02)
 
 
-def test_one_probe_asks_twice_and_llama_server_may_cache_only_there() -> None:
+def test_one_probe_asks_again_and_llama_server_may_cache_only_there() -> None:
     probe = next(each for each in probes_of(EngineLimits(), ProbeBounds(prompt=4096)) if each.cached)
-    assert (probe.context, probe.cached, probe.requests, probe.tokens) == (4096, 3584, 2, 4098)
+    assert (probe.context, probe.cached, probe.requests, probe.tokens) == (4096, 3584, 4, 5124)
     assert body_for("llamacpp", [1], 1)["cache_prompt"] is False
     assert "cache_prompt" not in body_for("llamacpp", [1], 1, caches=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from random import Random
 
 import pytest
@@ -11,6 +10,7 @@ from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.fields import fields_of
 from enginehouse_sim.simulator.domain.request import RequestState
 
 
@@ -44,10 +44,7 @@ def everything(core: EngineCore) -> object:
     pool = {name: getattr(kv_cache.pool, name) for name in dir(kv_cache.pool) if not name.startswith("__")}
     return (
         core.now,
-        [
-            {each.name: getattr(request, each.name) for each in fields(request) if each.name != "fast_path_until"}
-            for request in state.requests.values()
-        ],
+        [{**fields_of(request), "fast_path_until": None} for request in state.requests.values()],
         [request.request_id for request in state.running],
         [kv_cache.get_block_ids(name) for name in state.requests],
         {name: repr(value) for name, value in pool.items() if not callable(value)},

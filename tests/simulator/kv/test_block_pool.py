@@ -60,9 +60,9 @@ def test_a_block_is_free_when_its_last_holder_lets_go() -> None:
     blocks = pool.allocate(1)
     pool.hold(blocks)
     pool.release(blocks)
-    assert (pool.ref_count(1), pool.num_free) == (1, 1)
+    assert (pool.count_unshared([1]), pool.num_free) == (1, 1)
     pool.release(blocks)
-    assert (pool.ref_count(1), pool.num_free) == (0, 2)
+    assert (pool.count_free([1]), pool.num_free) == (1, 2)
 
 
 def test_content_is_found_until_its_block_is_handed_out_again() -> None:

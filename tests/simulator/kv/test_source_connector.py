@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.external_store import ExternalStore
 from enginehouse_sim.simulator.kv.source import KvSource
@@ -46,9 +46,9 @@ class FakeSource(KvSource):
 def step(scheduled: Mapping[str, int]) -> SchedulerOutput:
     return SchedulerOutput(
         step=0,
-        new_requests=(),
-        cached_requests=(),
-        num_scheduled_tokens=scheduled,
+        new_requests=[],
+        cached_requests=[],
+        num_scheduled_tokens=dict(scheduled),
         total_num_scheduled_tokens=sum(scheduled.values()),
     )
 

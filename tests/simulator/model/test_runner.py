@@ -7,13 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.simulator.domain.outputs import (
-    CachedRequestData,
-    ModelRunnerOutput,
-    NewRequestData,
-    SchedulerOutput,
-)
+from enginehouse_sim.simulator.domain.fields import fields_of
+from enginehouse_sim.simulator.domain.outputs import NewRequestData
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.model.kv_memory import CachedSequence, InconsistentBlocks, KvMemory
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.simulator.model.sampler import TextSampler
@@ -42,7 +39,7 @@ def plan(tokens: Mapping[str, int], *data: NewRequestData | CachedRequestData, *
         step=0,
         new_requests=[one for one in data if isinstance(one, NewRequestData)],
         cached_requests=[one for one in data if isinstance(one, CachedRequestData)],
-        num_scheduled_tokens=tokens,
+        num_scheduled_tokens=dict(tokens),
         total_num_scheduled_tokens=sum(tokens.values()),
         **more,
     )
@@ -126,7 +123,7 @@ def test_a_finished_request_is_removed(runner: ModelRunner) -> None:
 def test_a_step_without_requests_makes_nothing(runner: ModelRunner) -> None:
     output = runner.execute(plan({}))
     assert (output.req_ids, output.sampled_token_ids, output.logprobs) == ([], [], None)
-    assert runner.load == StepLoad(total_kv_tokens=1000)
+    assert fields_of(runner.load) == fields_of(StepLoad(total_kv_tokens=1000))
 
 
 def test_an_answer_ends_after_min_tokens_at_the_earliest() -> None:
@@ -222,15 +219,17 @@ class TestDrafts:
 
 def test_the_load_of_a_step_tells_prompts_from_answers(runner: ModelRunner) -> None:
     runner.execute(plan({"a": 9}, new()))
-    assert runner.load == StepLoad(prefill_tokens=9, own_pairs=45, first_tokens=1, total_kv_tokens=1000)
+    assert fields_of(runner.load) == fields_of(
+        StepLoad(prefill_tokens=9, own_pairs=45, first_tokens=1, total_kv_tokens=1000)
+    )
     chunk = new(request_id="b", blocks=[30, 31, 32])
     runner.execute(plan({"a": 2, "b": 4}, cached(9), chunk, scheduled_spec_decode_tokens={"a": [5]}))
-    assert runner.load == StepLoad(
-        prefill_tokens=4, own_pairs=10, decodes=1, draft_tokens=1, active_kv_tokens=10, total_kv_tokens=1000
+    assert fields_of(runner.load) == fields_of(
+        StepLoad(prefill_tokens=4, own_pairs=10, decodes=1, draft_tokens=1, active_kv_tokens=10, total_kv_tokens=1000)
     )
     runner.execute(plan({"b": 5}, cached(4, request_id="b")))
-    assert runner.load == StepLoad(
-        prefill_tokens=5, prefill_pairs=20, own_pairs=15, first_tokens=1, total_kv_tokens=1000
+    assert fields_of(runner.load) == fields_of(
+        StepLoad(prefill_tokens=5, prefill_pairs=20, own_pairs=15, first_tokens=1, total_kv_tokens=1000)
     )
 
 

@@ -184,7 +184,7 @@ def test_the_retry_budget_bounds_what_is_sent_again() -> None:
 
 def everything(record: Record) -> object:
     measured = {"real_seconds", "costs", "moments", "instances"}
-    return {name: value for name, value in vars(record).items() if name not in measured}, record.instances
+    return {name: value for name, value in vars(record).items() if name not in measured}, str(record.instances)
 
 
 def test_a_replay_with_faults_is_the_same_each_time() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.scheduler_fakes import Requests, Run, Schedulers
+from tests.support.scheduler_fakes import Requests, Run, Schedulers, counts_of
 
 
 def test_a_prompt_that_fits_is_scheduled_whole(new_scheduler: Schedulers, new_request: Requests) -> None:
@@ -43,7 +43,7 @@ def test_several_prompts_share_the_budget_in_order(new_scheduler: Schedulers, ne
     for length in (20, 20, 20, 20):
         scheduler.add_request(new_request(length))
     assert scheduler.schedule().num_scheduled_tokens == {"a": 20, "b": 20, "c": 10}
-    assert scheduler.get_request_counts() == (3, 1, 0)
+    assert counts_of(scheduler) == (3, 1, 0)
 
 
 def test_without_chunked_prefill_a_prompt_waits_for_a_step_of_its_own(

@@ -11,6 +11,7 @@ import pytest
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.fields import fields_of
 from enginehouse_sim.simulator.domain.images import MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
@@ -60,7 +61,9 @@ def digest(seed: int) -> str:
     while core.has_work:
         result = core.step()
         preemptions += len(result.scheduled.preempted_req_ids)
-        log.update(msgspec.msgpack.encode((result.scheduled, list(result.outputs.items()), result.seconds)))
+        log.update(
+            msgspec.msgpack.encode((result.scheduled, list(result.outputs.items()), result.seconds), enc_hook=fields_of)
+        )
     assert preemptions > 3
     return log.hexdigest()
 

@@ -78,7 +78,7 @@ def test_a_request_off_its_grammar_ends_alone(
     _, outputs = run(scheduler, {"a": [99], "b": [99]})
     told = {output.request_id: (output.finish_reason, output.new_token_ids) for output in outputs[0].outputs}
     assert told == {"a": ("abort", [99]), "b": (None, [99])}
-    assert scheduler.get_request_counts().running == 1
+    assert len(scheduler.state.running) == 1
 
 
 def test_drafts_end_where_the_grammar_does_not_allow_them(

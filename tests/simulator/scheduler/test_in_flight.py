@@ -13,7 +13,7 @@ from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.scheduler.preemption import preempt_one
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
-from tests.support.scheduler_fakes import Outcome, Requests, Run, Schedulers
+from tests.support.scheduler_fakes import Outcome, Requests, Run, Schedulers, counts_of
 
 
 def test_two_steps_in_flight_work_on_different_requests(
@@ -180,7 +180,7 @@ def test_a_request_preempted_or_paused_in_flight_can_end_there(
     scheduler.pause("a", keep_blocks=keep_blocks)
     outputs = scheduler.update_from_output(step, outcome(scheduler, step, {"a": [7], "b": [7]}))
     assert [output.finish_reason for output in outputs[0].outputs] == ["length", "length"]
-    assert scheduler.get_request_counts() == (0, 0, 0)
+    assert counts_of(scheduler) == (0, 0, 0)
     assert scheduler.state.kv_cache.num_free_blocks == 100
 
 

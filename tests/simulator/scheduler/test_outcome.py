@@ -6,7 +6,7 @@ import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.scheduler.update import stats
-from tests.support.scheduler_fakes import Requests, Run, Schedulers
+from tests.support.scheduler_fakes import Requests, Run, Schedulers, counts_of
 
 EOS, STOP = 2, 50
 
@@ -115,7 +115,7 @@ def test_requests_can_be_finished_from_outside_wherever_they_are(
     scheduler.pause("a", keep_blocks=True)
     scheduler.finish_requests(["a", "b", "d", "a", "unknown"], RequestStatus.FINISHED_ABORTED)
     assert [request.status.finished for request in requests] == [True, True, False, True]
-    assert scheduler.get_request_counts() == (0, 1, 0)
+    assert counts_of(scheduler) == (0, 1, 0)
     assert scheduler.state.kv_cache.num_free_blocks == 100
     step, _ = run(scheduler)
     assert step.finished_req_ids == ("a", "b", "d")
@@ -166,5 +166,5 @@ def test_shutdown_frees_everything(new_scheduler: Schedulers, new_request: Reque
         scheduler.add_request(new_request(8))
     run(scheduler)
     scheduler.shutdown()
-    assert scheduler.get_request_counts() == (0, 0, 0)
+    assert counts_of(scheduler) == (0, 0, 0)
     assert scheduler.state.kv_cache.num_free_blocks == 100

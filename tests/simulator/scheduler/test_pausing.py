@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from tests.support.scheduler_fakes import Outcome, Requests, Run, Schedulers
+from tests.support.scheduler_fakes import Outcome, Requests, Run, Schedulers, counts_of
 
 
 def test_a_paused_request_keeps_its_blocks_and_continues(
@@ -16,7 +16,7 @@ def test_a_paused_request_keeps_its_blocks_and_continues(
     blocks = scheduler.state.kv_cache.get_block_ids("a")
     scheduler.pause("a", keep_blocks=True)
     assert request.status is RequestStatus.PAUSED
-    assert scheduler.get_request_counts() == (0, 0, 1)
+    assert counts_of(scheduler) == (0, 0, 1)
     assert run(scheduler)[0].num_scheduled_tokens == {}
     assert scheduler.resume("a")
     step, _ = run(scheduler)
@@ -60,7 +60,7 @@ def test_a_full_batch_takes_no_paused_request_back(new_scheduler: Schedulers, ne
     scheduler.pause("a", keep_blocks=True)
     run(scheduler)
     assert not scheduler.resume("a")
-    assert scheduler.get_request_counts() == (1, 0, 1)
+    assert counts_of(scheduler) == (1, 0, 1)
     scheduler.finish_requests(["b"], RequestStatus.FINISHED_ABORTED)
     assert scheduler.resume("a")
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from enginehouse_sim.simulator.domain.constants import SchedulingPolicy
 from enginehouse_sim.simulator.domain.images import MultiModalInput
-from enginehouse_sim.simulator.domain.outputs import CachedRequestData
 from enginehouse_sim.simulator.domain.request import RequestStatus
+from enginehouse_sim.simulator.domain.steps import CachedRequestData
 from enginehouse_sim.simulator.scheduler.encoder_cache import EncoderCache
 from enginehouse_sim.simulator.scheduler.encoder_plan import EncoderPlan
 from enginehouse_sim.simulator.scheduler.preemption import preempt_one

@@ -28,6 +28,8 @@ WITHOUT_DATA = (
     "enginehouse_retries_refused",
     "enginehouse_continuation",
     "enginehouse_rescheduling",
+    "enginehouse_worker",
+    "enginehouse_mirror",
 )
 """What a few requests do not bring about."""
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.support.operated_gateway import OperatedGateway, Serve, table
+from tests.support.operated_gateway import OperatedGateway, Serve, Stage, table
 
 TOKENS = 4000
 """Those of a stream that lasts until its engine is killed: at least four seconds."""
@@ -89,11 +89,14 @@ def test_a_request_before_a_crash_is_noticed_is_served(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [0, 1, 2])
-def test_a_crash_before_the_first_byte_loses_no_request(serve: Serve, concurrency: int) -> None:
-    gateway = serve(table("a", ttft="500ms", concurrency=str(concurrency)))
-    answers = [gateway.asking("a") for _ in range(5)]
-    until_phases(gateway, **({"serving": concurrency, "queued": 5 - concurrency} if concurrency else {"serving": 5}))
-    kill(gateway)
+def test_a_crash_before_the_first_byte_loses_no_request(serve: Serve, stage: Stage, concurrency: int) -> None:
+    gateway = serve(stage.table("a", concurrency=str(concurrency)))
+    stage.open()
+    phases = {"serving": concurrency, "queued": 5 - concurrency} if concurrency else {"serving": 5}
+    with stage.mute():
+        answers = [gateway.asking("a") for _ in range(5)]
+        until_phases(gateway, **phases)
+        kill(gateway)
     assert [answer.result().status_code for answer in answers] == [200] * 5
     assert gateway.loads("a") == 2
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.operated_gateway import OperatedGateway, Serve, table
+from tests.support.operated_gateway import OperatedGateway, Serve, Stage, table
 
 Event = tuple[str, dict[str, Any]]
 
@@ -69,8 +69,8 @@ def test_a_failed_load_sends_its_reason(serve: Serve) -> None:
     assert "ended with status 1" in done["error"]
 
 
-def test_changes_of_queue_positions_are_sent(serve: Serve) -> None:
-    gateway = serve(table("a", "500ms") + table("b", "500ms"))
+def test_changes_of_queue_positions_are_sent(serve: Serve, stage: Stage) -> None:
+    gateway = serve(stage.table("a", "500ms") + stage.table("b", "500ms"))
     seen: dict[str, list[tuple[str, int | None]]] = {"a": [], "b": []}
     with watching(gateway) as events:
         answers = [gateway.asking("a")]
@@ -84,6 +84,8 @@ def test_changes_of_queue_positions_are_sent(serve: Serve) -> None:
             elif name == "request_phases":
                 for each in facts["requests"]:
                     seen[models[each["id"]]].append((each["phase"], each["position"]))
+                if seen["b"]:
+                    stage.open()
             elif name == "request_finished":
                 assert facts["status"] == 200
                 finished += 1

@@ -12,7 +12,7 @@ from tests.support import plain_httpx as http
 def test_requests_wait_at_the_gateway_for_an_engine_that_takes_one_at_a_time() -> None:
     config = '[backends.one]\ndriver = "sim"\nurl = "{}"\n'
     with (
-        SimEngine("tiny", concurrency=1, ttft="300ms") as engine,
+        SimEngine("tiny", concurrency=1, ttft="1s") as engine,
         RunningGateway(config.format(engine.url)) as gateway,
         ThreadPoolExecutor() as pool,
     ):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anthropic
 import pytest
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+
+if TYPE_CHECKING:
+    import anthropic  # takes two seconds of each process of ``make test``
 
 HELLO: Any = [{"role": "user", "content": "Hello, engine"}]
 WEATHER: Any = {
@@ -22,6 +24,8 @@ WEATHER: Any = {
 
 @pytest.fixture
 def client(gateway: RunningGateway) -> Iterator[anthropic.Anthropic]:
+    import anthropic
+
     with anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0) as client:
         yield client
 
@@ -60,6 +64,8 @@ def test_tools_are_called_and_their_results_go_back(client: anthropic.Anthropic,
 
 
 def test_errors_are_anthropics(client: anthropic.Anthropic) -> None:
+    import anthropic
+
     with pytest.raises(anthropic.NotFoundError, match="Model 'none' not found"):
         client.messages.create(model="none", max_tokens=1, messages=HELLO)
     document: Any = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": ""}}
@@ -77,6 +83,8 @@ def test_answers_say_which_protocol_they_were_asked_in(client: anthropic.Anthrop
 
 
 def test_an_engine_that_speaks_the_protocol_gets_the_bytes_of_the_client(engines: tuple[SimEngine, SimEngine]) -> None:
+    import anthropic
+
     config = f'[backends.one]\ndriver = "sim"\nurl = "{engines[0].url}"\nmodels = ["m"]\n'
     with RunningGateway(config) as gateway, anthropic.Anthropic(base_url=gateway.url, api_key="none") as client:
         gateway.until_health(one="healthy")

@@ -108,13 +108,12 @@ class Agent:
         self._actors[name] = remote.remote(owner)
 
     def kill(self, names: Sequence[str]) -> None:
-        """Kill actors, and with them the processes that they run; remove their placement group."""
+        """Kill actors, and with them the processes that they run; remove the placement group of the first one."""
         for name in names:
             if self.find(name):
                 ray.kill(self._actors.pop(name))
-        if len(names) > 1:
-            with contextlib.suppress(ValueError):
-                remove_placement_group(get_placement_group(names[0]))
+        with contextlib.suppress(ValueError):
+            remove_placement_group(get_placement_group(names[0]))
 
     async def ask(self, name: str, method: str, *arguments: Any) -> Any:
         """The answer of a method of an actor. Raises ``RayError`` if it is lost, ``ValueError`` if there is none."""

@@ -28,6 +28,9 @@ from enginehouse_ray.process import Part, RayProcess
 
 _FOUND_S = 5.0
 """How long a known actor may take to answer."""
+_DYING_S = 60.0
+"""Ray goes on placing actors on a node that has died until enough of its health checks have failed: half a minute."""
+_PAUSE_S = 2.0
 
 
 class RayConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,15 +77,20 @@ class RayLauncher(Launcher):
                 f"{needs.gpus} GPUs cannot be split evenly over {options.nodes} nodes: change models.*.gpus"
             )
         names = [self._actor_name(name, rank) for rank in range(options.nodes)]
-        try:
-            await self._cluster.connect()
-            await self._clear(name, names)
-            gpus = needs.gpus // options.nodes
-            if why := room(await self._cluster.nodes(), _wanted(options, gpus), options.labels, options.nodes):
-                waits(why)
-            return await self._create(names, options, gpus, needs.ports)
-        except ActorLost as error:
-            raise LoadFailed(f"The place of '{name}' was lost: {error}") from error
+        gpus = needs.gpus // options.nodes
+        end = asyncio.get_running_loop().time() + _DYING_S
+        while True:
+            try:
+                await self._cluster.connect()
+                await self._clear(name, names)
+                if why := room(await self._cluster.nodes(), _wanted(options, gpus), options.labels, options.nodes):
+                    waits(why)
+                return await self._create(names, options, gpus, needs.ports)
+            except ActorLost as error:
+                if asyncio.get_running_loop().time() > end:
+                    raise LoadFailed(f"The place of '{name}' was lost: {error}") from error
+                waits(f"its place was lost, another one is wanted: {error}")
+            await asyncio.sleep(_PAUSE_S)
 
     async def release(self, place: Place) -> None:
         with contextlib.suppress(ActorLost):

@@ -5,6 +5,7 @@
     fork_server   a process that has forked before any thread, and forks the workers
     channel       messages between the owner and one worker, over a unix socket
     messages      what they say to each other
+    told_errors   errors of requests on their way
     worker_pool   the owner's side: starts, replaces and ends the workers, and shows what they do
     worker_link   the owner's side of one worker
     publisher     sends workers the configuration and the state of backends

@@ -10,7 +10,8 @@ from typing import Any, Final, Union, cast
 
 import msgspec
 
-from enginehouse.app.workers.messages import Told, WorkerMessage, told
+from enginehouse.app.workers.messages import Told, WorkerMessage
+from enginehouse.app.workers.told_errors import told
 from enginehouse.domain.errors import ShuttingDown
 
 _log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from enginehouse.app.workers.messages import (
     Served,
     Submit,
     Told,
-    telling,
 )
+from enginehouse.app.workers.told_errors import telling
 from enginehouse.domain.errors import ReplicaLost
 from enginehouse.domain.ticket import Phase, SwapId, Ticket
 from enginehouse.scheduling.request_queue import RequestQueue

@@ -21,8 +21,8 @@ from enginehouse.app.workers.messages import (
     Refused,
     Served,
     Submit,
-    told,
 )
+from enginehouse.app.workers.told_errors import told
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Waiting

@@ -43,8 +43,6 @@ from enginehouse.app.workers.messages import (
     Views,
     WantReport,
     WatchRequests,
-    telling,
-    told,
 )
 from enginehouse.app.workers.outcomes import OutcomeSender
 from enginehouse.app.workers.pages import OwnerPages
@@ -52,6 +50,7 @@ from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
 from enginehouse.app.workers.request_events import RequestEvents
 from enginehouse.app.workers.room_turns import RoomTurns
+from enginehouse.app.workers.told_errors import telling, told
 from enginehouse.app.workers.traces import OwnerExporter
 from enginehouse.app.workers.worker_application import WorkerApplication
 from enginehouse.app.workers.worker_channel import Handlers, WorkerChannel

@@ -38,12 +38,12 @@ from enginehouse.app.workers.messages import (
     Traced,
     WantReport,
     WorkerReport,
-    telling,
 )
 from enginehouse.app.workers.outcomes import take_outcomes
 from enginehouse.app.workers.pages import PageAnswers
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.reports import ReportedSums, add_report, hold
+from enginehouse.app.workers.told_errors import telling
 from enginehouse.app.workers.worker_channel import Handlers
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate

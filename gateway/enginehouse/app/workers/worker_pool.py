@@ -26,11 +26,11 @@ from enginehouse.app.workers.messages import (
     QueueChanged,
     Recall,
     WatchRequests,
-    telling,
 )
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.reports import ReportedSums
 from enginehouse.app.workers.request_events import EVENTS
+from enginehouse.app.workers.told_errors import telling
 from enginehouse.app.workers.worker_link import OwnerParts, WorkerLink
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.domain.errors import RequestError

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from enginehouse.relay.events.plain_event import data_of, data_of_typed, is_utf8
 from enginehouse.relay.events.sse import LARGEST_HELD, Event, is_whole, read_events, whole_events
 from enginehouse.relay.events.stream_form import StreamForm, decode_event
+
+_DONE: Final = b"data: [DONE]\n\n"
 
 
 class BrokenStream(NamedTuple):
@@ -59,7 +61,10 @@ class StreamCheck:
                     return None
             except (ValueError, RecursionError):
                 pass
-            if piece[-2:] == b"\n\n" and self._are_plain(piece):
+            done = self._form.ends_as_done and piece.endswith(_DONE)
+            plain = piece[: -len(_DONE)] if done else piece
+            if not plain or (plain[-2:] == b"\n\n" and self._are_plain(plain)):
+                self.ended = self.ended or done
                 return None
         return self._look_at_each(piece)
 

@@ -20,6 +20,8 @@ _REPEATS = 10
 _SHORTEST = 16
 _NEW = 8
 """One part in so many of the prompt that a cache may know is new."""
+KNOWN = 3
+"""The prompts whose beginning a cache may know. Other work only adds time, so the fastest of them counts."""
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,13 +49,13 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def requests(self) -> int:
-        return self.streams + INJECTED * bool(self.beside) if self.streams else 1 + bool(self.cached)
+        return self.streams + INJECTED * bool(self.beside) if self.streams else 1 + KNOWN * bool(self.cached)
 
     @property
     def tokens(self) -> int:
         """The tokens to compute, in and out, at least."""
         if not self.streams:
-            return self.context + 1 + bool(self.cached)
+            return self.context + 1 + bool(self.cached) * ((KNOWN - 1) * (self.context - self.cached) + KNOWN)
         return self.streams * (self.context + 2 * WINDOW) + INJECTED * (self.beside + 1)
 
 

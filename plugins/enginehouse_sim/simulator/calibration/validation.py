@@ -16,6 +16,7 @@ from enginehouse_sim.simulator.calibration.measured import MeasuredRun
 from enginehouse_sim.simulator.calibration.probes import prompt_tokens
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, stream
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
+from enginehouse_sim.simulator.replay.figures.gaps import count_gap
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.steps.profile import Accuracy
@@ -81,7 +82,7 @@ class _Play:
         answer.first_token, answer.last_token = timed.events[0] - began, timed.events[-1] - began
         answer.output_tokens = timed.tokens or len(timed.events)
         for before, after in zip(timed.events, timed.events[1:], strict=False):
-            self.record.gaps[round((after - before) * 1e6)] += 1
+            count_gap(self.record.gaps, after - before, 1)
         self.record.finish(answer)
 
 

@@ -50,8 +50,8 @@ def build_core(
     """
     constants = settings.constants
     events = KvEvents(on_kv_events) if on_kv_events is not None else None
-    kv_cache = KvCacheManager(constants, events, _evict(policy))
-    hasher = BlockHasher(constants.block_size)
+    hasher = BlockHasher(constants.block_size, is_local=not makes_text)
+    kv_cache = KvCacheManager(constants, events, _evict(policy), hasher)
     tier = _host_tier(settings, kv_cache, hasher)
     if store is None and settings.store_blocks:
         store = ExternalStore(settings.store_blocks)

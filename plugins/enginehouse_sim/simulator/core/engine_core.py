@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from enginehouse_sim.simulator.core.step_result import InFlightStep, StepResult
-from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.kv.remote_blocks import Origin
 from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
 from enginehouse_sim.simulator.model.runner import ModelRunner
@@ -118,7 +118,7 @@ class EngineCore:
         outputs = self.scheduler.update_from_output(scheduled, result)
         return StepResult(scheduled, outputs, seconds, ended.load)
 
-    def foresee(self) -> Sequence[float]:
+    def foresee(self) -> list[float]:
         """The ends of the next steps. All but the last one are steady, unless a request arrives or leaves.
 
         Call it after ``begin_step``. Only cores that make no text, and move no keys and values, foresee more than the
@@ -126,12 +126,9 @@ class EngineCore:
         """
         count = self._num_foreseen()
         self._ends = ends = [step.ends_at for step in self._launched]
-        load, end, steps, slowness = self._launched[-1].load, ends[-1], self._steps, self.slowness
+        load = self._launched[-1].load
         decodes, active, total = load.decodes, load.active_kv_tokens, load.total_kv_tokens
-        for _ in range(count):
-            active += decodes
-            end += slowness * steps.decode_seconds(decodes, active, total)
-            ends.append(end)
+        ends += self._steps.decode_ends(ends[-1], decodes, active, total, count, self.slowness)
         return ends[: count + 1]
 
     def pass_steps(self, count: int) -> None:

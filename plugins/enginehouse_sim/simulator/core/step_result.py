@@ -4,29 +4,56 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs
+from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.steps.load import StepLoad
 
 
-class StepResult(msgspec.Struct, frozen=True, gc=False):
+class StepResult:
     """A completed step: the plan, the outputs by ``client_index``, its duration, and its load."""
 
-    scheduled: SchedulerOutput
-    outputs: Mapping[int, EngineCoreOutputs]
-    seconds: float
-    load: StepLoad
+    __slots__ = (
+        "load",
+        "outputs",
+        "scheduled",
+        "seconds",
+    )
+
+    def __init__(
+        self,
+        scheduled: SchedulerOutput,
+        outputs: Mapping[int, EngineCoreOutputs],
+        seconds: float,
+        load: StepLoad,
+    ) -> None:
+        self.scheduled = scheduled
+        self.outputs = outputs
+        self.seconds = seconds
+        self.load = load
 
 
-class InFlightStep(msgspec.Struct, frozen=True):
+class InFlightStep:
     """A step that has begun: its result is known to the core alone. ``ends_at``: on the core's clock."""
 
-    scheduled: SchedulerOutput
-    result: ModelRunnerOutput
-    ends_at: float
-    load: StepLoad
+    __slots__ = (
+        "ends_at",
+        "load",
+        "result",
+        "scheduled",
+    )
+
+    def __init__(
+        self,
+        scheduled: SchedulerOutput,
+        result: ModelRunnerOutput,
+        ends_at: float,
+        load: StepLoad,
+    ) -> None:
+        self.scheduled = scheduled
+        self.result = result
+        self.ends_at = ends_at
+        self.load = load
 
     def later(self, seconds: float) -> InFlightStep:
         """The same step, ending so much later."""
-        return msgspec.structs.replace(self, ends_at=self.ends_at + seconds)
+        return InFlightStep(self.scheduled, self.result, self.ends_at + seconds, self.load)

@@ -59,60 +59,6 @@ class NewRequestData(msgspec.Struct, frozen=True):
         )
 
 
-class CachedRequestData(msgspec.Struct, frozen=True, gc=False):
-    """The changes of a request that the model runner knows.
-
-    ``new_block_ids`` extend its block table. After a preemption they replace it, and ``token_ids`` are all tokens of
-    the request, because the runner has dropped them. ``num_computed_tokens`` is the count before this step.
-    """
-
-    request_id: str
-    resumed_from_preemption: bool
-    new_block_ids: Sequence[int]
-    num_computed_tokens: int
-    token_ids: Sequence[int] = ()
-
-
-class SchedulerOutput(msgspec.Struct, kw_only=True):
-    """The plan of one step. ``num_scheduled_tokens`` keeps the order in which requests were scheduled.
-
-    ``finished_req_ids``: requests that finished since the previous step. ``scheduled_encoder_inputs``: indices of
-    multimodal inputs to encode, by request.
-    ``structured_output_request_ids``: the row of each request in ``grammar_bitmask``.
-    """
-
-    step: int
-    new_requests: Sequence[NewRequestData]
-    cached_requests: Sequence[CachedRequestData]
-    num_scheduled_tokens: Mapping[str, int]
-    total_num_scheduled_tokens: int
-    scheduled_spec_decode_tokens: Mapping[str, Sequence[int]] = {}
-    scheduled_encoder_inputs: Mapping[str, Sequence[int]] = {}
-    finished_req_ids: Sequence[str] = ()
-    preempted_req_ids: Sequence[str] = ()
-    structured_output_request_ids: Mapping[str, int] = {}
-    grammar_bitmask: Sequence[frozenset[int]] | None = None
-    kv_connector_metadata: Any = None
-
-
-class ModelRunnerOutput(msgspec.Struct, kw_only=True):
-    """The model's result of a step: ``sampled_token_ids[req_id_to_index[id]]`` are the tokens of a request.
-
-    They are empty while a prompt is only partly computed. ``spec_token_ids``: drafts for the next step, in the same
-    order. ``logprobs``: for each sampled token, in the same shape, of requests that asked for them.
-    ``kv_connector_finished_recving``, ``kv_connector_finished_sending``: requests whose loads or sends are complete.
-    """
-
-    req_ids: Sequence[str]
-    req_id_to_index: Mapping[str, int]
-    sampled_token_ids: Sequence[Sequence[int]]
-    spec_token_ids: Sequence[Sequence[int]] | None = None
-    logprobs: Sequence[Sequence[TokenLogprobs]] | None = None
-    pooler_output: Mapping[str, Any] = {}
-    kv_connector_finished_recving: Sequence[str] = ()
-    kv_connector_finished_sending: Sequence[str] = ()
-
-
 class EngineCoreOutput(msgspec.Struct, gc=False):
     """The outputs of one request in one step. ``finish_reason`` and ``num_preemptions`` come with its last tokens."""
 

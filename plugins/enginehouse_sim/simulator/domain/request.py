@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
 
@@ -38,7 +37,6 @@ FINISH_REASONS = {
 """OpenAI's ``finish_reason`` for each final status."""
 
 
-@dataclass(kw_only=True, eq=False)
 class RequestState:
     """A request and its counters, in tokens unless stated otherwise. Only the scheduler changes them.
 
@@ -58,47 +56,101 @@ class RequestState:
     tokens, one more token needs no new block and no further check.
     """
 
-    request_id: str
-    prompt_token_ids: list[int]
-    max_tokens: int
-    min_tokens: int = 0
-    choice: int = 0
-    logprobs: int | None = None
-    client_index: int = 0
-    priority: int = 0
-    arrival_time: float = 0.0
-    eos_token_id: int | None = None
-    ignore_eos: bool = False
-    stop_token_ids: frozenset[int] = frozenset()
-    lora: str | None = None
-    cache_salt: str | None = None
-    structured_output: str | None = None
-    mm_inputs: Sequence[MultiModalInput] = ()
-    prompt_logprobs: bool = False
-    pooling: bool = False
-    kv_transfer_params: dict[str, Any] | None = None
+    __slots__ = (
+        "all_token_ids",
+        "arrival_time",
+        "block_hashes",
+        "cache_salt",
+        "choice",
+        "client_index",
+        "ending_tokens",
+        "eos_token_id",
+        "fast_path_until",
+        "ignore_eos",
+        "is_prefill_chunk",
+        "kv_transfer_params",
+        "logprobs",
+        "lora",
+        "max_num_tokens",
+        "max_tokens",
+        "min_tokens",
+        "mm_inputs",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_output_placeholders",
+        "num_preemptions",
+        "output_token_ids",
+        "pooling",
+        "priority",
+        "prompt_logprobs",
+        "prompt_token_ids",
+        "request_id",
+        "spec_token_ids",
+        "stale_step",
+        "status",
+        "stop_reason",
+        "stop_token_ids",
+        "structured_output",
+    )
 
-    status: RequestStatus = RequestStatus.WAITING
-    output_token_ids: list[int] = field(default_factory=list)
-    all_token_ids: list[int] = field(default_factory=list)
-    spec_token_ids: list[int] = field(default_factory=list)
-    num_computed_tokens: int = 0
-    num_cached_tokens: int = -1
-    num_output_placeholders: int = 0
-    num_preemptions: int = 0
-    stale_step: int = -1
-    is_prefill_chunk: bool = False
-    max_num_tokens: int = 0
-    ending_tokens: frozenset[int] = frozenset()
-    fast_path_until: int = 0
-    block_hashes: list[int] = field(default_factory=list)
-    stop_reason: int | str | None = None
-
-    def __post_init__(self) -> None:
-        self.all_token_ids = [*self.prompt_token_ids, *self.output_token_ids]
-        self.ending_tokens = self.stop_token_ids
-        if self.eos_token_id is not None and not self.ignore_eos:
-            self.ending_tokens |= {self.eos_token_id}
+    def __init__(
+        self,
+        *,
+        request_id: str,
+        prompt_token_ids: list[int],
+        max_tokens: int,
+        output_token_ids: Sequence[int] = (),
+        min_tokens: int = 0,
+        choice: int = 0,
+        logprobs: int | None = None,
+        client_index: int = 0,
+        priority: int = 0,
+        arrival_time: float = 0.0,
+        eos_token_id: int | None = None,
+        ignore_eos: bool = False,
+        stop_token_ids: frozenset[int] = frozenset(),
+        lora: str | None = None,
+        cache_salt: str | None = None,
+        structured_output: str | None = None,
+        mm_inputs: Sequence[MultiModalInput] = (),
+        prompt_logprobs: bool = False,
+        pooling: bool = False,
+        kv_transfer_params: dict[str, Any] | None = None,
+    ) -> None:
+        self.request_id = request_id
+        self.prompt_token_ids = prompt_token_ids
+        self.max_tokens = max_tokens
+        self.min_tokens = min_tokens
+        self.choice = choice
+        self.logprobs = logprobs
+        self.client_index = client_index
+        self.priority = priority
+        self.arrival_time = arrival_time
+        self.eos_token_id = eos_token_id
+        self.ignore_eos = ignore_eos
+        self.stop_token_ids = stop_token_ids
+        self.lora = lora
+        self.cache_salt = cache_salt
+        self.structured_output = structured_output
+        self.mm_inputs = mm_inputs
+        self.prompt_logprobs = prompt_logprobs
+        self.pooling = pooling
+        self.kv_transfer_params = kv_transfer_params
+        self.status = RequestStatus.WAITING
+        self.output_token_ids = list(output_token_ids)
+        self.all_token_ids = [*prompt_token_ids, *self.output_token_ids]
+        self.spec_token_ids: list[int] = []
+        self.num_computed_tokens = 0
+        self.num_cached_tokens = -1
+        self.num_output_placeholders = self.num_preemptions = 0
+        self.stale_step = -1
+        self.is_prefill_chunk = False
+        self.max_num_tokens = self.fast_path_until = 0
+        self.ending_tokens = stop_token_ids
+        if eos_token_id is not None and not ignore_eos:
+            self.ending_tokens |= {eos_token_id}
+        self.block_hashes: list[int] = []
+        self.stop_reason: int | str | None = None
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -116,18 +168,27 @@ class RequestState:
 
     def detached_copy(self) -> RequestState:
         """A copy for another engine: with the outputs so far, and nothing computed."""
-        return replace(
-            self,
-            status=RequestStatus.WAITING,
-            output_token_ids=list(self.output_token_ids),
-            spec_token_ids=[],
-            num_computed_tokens=0,
-            num_cached_tokens=-1,
-            num_output_placeholders=0,
-            num_preemptions=0,
-            stale_step=-1,
-            fast_path_until=0,
-            block_hashes=[],
+        return RequestState(
+            request_id=self.request_id,
+            prompt_token_ids=self.prompt_token_ids,
+            max_tokens=self.max_tokens,
+            output_token_ids=self.output_token_ids,
+            min_tokens=self.min_tokens,
+            choice=self.choice,
+            logprobs=self.logprobs,
+            client_index=self.client_index,
+            priority=self.priority,
+            arrival_time=self.arrival_time,
+            eos_token_id=self.eos_token_id,
+            ignore_eos=self.ignore_eos,
+            stop_token_ids=self.stop_token_ids,
+            lora=self.lora,
+            cache_salt=self.cache_salt,
+            structured_output=self.structured_output,
+            mm_inputs=self.mm_inputs,
+            prompt_logprobs=self.prompt_logprobs,
+            pooling=self.pooling,
+            kv_transfer_params=self.kv_transfer_params,
         )
 
     def append(self, token: int) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Final
 
 from enginehouse_sim.simulator.domain.images import MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState
 
 _HASH_BYTES = 8
 _TOKEN_BYTES = 8
+_62_BITS: Final = (1 << 62) - 1
 
 
 class BlockHasher:
@@ -18,10 +20,12 @@ class BlockHasher:
 
     A hash covers the block's tokens, the hash of the previous block and, where they matter, the LoRA adapter, the cache
     salt and the multimodal inputs, as vLLM's extra keys do. Equal hashes therefore mean equal keys and values.
+    ``is_local``: requests have tokens alone, and no other process needs the hashes, which take a tenth of the time.
     """
 
-    def __init__(self, block_size: int) -> None:
+    def __init__(self, block_size: int, *, is_local: bool = False) -> None:
         self.block_size = block_size
+        self._is_local = is_local
 
     def extend(self, request: RequestState) -> list[int]:
         """The hashes of all full blocks of ``request``. Appends missing hashes to its ``block_hashes``."""
@@ -62,6 +66,11 @@ class BlockHasher:
     ) -> None:
         size = self.block_size
         first, end = len(hashes), len(token_ids) // size
+        if self._is_local:
+            for index in range(first, end):
+                block = tuple(token_ids[index * size : (index + 1) * size])
+                hashes.append(hash((hashes[-1] if hashes else 0, block)) & _62_BITS)
+            return
         tokens = token_ids[first * size : end * size]
         data = struct.pack(f"<{len(tokens)}q", *tokens)
         parent = _parent(hashes, lora, cache_salt)

@@ -53,9 +53,6 @@ class BlockPool:
         """The number of different contents that can be found."""
         return len(self._by_hash)
 
-    def ref_count(self, block: int) -> int:
-        return self._ref_counts[block] if block < len(self._ref_counts) else 0
-
     def hash_of(self, block: int) -> int | None:
         """The content hash under which ``block`` can be found, if any."""
         return self._hashes[block] if block < len(self._hashes) else None

@@ -35,7 +35,7 @@ class KvCacheManager:
     """Allocates blocks on demand. Requests with an equal prefix share its full blocks.
 
     Block 0 is vLLM's null block, so ``total_gpu_blocks - 1`` of ``total_gpu_blocks`` configured blocks are usable.
-    ``evict``: as in ``BlockPool``.
+    ``evict``: as in ``BlockPool``. ``hasher``: by default one whose hashes are the same in every process.
     """
 
     def __init__(
@@ -43,12 +43,13 @@ class KvCacheManager:
         constants: SchedulerConstants,
         events: KvEvents | None = None,
         evict: Callable[[Sequence[CachedBlock]], int] | None = None,
+        hasher: BlockHasher | None = None,
     ) -> None:
         self._block_size = constants.block_size
         self._max_model_len = constants.max_model_len
         self._caching = constants.enable_prefix_caching
         self._events = events
-        self._hasher = BlockHasher(constants.block_size)
+        self._hasher = hasher or BlockHasher(constants.block_size)
         self._tables: dict[str, _BlockTable] = {}
         self._drops_last_block = constants.draft_rules.drops_last_block
         self.pool = BlockPool(constants.total_gpu_blocks, events, evict)

@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput
+from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput
 from enginehouse_sim.simulator.kv.external_store import BlockStore
 
 

@@ -8,14 +8,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.outputs import (
-    PADDING_DRAFT,
-    CachedRequestData,
-    ModelRunnerOutput,
-    NewRequestData,
-    SchedulerOutput,
-    TokenLogprobs,
-)
+from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, NewRequestData, TokenLogprobs
+from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.model.kv_memory import CachedSequence, KvMemory
 from enginehouse_sim.simulator.model.sampler import TextSampler
 from enginehouse_sim.simulator.model.text import EOS, text_of

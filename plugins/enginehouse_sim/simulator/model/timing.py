@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Sequence
 
-from enginehouse_sim.simulator.domain.outputs import (
-    CachedRequestData,
-    ModelRunnerOutput,
-    NewRequestData,
-    SchedulerOutput,
-)
+from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.steps.load import StepLoad
 
 TOKEN = 1
@@ -38,11 +33,11 @@ class TimingRunner:
         self._note_changes(output)
         requests, scheduled = self._requests, output.num_scheduled_tokens
         prefill = pairs = own_pairs = first = decodes = active = 0
-        ids: list[str] = []
-        sampled: list[tuple[int, ...]] = []
-        parts: tuple[NewRequestData | CachedRequestData, ...] = (*output.new_requests, *output.cached_requests)
-        for data in parts:
-            request_id, computed = data.request_id, data.num_computed_tokens
+        index: dict[str, int] = {}
+        sampled: list[Sequence[int]] = []
+        parts = [(data.request_id, data.num_computed_tokens) for data in output.new_requests]
+        parts += [(data.request_id, data.num_computed_tokens) for data in output.cached_requests]
+        for request_id, computed in parts:
             length = requests[request_id]
             known = length[0]
             if computed + 1 >= known > length[1]:
@@ -56,7 +51,7 @@ class TimingRunner:
                 own_pairs += tokens * (tokens + 1) // 2
                 whole = computed + tokens >= known
                 first += whole
-            ids.append(request_id)
+            index[request_id] = len(sampled)
             sampled.append(_SAMPLED if whole else _NOTHING)
             length[0] += whole
         self.load = StepLoad(
@@ -68,7 +63,7 @@ class TimingRunner:
             active_kv_tokens=active,
             total_kv_tokens=self._total_kv_tokens,
         )
-        return ModelRunnerOutput(req_ids=ids, req_id_to_index=dict(zip(ids, count())), sampled_token_ids=sampled)
+        return ModelRunnerOutput(req_ids=list(index), req_id_to_index=index, sampled_token_ids=sampled)
 
     def _note_changes(self, output: SchedulerOutput) -> None:
         """Note the requests that are new, that have ended, and that are resumed with other tokens."""

@@ -11,6 +11,7 @@ import msgspec
 
 from enginehouse_sim.simulator.core.build import build_core, outside_costs
 from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.fields import fields_of
 from enginehouse_sim.simulator.replay.figures.curves import curves_of
 from enginehouse_sim.simulator.replay.figures.plot import Shown, plot_all, plot_one
 from enginehouse_sim.simulator.replay.figures.printing import print_all, print_one
@@ -63,7 +64,7 @@ def run_comparison(
 def run_steps(trace: TraceFile, core: CoreSettings, as_json: bool) -> None:
     """Print every step of a trace. Raises ``EnginehouseError``."""
     replay = Replay(trace.open(), build_core(core), outside=outside_costs(core))
-    encoder = msgspec.json.Encoder(order="deterministic")
+    encoder = msgspec.json.Encoder(order="deterministic", enc_hook=fields_of)
     for planned in replay.steps():
         if as_json:
             click.echo(encoder.encode(planned))

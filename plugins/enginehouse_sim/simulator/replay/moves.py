@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import count
 
 from enginehouse_sim.simulator.llumlet.copying import computed_tokens, copy_stages
@@ -45,6 +44,7 @@ class Moves:
             await asyncio.sleep(self._transfer.seconds(max(0, computed - copied)))
         moved.engine, moved.id = destination, f"{moved.id.partition('+')[0]}+{next(self._count)}"
         answer.has_moved = True
-        destination.attach(replace(detached, request_id=moved.id), answer, self._now(), computed)
+        detached.request_id = moved.id
+        destination.attach(detached, answer, self._now(), computed)
         self._begin_step(destination)
         return ""

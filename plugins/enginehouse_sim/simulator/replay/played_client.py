@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from enginehouse import VirtualClient
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
+from enginehouse_sim.simulator.replay.figures.gaps import count_gap
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
@@ -53,7 +54,7 @@ class PlayedClient(VirtualClient):
             answer.cached_tokens = cached_tokens
             return
         gap = at - answer.last_token
-        self._record.gaps[round(gap * 1e6)] += 1
+        count_gap(self._record.gaps, gap, 1)
         if not self.is_broken:
             self._record.move_gaps.append(gap)
         self.is_broken = False

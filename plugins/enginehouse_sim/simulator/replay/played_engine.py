@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
 from time import perf_counter
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.model.timing import TOKEN
 from enginehouse_sim.simulator.replay.engine_owner import EngineOwner
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
-from enginehouse_sim.simulator.replay.figures.record import InstanceRecord, Moment, Record
+from enginehouse_sim.simulator.replay.figures.gaps import count_gap
+from enginehouse_sim.simulator.replay.figures.instance_record import InstanceRecord
+from enginehouse_sim.simulator.replay.figures.record import Moment, Record
 from enginehouse_sim.simulator.replay.traces.prompts import block_hashes_of, prompt_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.scheduler.admission import never_fits
@@ -36,6 +37,7 @@ class PlayedEngine:
         "_began",
         "_core",
         "_foreseen",
+        "_gaps",
         "_is_even",
         "_last_end",
         "_live",
@@ -60,15 +62,16 @@ class PlayedEngine:
     ) -> None:
         self.slots = MigrationSlots(core.scheduler.state.constants.token_capacity)
         self._migrated_kv = migrated_kv
-        self.instance = InstanceRecord(name=name)
+        self.instance = InstanceRecord(name)
         self.index = len(record.instances)
         self.is_stepping = self.is_stalled = False
         self._core = core
         self._record = record
+        self._gaps = record.gaps
         self._live: dict[str, AnswerRecord] = {}
         self._owner = owner
         self._began = 0.0
-        self._foreseen: Sequence[float] = ()  # ends of steady steps that are not made yet
+        self._foreseen: list[float] = []  # ends of steady steps that are not made yet
         self._is_even = False  # whether each request is known to have an output in the last step
         self.due = math.inf
         self._last_end = -1.0
@@ -199,7 +202,8 @@ class PlayedEngine:
     def look_ahead(self) -> None:
         """After ``begin_step``, be ``due`` at the end of the first step that is not steady."""
         if self._is_even or all(request.last_token == self._last_end for request in self._live.values()):
-            *self._foreseen, self.due = self._core.foresee()
+            self._foreseen = self._core.foresee()
+            self.due = self._foreseen.pop()
 
     def catch_up(self) -> None:
         """Make the steady steps that end before the owner's place."""
@@ -213,7 +217,7 @@ class PlayedEngine:
 
     def end_step(self) -> SchedulerOutput:
         """End the step in flight. After ``catch_up``, it is the first one that has not ended at the owner's place."""
-        self._foreseen = ()
+        self._foreseen = []
         core, record, live = self._core, self._record, self._live
         began = perf_counter()
         ended = core.end_step()
@@ -235,7 +239,7 @@ class PlayedEngine:
                 elif known and request.last_token == last_end:
                     regular += 1
                 elif known:
-                    record.gaps[round((now - request.last_token) * 1e6)] += 1
+                    count_gap(self._gaps, now - request.last_token, 1)
                     if request.has_moved:
                         request.has_moved = False
                         record.move_gaps.append(now - request.last_token)
@@ -250,7 +254,7 @@ class PlayedEngine:
                 if output.finish_reason is not None:
                     self._end(output.request_id)
         if regular:
-            record.gaps[round((now - last_end) * 1e6)] += regular
+            count_gap(self._gaps, now - last_end, regular)
         if not live:
             core.end_all_steps()
         self.is_stepping = False
@@ -286,7 +290,7 @@ class PlayedEngine:
         """Drop the foreseen steps: only the step in flight ends as planned."""
         self.catch_up()
         if self._foreseen:
-            self.due, self._foreseen = self._foreseen[0], ()
+            self.due, self._foreseen = self._foreseen[0], []
             self._owner.due_sooner(self.index)
 
     def _pass_steps(self, count: int) -> None:
@@ -294,15 +298,17 @@ class PlayedEngine:
         began = perf_counter()
         ends, self._foreseen = self._foreseen[:count], self._foreseen[count:]
         self._core.pass_steps(count)
-        instance, gaps, batch, last_end = self.instance, self._record.gaps, len(self._live), self._last_end
-        read = batch - sum(request.is_unread for request in self._live.values())
-        for end in ends:
-            instance.busy += end - last_end
-            gaps[round((end - last_end) * 1e6)] += read
-            last_end = end
+        instance, gaps, batch, last_end = self.instance, self._gaps, len(self._live), self._last_end
+        read, busy, end = batch, instance.busy, ends[-1]
         for request in self._live.values():
-            request.last_token = last_end
+            read -= request.is_unread
+            request.last_token = end
             request.output_tokens += count
+        for end in ends:
+            busy += end - last_end
+            count_gap(gaps, end - last_end, read)
+            last_end = end
+        instance.busy = busy
         instance.steps += count
         instance.batches += count * batch
         self._last_end = last_end

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import replace
 from typing import Any, Protocol
 
 import msgspec
@@ -211,7 +210,8 @@ class PlayedServer:
         await asyncio.sleep(delay)
         if played in self.answers:
             now = asyncio.get_running_loop().time()
-            self.engine.attach(replace(wanted, arrival_time=now), played.answer, now)
+            wanted.arrival_time = now
+            self.engine.attach(wanted, played.answer, now)
             self._rooms.begin_step(self.engine)
 
     def _read(self, played: PlayedAnswer, room: str, client: PlayedClient) -> None:

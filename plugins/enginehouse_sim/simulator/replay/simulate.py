@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
+from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, ReplayPlace
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.figures.record import Record

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from enum import Enum
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, CachedRequestData, NewRequestData
+from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, NewRequestData
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.domain.steps import CachedRequestData
 from enginehouse_sim.simulator.scheduler.encoder_plan import EncoderPlan, plan_encoder
 from enginehouse_sim.simulator.scheduler.finishing import finish_waiting
 from enginehouse_sim.simulator.scheduler.prefill import longest_input, under_threshold

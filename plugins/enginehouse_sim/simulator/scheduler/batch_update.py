@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.stop_conditions import append_until_stop
 
@@ -20,7 +19,7 @@ class BatchUpdate:
     __slots__ = ("constrained", "ended", "filled", "num_accepted", "num_drafts", "outputs")
 
     def __init__(self) -> None:
-        self.outputs: defaultdict[int, list[EngineCoreOutput]] = defaultdict(list)
+        self.outputs: dict[int, list[EngineCoreOutput]] = {}
         self.ended: list[tuple[RequestState, EngineCoreOutput]] = []
         self.constrained: list[tuple[RequestState, EngineCoreOutput]] = []
         self.filled: list[RequestState] = []
@@ -66,7 +65,7 @@ def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunn
             update.ended.append((request, output))
         elif request.structured_output is not None:
             update.constrained.append((request, output))
-        update.outputs[request.client_index].append(output)
+        update.outputs.setdefault(request.client_index, []).append(output)
     return update
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.outputs import CachedRequestData
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.domain.steps import CachedRequestData
 from enginehouse_sim.simulator.scheduler.encoder_plan import plan_encoder
 from enginehouse_sim.simulator.scheduler.preemption import preempt_one
 from enginehouse_sim.simulator.scheduler.prefill import longest_input, under_threshold

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from enginehouse import EnginePolicy
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
@@ -21,14 +21,6 @@ from enginehouse_sim.simulator.scheduler.step_output import advance_computed, st
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
 from enginehouse_sim.simulator.scheduler.update import remove_finished, update_from_output
 from enginehouse_sim.simulator.scheduler.waiting_phase import schedule_waiting
-
-
-class RequestCounts(NamedTuple):
-    """The numbers of requests by state."""
-
-    running: int
-    waiting: int
-    paused: int = 0
 
 
 class BatchScheduler:
@@ -118,10 +110,6 @@ class BatchScheduler:
         Return ``False``, and do nothing, if it kept its blocks and ``max_num_seqs`` requests run.
         """
         return resume(self.state, request_id)
-
-    def get_request_counts(self) -> RequestCounts:
-        state = self.state
-        return RequestCounts(len(state.running), len(state.waiting), len(state.paused))
 
     def has_finished_requests(self) -> bool:
         """Whether the model runner does not know yet that some request has finished."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enginehouse import EnginePolicy
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.outputs import SchedulerOutput, SchedulerTotals
+from enginehouse_sim.simulator.domain.outputs import SchedulerTotals
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector

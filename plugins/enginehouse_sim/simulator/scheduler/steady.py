@@ -6,8 +6,6 @@ steps, down to block ids.
 
 from __future__ import annotations
 
-import msgspec
-
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.scheduler.prefill import longest_input
 from enginehouse_sim.simulator.scheduler.running_phase import fast_path_until
@@ -67,10 +65,7 @@ def pass_steady_steps(state: SchedulerState, count: int, token: int) -> None:
         request.num_computed_tokens = computed = computed + count
         if computed >= request.fast_path_until:
             request.fast_path_until = fast_path_until(constants, request, computed)
-    state.in_flight = {
-        step + count: msgspec.structs.replace(output, step=step + count, new_requests=(), cached_requests=())
-        for step, output in state.in_flight.items()
-    }
+    state.in_flight = {step + count: output.later(count) for step, output in state.in_flight.items()}
     state.next_step += count
 
 

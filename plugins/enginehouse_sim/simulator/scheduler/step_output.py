@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, SchedulerOutput
+from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
 

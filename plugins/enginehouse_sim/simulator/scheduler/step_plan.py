@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse_sim.simulator.domain.outputs import CachedRequestData, NewRequestData
+from enginehouse_sim.simulator.domain.outputs import NewRequestData
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.steps import CachedRequestData
 from enginehouse_sim.simulator.scheduler.encoder_cache import EncoderCache
 from enginehouse_sim.simulator.scheduler.encoder_plan import EncoderPlan
 

@@ -6,14 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.outputs import (
-    EngineCoreOutput,
-    EngineCoreOutputs,
-    ModelRunnerOutput,
-    SchedulerOutput,
-    SchedulerStats,
-)
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, EngineCoreOutputs, SchedulerStats
 from enginehouse_sim.simulator.domain.request import FINISH_REASONS, RequestState, RequestStatus
+from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.scheduler.batch_update import BatchUpdate, update_batch
 from enginehouse_sim.simulator.scheduler.finishing import free_request
 from enginehouse_sim.simulator.scheduler.state import SchedulerState

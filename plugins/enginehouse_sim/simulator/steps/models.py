@@ -6,8 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-import msgspec
-
 from enginehouse import EnginehouseError, EnginePolicy
 from enginehouse_sim.simulator.steps.costs import DecodeTable, PassCosts, PrefillTable
 from enginehouse_sim.simulator.steps.interpolation import bilinear, linear
@@ -25,6 +23,20 @@ class StepModel(ABC):
         """The duration of a step in which all requests decode, without drafts: exactly that of ``seconds``."""
         load = StepLoad(decodes=decodes, active_kv_tokens=active_kv_tokens, total_kv_tokens=total_kv_tokens)
         return self.seconds(load)
+
+    def decode_ends(
+        self, begin: float, decodes: int, active: int, total: int, count: int, slowness: float
+    ) -> list[float]:
+        """The ends of ``count`` such steps, the first of which begins at ``begin``. Each has one more token a request.
+
+        They take ``slowness`` times as long.
+        """
+        ends: list[float] = []
+        for _ in range(count):
+            active += decodes
+            begin += slowness * self.decode_seconds(decodes, active, total)
+            ends.append(begin)
+        return ends
 
 
 class ConstantSteps(StepModel):
@@ -79,8 +91,8 @@ class PolynomialSteps(StepModel):
     """
 
     def __init__(self, prefill: Sequence[float], decode: Sequence[float], floor_ms: float) -> None:
-        self._prefill = prefill
-        self._decode = decode
+        self._prefill = list(prefill)
+        self._decode = list(decode)
         self._floor = floor_ms
 
     def seconds(self, load: StepLoad) -> float:
@@ -140,7 +152,13 @@ class SpedUp(StepModel):
         whole = self._model.seconds(load)
         if not load.prefill_tokens:
             return whole * self._decode
-        prompts = msgspec.structs.replace(load, decodes=0, draft_tokens=0, active_kv_tokens=0)
+        prompts = StepLoad(
+            prefill_tokens=load.prefill_tokens,
+            prefill_pairs=load.prefill_pairs,
+            own_pairs=load.own_pairs,
+            first_tokens=load.first_tokens,
+            total_kv_tokens=load.total_kv_tokens,
+        )
         prefill = self._model.seconds(prompts)
         return prefill * self._prefill + (whole - prefill) * self._decode
 
@@ -161,7 +179,7 @@ class PolicySteps(StepModel):
         return seconds
 
 
-def _polynomial(coefficients: Sequence[float], at: float) -> float:
+def _polynomial(coefficients: list[float], at: float) -> float:
     value = 0.0
     for coefficient in coefficients:
         value = value * at + coefficient

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 from collections.abc import Callable, Iterator, Sequence
 from time import time
 
@@ -32,6 +33,7 @@ from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.plugin_times import PluginTimes
 
 _OPEN_METRICS = "application/openmetrics-text"
+_WEIGHT = re.compile(r"[01](\.\d{0,3})?")
 
 
 class _WithCreated(CollectorRegistry):
@@ -80,10 +82,11 @@ class Metrics(Collector):
         ProcessCollector(registry=self.registry)
 
     async def page(self, request: Request) -> Response:
-        opened = _OPEN_METRICS in request.headers.get("accept", "")
+        accepts = _weights(request.headers.get("accept", ""))
+        opened = accepts.get(_OPEN_METRICS, 0) > 0 and accepts[_OPEN_METRICS] >= accepts.get("text/plain", 0)
         data = self._opened() if opened else generate_latest(self.registry)
         headers = {"vary": "accept, accept-encoding"}
-        if "gzip" in request.headers.get("accept-encoding", ""):
+        if _weights(request.headers.get("accept-encoding", "")).get("gzip", 0) > 0:
             data = await asyncio.to_thread(gzip.compress, data, 1)
             headers["content-encoding"] = "gzip"
         return Response(data, media_type=CONTENT_TYPE_OPEN if opened else CONTENT_TYPE_LATEST, headers=headers)
@@ -101,3 +104,16 @@ class Metrics(Collector):
         yield numbers(metrics.LIMITS_ALONE, [([], bool(self._limits.problem()))])
         yield from worker_metrics(self.workers)
         yield from process_metrics(self._loop_monitor, self._plugin_times, self._exported)
+
+
+def _weights(accepted: str) -> dict[str, float]:
+    """What a header ``accept`` or ``accept-encoding`` names, with the best weight of each (RFC 9110, 12.4.2)."""
+    weights: dict[str, float] = {}
+    for name, *parameters in (each.split(";") for each in accepted.lower().split(",")):
+        weight = 1.0
+        for parameter in parameters:
+            key, _, value = parameter.strip().partition("=")
+            if key == "q":
+                weight = float(value) if _WEIGHT.fullmatch(value) else 0.0
+        weights[name.strip()] = max(weight, weights.get(name.strip(), 0.0))
+    return weights

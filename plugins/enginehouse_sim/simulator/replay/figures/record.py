@@ -8,27 +8,10 @@ from collections import Counter
 import msgspec
 
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
+from enginehouse_sim.simulator.replay.figures.instance_record import InstanceRecord
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 
 _SAMPLES = 600
-
-
-class InstanceRecord(msgspec.Struct, kw_only=True):
-    """The record of one engine. ``batches``: the sum of its batch sizes. ``busy``: its seconds of computing.
-
-    ``peak_kv_use``: the largest sampled share of blocks in use, 0 to 1.
-    """
-
-    name: str
-    requests: int = 0
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    preemptions: int = 0
-    steps: int = 0
-    batches: int = 0
-    busy: float = 0.0
-    peak_kv_use: float = 0.0
 
 
 class Moment(msgspec.Struct, frozen=True, gc=False):
@@ -73,7 +56,7 @@ class Record:
         self.times_to_first = array("d")
         self.means = array("d")
         self.durations = array("d")
-        self.gaps: Counter[int] = Counter()
+        self.gaps: dict[int, int] = {}
         self.costs: dict[int, list[float]] = {}
         self.moments = Moments()
         self.swaps = 0

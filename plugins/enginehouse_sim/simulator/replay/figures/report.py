@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from enginehouse_sim.simulator.replay.figures.record import InstanceRecord, Moment, Record
+from enginehouse_sim.simulator.replay.figures.instance_record import InstanceRecord
+from enginehouse_sim.simulator.replay.figures.record import Moment, Record
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):

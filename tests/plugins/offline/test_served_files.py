@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse import ConfigError, FoundModel, LaunchSpec, SupportsLaunch
-from enginehouse.cli.served_files import served_files
+from enginehouse import ConfigError, FoundModel, InstalledEngines, LaunchSpec, SupportsLaunch
 from enginehouse.config.load_config import read_document
 from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_offline.served_files import served_files
 from enginehouse_vllm import VllmDriver
 from tests.support.gguf_header import write_gguf
 
-DRIVERS: dict[str, SupportsLaunch] = {"llamacpp": LlamaCppDriver(), "vllm": VllmDriver()}
+DRIVERS = InstalledEngines({"llamacpp": LlamaCppDriver(), "vllm": VllmDriver()})
 
 
 class Other(VllmDriver):
@@ -149,7 +149,7 @@ def test_only_the_wanted_models_are_served(tmp_path: Path) -> None:
 def test_the_engine_whose_program_is_there_serves_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = hugging_face(tmp_path / "m")
     program(tmp_path, "other-engine", monkeypatch)
-    drivers = {**DRIVERS, "other": Other()}
+    drivers = InstalledEngines({**DRIVERS.drivers, "other": Other()})
     assert served_files([folder], drivers).models["m"]["driver"] == "other"
     program(tmp_path, "vllm", monkeypatch)
     assert served_files([folder], drivers).models["m"]["driver"] == "vllm"
@@ -177,4 +177,4 @@ def test_any_driver_may_find_models(tmp_path: Path) -> None:
         def find_models(self, path: Path) -> Sequence[FoundModel]:
             return [FoundModel(name=path.name, path=str(path), options={})]
 
-    assert served_files([tmp_path], {"finder": Finder()}).models[tmp_path.name]["driver"] == "finder"
+    assert served_files([tmp_path], InstalledEngines({"finder": Finder()})).models[tmp_path.name]["driver"] == "finder"

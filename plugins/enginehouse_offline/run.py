@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import click
-import psutil
 import tomli_w
 
-from enginehouse.app.watch import FolderWatch
-from enginehouse.cli.model_folders import model_places
-from enginehouse.cli.options import take_over_option
-from enginehouse.cli.serve import adjusted, serve_loaded
-from enginehouse.cli.served_files import ServedFiles, served_files
-from enginehouse.config.load_config import LoadedConfig, read_document
-from enginehouse.config.schema import PluginSettings
-from enginehouse.domain.errors import ConfigError
-from enginehouse.engines.gpus.nvml import Nvml
-from enginehouse.interfaces.driver_support import support_of
-from enginehouse.interfaces.drivers import SupportsLaunch
-from enginehouse.plugin_manager.discovery import load_plugins
-
-_SHARE_OF_MEMORY = 0.8
-"""Of main memory, for the engines; the rest is the system's."""
+from enginehouse import ConfigError, InstalledEngines, serve_document, take_over_option
+from enginehouse_offline.model_folders import model_places
+from enginehouse_offline.served_files import ServedFiles, served_files
 
 
 @click.command()
@@ -59,13 +45,10 @@ def run(
     mmproj file belongs to it. Models are loaded on demand, as many at once as memory has room for; the least recently
     used stop first. New models in a folder are served too.
     """
-    drivers, memory = _drivers(), _memory()
+    engines = InstalledEngines()
+    memory = engines.memory()
     names = [name.strip() for name in only.split(",")] if only else ()
-    find = partial(served_files, paths, drivers, names)
-
-    def read() -> LoadedConfig:
-        loaded = read_document(find().document(memory), None, os.environ)
-        return loaded._replace(config=adjusted(loaded.config, host, port, watch=True))
+    find = partial(served_files, paths, engines, names)
 
     found = find()
     text = tomli_w.dumps(found.document(memory))
@@ -78,18 +61,14 @@ def run(
         if found.problem:
             raise ConfigError(found.problem)
         greeting = partial(_greeting, next(iter(found.models)))
-        serve_loaded(read, FolderWatch(lambda: _folders(paths)), take_over=take_over, greeting=greeting)
-
-
-def _drivers() -> Mapping[str, SupportsLaunch]:
-    registry = load_plugins(PluginSettings()).registry
-    return {type: support_of(registry.create("driver", type)).launch for type in registry.types("driver")}
-
-
-def _memory() -> int:
-    """The bytes that engines may take together: those of the GPUs, else most of main memory."""
-    gpus = sum(gpu.total for gpu in Nvml().read())
-    return gpus or int(psutil.virtual_memory().total * _SHARE_OF_MEMORY)
+        serve_document(
+            lambda: find().document(memory),
+            lambda: _folders(paths),
+            host=host,
+            port=port,
+            take_over=take_over,
+            greeting=greeting,
+        )
 
 
 def _folders(paths: Sequence[Path]) -> Iterator[Path]:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from enginehouse.cli.model_folders import is_current, model_places
-from enginehouse.config.schema import ModelSettings
-from enginehouse.domain.close_names import did_you_mean
-from enginehouse.domain.errors import ConfigError
-from enginehouse.engines.launch_line import launch_line
-from enginehouse.engines.missing_program import missing_program
-from enginehouse.interfaces.drivers import SupportsLaunch
-from enginehouse.interfaces.launch_spec import FoundModel
+from enginehouse import ConfigError, FoundModel, InstalledEngines, SupportsLaunch, did_you_mean
+from enginehouse_offline.model_folders import is_current, model_places
 
 
 class ServedFiles(NamedTuple):
@@ -35,7 +28,7 @@ class ServedFiles(NamedTuple):
         return {**room, "models": self.models}
 
 
-def served_files(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch], only: Sequence[str] = ()) -> ServedFiles:
+def served_files(paths: Sequence[Path], engines: InstalledEngines, only: Sequence[str] = ()) -> ServedFiles:
     """The models in the files and folders ``paths``; with ``only``, those of these names.
 
     A model that several engines can serve gets the first one whose program is there. Raises ``ConfigError`` for a path
@@ -45,7 +38,7 @@ def served_files(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch], o
     skipped = []
     missing: dict[str, str] = {}
     for path in paths:
-        found = _found(path, drivers)
+        found = _found(path, engines)
         if not found:
             remedy = "give GGUF files, folders of Hugging Face models, or folders of these"
             raise ConfigError(f"{path} has no model that an installed engine can serve", remedy=remedy)
@@ -57,8 +50,8 @@ def served_files(paths: Sequence[Path], drivers: Mapping[str, SupportsLaunch], o
                     raise ConfigError(problem, remedy="rename one of them")
                 skipped.append(f"{problem}: the second is left out")
                 continue
-            if problem := _missing(type, model, drivers):
-                missing[model.name] = problem + _remedy(drivers[type])
+            if problem := engines.missing(type, model.name, model.path):
+                missing[model.name] = problem + _remedy(engines.drivers[type])
             models[model.name] = _table(type, model)
     return _served(ServedFiles(models, skipped), missing, only)
 
@@ -79,25 +72,24 @@ def _served(found: ServedFiles, missing: Mapping[str, str], only: Sequence[str])
     return ServedFiles(served, [*found.skipped, *absent])
 
 
-def _found(path: Path, drivers: Mapping[str, SupportsLaunch]) -> list[tuple[str, FoundModel]]:
+def _found(path: Path, engines: InstalledEngines) -> list[tuple[str, FoundModel]]:
     """Every model at ``path`` with the driver that serves it best."""
     best: dict[tuple[str, str], tuple[str, FoundModel]] = {}
     for place in model_places(path.absolute()):
-        for type, driver in drivers.items():
+        for type, driver in engines.drivers.items():
             for model in driver.find_models(place):
                 if not is_current(Path(model.path)):
                     continue
                 key = (model.path, model.name)
                 known = best.get(key)
-                if known is None or (known[0] != type and _is_better(type, model, known, drivers)):
+                if known is None or (known[0] != type and _is_better(type, model, known, engines)):
                     best[key] = (type, model)
     return list(best.values())
 
 
-def _is_better(
-    type: str, model: FoundModel, than: tuple[str, FoundModel], drivers: Mapping[str, SupportsLaunch]
-) -> bool:
-    return bool(_missing(*than, drivers)) and not _missing(type, model, drivers)
+def _is_better(type: str, model: FoundModel, than: tuple[str, FoundModel], engines: InstalledEngines) -> bool:
+    other = engines.missing(than[0], than[1].name, than[1].path)
+    return bool(other) and not engines.missing(type, model.name, model.path)
 
 
 def _table(type: str, model: FoundModel) -> dict[str, Any]:
@@ -107,9 +99,3 @@ def _table(type: str, model: FoundModel) -> dict[str, Any]:
 
 def _remedy(driver: SupportsLaunch) -> str:
     return f" ({driver.how_to_install})" if driver.how_to_install else ""
-
-
-def _missing(type: str, model: FoundModel, drivers: Mapping[str, SupportsLaunch]) -> str:
-    """The program that the launch of ``model`` by the driver ``type`` lacks; empty if none."""
-    settings = ModelSettings(driver=type, path=model.path)
-    return missing_program(launch_line(model.name, settings, drivers[type], 0, os.environ).command)

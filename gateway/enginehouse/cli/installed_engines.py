@@ -1,0 +1,39 @@
+"""The engines that this machine can launch, without any configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import psutil
+
+from enginehouse.config.schema import ModelSettings, PluginSettings
+from enginehouse.engines.gpus.nvml import Nvml
+from enginehouse.engines.launch_line import launch_line
+from enginehouse.engines.missing_program import missing_program
+from enginehouse.interfaces.driver_support import support_of
+from enginehouse.interfaces.drivers import SupportsLaunch
+from enginehouse.plugin_manager.discovery import load_plugins
+
+_SHARE_OF_MEMORY = 0.8
+"""Of main memory, for the engines; the rest is the system's."""
+
+
+class InstalledEngines:
+    """``drivers``: by type; by default all that are installed."""
+
+    def __init__(self, drivers: Mapping[str, SupportsLaunch] | None = None) -> None:
+        if drivers is None:
+            registry = load_plugins(PluginSettings()).registry
+            drivers = {type: support_of(registry.create("driver", type)).launch for type in registry.types("driver")}
+        self.drivers = drivers
+
+    def missing(self, type: str, model: str, path: str) -> str:
+        """The program that the launch of ``model`` by the driver ``type`` lacks; empty if none."""
+        settings = ModelSettings(driver=type, path=path)
+        return missing_program(launch_line(model, settings, self.drivers[type], 0, os.environ).command)
+
+    def memory(self) -> int:
+        """The bytes that engines may take together: those of the GPUs, else most of main memory."""
+        gpus = sum(gpu.total for gpu in Nvml().read())
+        return gpus or int(psutil.virtual_memory().total * _SHARE_OF_MEMORY)
