@@ -17,6 +17,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.filters import Filter as Filter
     from enginehouse.interfaces.scorers import Scorer as Scorer
     from enginehouse.interfaces.strategies import Strategy as Strategy
+    from enginehouse.interfaces.strategies import MOST_REMEMBERED as MOST_REMEMBERED
     from enginehouse.interfaces.strategies import Placement as Placement
     from enginehouse.interfaces.schedulers import Scheduler as Scheduler
     from enginehouse.interfaces.swappers import Swapper as Swapper
@@ -93,6 +94,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.replica import Candidate as Candidate
     from enginehouse.domain.replica import Health as Health
     from enginehouse.domain.replica import ReplicaState as ReplicaState
+    from enginehouse.domain.replica import AT_REST as AT_REST
     from enginehouse.domain.replica import Role as Role
 
     # --- Routes

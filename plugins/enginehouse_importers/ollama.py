@@ -15,7 +15,6 @@ from enginehouse import ConfigError
 from enginehouse_importers.kit.backends import base_url
 from enginehouse_importers.kit.table import Converted, Note, Table
 
-DEFAULT_URL: Final = "http://127.0.0.1:11434"
 _INSTRUCTION: Final = re.compile(r"(?P<name>[A-Za-z]+)\s+(?P<rest>.*)", re.DOTALL)
 _FIELDS: Final = {
     "temperature": "temperature",

@@ -3,11 +3,12 @@
 ::
 
     drivers/, schedulers/, limits/   base classes and bookkeeping
-    virtual_loop                  an event loop that jumps to the next event instead of waiting
-    make, fake_*, played_server   test data, and fakes of what a plugin gets
-    checks/, by_kind              the conformance checks
-    engines, gateway, process     simulated engines and gateways, as real processes
-    scaffold, new, template/      the first files of a new plugin
+    offload                          chooses the requests that leave a full KV cache
+    virtual_loop                     an event loop that jumps to the next event instead of waiting
+    make, fake_*, played_server      test data, and fakes of what a plugin gets
+    checks/, by_kind, expect         the conformance checks
+    engines, gateway, process        simulated engines and gateways, as real processes
+    scaffold, new, template/         the first files of a new plugin
 """
 
 from __future__ import annotations

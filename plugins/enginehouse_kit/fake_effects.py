@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from enginehouse import (
+    AT_REST,
     GuardedSwapper,
     HostedReplica,
     HostFacts,
@@ -20,8 +21,6 @@ from enginehouse import (
     Ticket,
 )
 from enginehouse_kit.expect import expect
-
-_AT_REST = (ReplicaState.STOPPED, ReplicaState.FAILED)
 
 
 class OneAtATime(Swapper):
@@ -199,7 +198,7 @@ class FakeEffects:
         return self.states.get(replica)
 
     def running(self) -> Mapping[str, ReplicaState]:
-        return {replica: state for replica, state in self.states.items() if state not in _AT_REST}
+        return {replica: state for replica, state in self.states.items() if state not in AT_REST}
 
     def start_swap(self, target: str, evict: Sequence[str]) -> SwapId:
         self._check_swap(target, evict)

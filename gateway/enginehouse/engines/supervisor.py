@@ -1,11 +1,10 @@
-"""One managed engine: its start, its sleep and its end."""
+"""One managed engine: its states, its sleep and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from functools import partial
 from typing import Any
 
 from enginehouse.config.schema import ModelSettings
@@ -13,6 +12,7 @@ from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnough
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.engine_records import EngineRecords
+from enginehouse.engines.engine_start import EngineStart, StartMeans, StartSettings
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
 from enginehouse.engines.ownership import EngineOwnership
@@ -20,7 +20,6 @@ from enginehouse.engines.placing import Placing
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.second_tries import TryAgain, never_again
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
-from enginehouse.engines.start_limits import StartLimits
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
@@ -30,7 +29,6 @@ from enginehouse.telemetry.log_ring import LogRing
 _log = logging.getLogger(__name__)
 
 ANYWHERE = PlacementOptions()
-_NOWHERE = Place(port=0)
 _TOLD_IN_PARTS = (ReplicaState.DOWNLOADING, ReplicaState.PLACING)
 """The states whose problems change while they last."""
 
@@ -70,16 +68,21 @@ class Supervisor:
         self.is_lost = False
         self.gpus = ""
         self.log = LogRing()
-        self._errors = StartErrors(model_name, self.log)
         self._model_name = model_name
-        self._connect = connect
-        self._downloads = downloads
+        self._means = StartMeans(
+            name=name,
+            launcher=launcher,
+            placing=Placing(name, launcher, ports),
+            connect=connect,
+            downloads=downloads,
+            elsewhere=elsewhere,
+            log=self.log,
+            errors=StartErrors(model_name, self.log),
+            on_ended=on_ended,
+        )
         self.reconfigure(model, driver, rules, placement)
-        self._launcher = launcher
         self._ownership = ownership or EngineOwnership()
-        self._placing = Placing(name, launcher, ports)
         self._on_state = on_state
-        self._on_ended = on_ended
         self._starting: asyncio.Task[None] | None = None
         self._engine: EngineRun | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -93,11 +96,9 @@ class Supervisor:
         placement: PlacementOptions = ANYWHERE,
     ) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
-        self._model = model
-        self._rules = rules
-        self._placement = placement
         self.may_sleep = model.sleeps
-        self._driver = ModelDriver(self.name, self._model_name, model, driver, rules)
+        speaker = ModelDriver(self.name, self._model_name, model, driver, rules)
+        self.settings = StartSettings(model, rules, placement, speaker)
 
     @property
     def address(self) -> str | None:
@@ -126,8 +127,8 @@ class Supervisor:
 
     async def adopt(self, process: EngineProcess, place: Place, *, asleep: bool = False) -> None:
         """Take over an engine of an earlier gateway, instead of ``start``. Wake it if it may be ``asleep``."""
-        self._placing.claim(place)
-        self._engine = engine = EngineRun(process, self._connect(process.address), place, self.log.written)
+        self._means.placing.claim(place)
+        self._engine = engine = EngineRun(process, self._means.connect(process.address), place, self.log.written)
         await self._bring_up(self._take_over(engine, asleep))
 
     async def stop(self, timeout: float | None = None) -> None:
@@ -141,7 +142,7 @@ class Supervisor:
             await asyncio.wait({starting})
         if (engine := self._engine) is not None:
             self._become(ReplicaState.STOPPING)
-            await self._ending(self._end(engine, timeout))
+            await self.finish(self.end(engine, timeout))
         elif self._starting is None:
             self._become(ReplicaState.STOPPED)
 
@@ -159,8 +160,8 @@ class Supervisor:
         """
         assert self._engine is not None
         self._become(ReplicaState.STOPPING)
-        wanted = self._model.evict if evicted else self._model.idle
-        return self._ending(self._sleep_or_end(self._engine, wanted == "sleep"))
+        wanted = self.settings.model.evict if evicted else self.settings.model.idle
+        return self.finish(self._sleep_or_end(self._engine, wanted == "sleep"))
 
     async def memory(self) -> int | None:
         """The bytes of main memory that the engine takes now; ``None`` if unknown, or if no engine runs."""
@@ -178,12 +179,12 @@ class Supervisor:
     @property
     def wanted_gpus(self) -> int | Sequence[int] | None:
         """The number of GPUs that the engine takes, or their numbers; ``None`` for those of its host."""
-        return self._model.gpus
+        return self.settings.model.gpus
 
     def footprint_key(self) -> str | None:
         """The name under which the memory of an engine with this launch line is known; ``None`` if it has none."""
         try:
-            return None if self.elsewhere else f"{self._model_name} {self._driver.launch.fingerprint}"
+            return None if self.elsewhere else f"{self._model_name} {self.settings.driver.launch.fingerprint}"
         except EnginehouseError:
             return None
 
@@ -191,13 +192,13 @@ class Supervisor:
         """The number of requests that the ready engine reports to serve at once; ``None`` if it reports none."""
         if self._engine is None or self.state is not ReplicaState.READY:
             return None
-        return await self._driver.concurrency(self._engine)
+        return await self.settings.driver.concurrency(self._engine)
 
     def launch_line(self, place: Place) -> LaunchLine:
         """The launch line of the engine in ``place``. Raises ``ConfigError``."""
         if self.elsewhere:
             return LaunchLine(command=(), port=place.port)
-        return self._driver.launch.line(place, self.gpus)
+        return self.settings.driver.launch.line(place, self.gpus)
 
     # --- start
 
@@ -210,7 +211,7 @@ class Supervisor:
             asked_to_stop = self.state is ReplicaState.STOPPING
             if self._engine is not None and not self._endings:  # it had just become ready
                 self._become(ReplicaState.STOPPING)
-                await self._ending(self._end(self._engine))
+                await self.finish(self.end(self._engine))
             self._become(ReplicaState.STOPPING if self._engine else ReplicaState.STOPPED)
             if not asked_to_stop:
                 raise
@@ -225,141 +226,77 @@ class Supervisor:
 
     async def _launch(self, again: TryAgain) -> None:
         try:
-            await self._launch_once()
+            engine = await EngineStart(self._means, self).launch()
         except NotEnoughMemory:
             if not await again():
                 raise
         else:
+            self._be_ready(engine)
             return
         await self._launch(again)
-
-    async def _launch_once(self) -> None:
-        first_line = self.log.written
-        if self._model.source and self._downloads is not None:
-            await self._download(self._downloads)
-        place = _NOWHERE if self.elsewhere else await self._placed(first_line)
-        limits = StartLimits(self._model, self.log)
-        try:
-            line = self.launch_line(place)
-            engine = await limits.run(self._launched(line, place, first_line))
-        except BaseException as error:
-            if self._engine is not None:
-                await self._ending(self._end(self._engine))
-            elif not self.elsewhere:
-                await self._ending(self._placing.release(place))
-            if isinstance(error, TimeoutError):
-                raise self._errors.late(limits.missed, "it could not be launched in that time", first_line) from None
-            raise
-        await self._until_ready(engine, limits)
-
-    async def _download(self, downloads: Downloads) -> None:
-        """Have the model's files before the launch. It takes as long as it takes."""
-        note, written = self._notes_of_start(), self.log
-
-        def tell(how_far: str) -> None:
-            written.write(f"downloading {self._model.source}: {how_far}\n".encode())
-            note(ReplicaState.DOWNLOADING, how_far)
-
-        tell("asking for its files")
-        await downloads.fetch(self._model.source, self._rules.pull, tell)
-        self._driver = self._driver.anew()
-        note(ReplicaState.STARTING)
-
-    def _notes_of_start(self) -> Callable[..., None]:
-        """Takes the state and the problem of this start, as long as it goes on."""
-        attempt = self._starting
-
-        def note(state: ReplicaState, why: str = "") -> None:
-            if self._starting is attempt and self.state is not ReplicaState.STOPPING:
-                self._become(state, why)
-
-        return note
-
-    async def _placed(self, first_line: int) -> Place:
-        """A place for the engine, for which it may have to wait."""
-        note = self._notes_of_start()
-        try:
-            place = await self._placing.find(self._model, self._placement, partial(note, ReplicaState.PLACING))
-        except TimeoutError:
-            raise self._errors.unplaced(self._model.place_timeout, self.problem, first_line) from None
-        note(ReplicaState.STARTING)
-        return place
-
-    async def _launched(self, line: LaunchLine, place: Place, first_line: int) -> EngineRun:
-        """Launch and set ``_engine`` in one step, so that a cancelled start finds the engine and ends it."""
-        attempt = self._starting
-        if line.place is not None and (why := await self._launcher.why_not(line, self._driver.launch.files)):
-            raise self._errors.cannot_start(why, first_line)
-        process = await self._launcher.launch(self.name, line, self.log)
-        engine = EngineRun(process, self._connect(process.address), place, first_line)
-        if self._starting is not attempt:  # the start was cancelled, and the launcher resisted that
-            await process.stop(self._model.stop_timeout)
-            self._on_ended(process)
-        else:
-            self._engine = engine
-        return engine
 
     async def _take_over(self, engine: EngineRun, asleep: bool) -> None:
         if asleep:
             await self._woken(engine)
-        await self._until_ready(engine, StartLimits(self._model, self.log))
+        await EngineStart(self._means, self).until_ready(engine)
+        self._be_ready(engine)
 
     async def _wake(self, engine: EngineRun, again: TryAgain) -> None:
-        limits = StartLimits(self._model, self.log)
+        start = EngineStart(self._means, self)
         if await self._woken(engine):
-            await self._until_ready(engine, limits)
+            await start.until_ready(engine)
+            self._be_ready(engine)
         else:
-            await self._ending(self._end(engine))
+            await self.finish(self.end(engine))
             await self._launch(again)
 
     async def _woken(self, engine: EngineRun) -> bool:
         async with self._ownership.act():
-            return await self._driver.wake(engine)
+            return await self.settings.driver.wake(engine)
 
-    async def _until_ready(self, engine: EngineRun, limits: StartLimits) -> None:
-        def note(problem: str) -> None:
-            if problem != self.problem:
-                limits.note_progress()
-            self.problem = problem
-
-        try:
-            healthy = self._driver.until_healthy(engine, self.log, self._errors, note)
-            await limits.run(healthy, engine.process)
-        except BaseException as error:
-            await self._ending(self._end(engine))
-            if isinstance(error, TimeoutError):
-                raise self._errors.late(limits.missed, self.problem or "no answer yet", engine.first_line) from None
-            raise
+    def _be_ready(self, engine: EngineRun) -> None:
         if self._watching is not None:
             self._watching.cancel()
         self._watching = asyncio.create_task(self._watch(engine))
         self._become(ReplicaState.READY)
 
+    # --- from a start
+
+    def look_again(self) -> None:
+        self.settings = self.settings._replace(driver=self.settings.driver.anew())
+
+    def note(self, state: ReplicaState, problem: str = "") -> None:
+        if self.state is not ReplicaState.STOPPING:
+            self._become(state, problem)
+
+    def launched(self, engine: EngineRun) -> None:
+        self._engine = engine
+
     # --- end
 
     async def _watch(self, engine: EngineRun) -> None:
         how = await engine.process.exited()
-        self._on_ended(engine.process)
+        self._means.on_ended(engine.process)
         if self._engine is engine and self.state in (ReplicaState.READY, ReplicaState.SLEEPING):
             self._clear(engine)
             if engine.process.ends_at_will:
                 self._become(ReplicaState.STOPPED)
                 return
-            problem = f"The engine {how_it_ended(how)}{self._errors.quote(engine.first_line)}"
+            problem = f"The engine {how_it_ended(how)}{self._means.errors.quote(engine.first_line)}"
             self.is_lost = how.lost
             self._become(ReplicaState.FAILED, problem)
 
-    def _ending(self, end: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
+    def finish(self, end: Coroutine[Any, Any, None]) -> asyncio.Future[None]:
         """Run ``end`` to completion, even if its caller is cancelled."""
         task = asyncio.create_task(end)
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
         return asyncio.shield(task)
 
-    async def _end(self, engine: EngineRun, timeout: float | None = None) -> None:
+    async def end(self, engine: EngineRun, timeout: float | None = None) -> None:
         try:
-            await engine.process.stop(self._model.stop_timeout if timeout is None else timeout)
-            self._on_ended(engine.process)
+            await engine.process.stop(self.settings.model.stop_timeout if timeout is None else timeout)
+            self._means.on_ended(engine.process)
         except PluginFailed as error:
             _log.error("%s may still run: %s", self.name, error)
         finally:
@@ -370,17 +307,17 @@ class Supervisor:
 
     async def _sleep_or_end(self, engine: EngineRun, wanted: bool) -> None:
         if not (wanted and await self._falls_asleep(engine)):
-            await self._end(engine)
+            await self.end(engine)
         elif self._engine is engine and len(self._endings) == 1:  # else a stop is in progress too
             self._become(ReplicaState.SLEEPING)
 
     async def _falls_asleep(self, engine: EngineRun) -> bool:
         async with self._ownership.act():
-            return await self._driver.sleep(engine)
+            return await self.settings.driver.sleep(engine)
 
     def _clear(self, engine: EngineRun) -> None:
         self._engine = None
-        self._placing.vacated(engine.place)
+        self._means.placing.vacated(engine.place)
         self.log.finish()
 
     # --- state
@@ -393,7 +330,7 @@ class Supervisor:
         self.problem, self.state = problem, state
         if state is ReplicaState.DOWNLOADING:
             if is_new:
-                _log.info("%s is downloading %s", self.name, self._model.source)
+                _log.info("%s is downloading %s", self.name, self.settings.model.source)
         elif problem:
             _log.warning("%s is %s: %s", self.name, state.value, problem)
         else:

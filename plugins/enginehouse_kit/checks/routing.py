@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from enginehouse import (
+    MOST_REMEMBERED,
     Candidate,
     ConfigError,
     Filter,
@@ -29,8 +30,6 @@ from enginehouse_kit.checks.speed import affordable
 from enginehouse_kit.expect import expect, expect_sequence
 from enginehouse_kit.make import candidate, requirements
 
-_MOST_REMEMBERED = 16 << 20
-"""Bytes. The gateway keeps nothing larger."""
 Decision = tuple[Requirements, Sequence[Candidate]]
 Answer = TypeVar("Answer")
 _load_figures = attrgetter(*(each.name for each in fields(Load)))
@@ -68,7 +67,7 @@ def check_strategy(factory: Callable[[], Strategy]) -> None:
                 _check_pick(it, question)
         remembered = it.remembered()
         expect(isinstance(remembered, bytes), f"remembered returned {remembered!r} instead of bytes")
-        expect(len(remembered) <= _MOST_REMEMBERED, f"remembered returned {len(remembered)} bytes, which are not kept")
+        expect(len(remembered) <= MOST_REMEMBERED, f"remembered returned {len(remembered)} bytes, which are not kept")
         if remembered:
             _check_recall(factory, remembered)
     for one, other in zip(_with_scorers(factory), _with_scorers(factory), strict=True):

@@ -240,7 +240,8 @@ def test_an_engine_whose_launch_nobody_waits_for_any_more_is_stopped(in_virtual_
             await asyncio.sleep(5)
             return await stage.launcher.launch(*args)
 
-    stage.supervisor._launcher = Stubborn()  # type: ignore[assignment]
+    means = stage.supervisor._means
+    stage.supervisor._means = means._replace(launcher=Stubborn())  # type: ignore[arg-type]
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed, match="could not be launched in that time"):

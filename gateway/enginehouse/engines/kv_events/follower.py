@@ -90,6 +90,8 @@ class CacheFollower:
         if wanted is None:
             return
         messages = await self._replay(wanted) if self._settings.replay else []
+        if self.stream.wanted != wanted:  # another question was asked meanwhile
+            return
         lost = self.stream.lost
         self._tell(self.stream.replayed(messages))
         if self.stream.lost > lost:

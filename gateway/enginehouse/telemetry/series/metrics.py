@@ -22,6 +22,7 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
         "gpu_memory": "bytes",
     }
 )
-"""Every metric and its unit. Requests and tokens are counted when a request ends."""
-GAUGES: Final = frozenset({"queue", "kv_usage", "gpu_memory"})
-"""Those that are read as they are at the moment. A minute has the mean of its seconds."""
+"""Every metric and its unit. Requests and tokens are counted when a request ends.
+
+``queue``, ``kv_usage`` and ``gpu_memory`` are read as they are at the moment; a minute has the mean of its seconds.
+"""

@@ -13,6 +13,7 @@ import pytest
 from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.domain.cache_events import BlocksStored, CacheEvent
 from enginehouse.engines.kv_events import follower
+from enginehouse.engines.kv_events.cache_events import Message, read_message
 from enginehouse.engines.kv_events.follower import CacheFollower
 from tests.support.waiting import until, within
 
@@ -137,3 +138,57 @@ async def test_many_messages_are_told_in_their_order_and_bit_by_bit(publisher: P
     following.close()
     assert [each.hashes[0] for each in heard.events if isinstance(each, BlocksStored)] == [*range(MANY)]
     assert max(sizes) < MANY / 4
+
+
+class Asking(CacheFollower):
+    """Its questions are answered by the test: each is the number that it begins with, and its answer."""
+
+    def __init__(self, heard: Heard) -> None:
+        super().__init__("a", KvEventSettings("tcp://nowhere", "tcp://nowhere"), heard)
+        self.connected = True
+        self.questions: list[tuple[int, asyncio.Future[Sequence[Message] | None]]] = []
+
+    async def _replay(self, begin: int) -> Sequence[Message] | None:
+        answer: asyncio.Future[Sequence[Message] | None] = asyncio.get_running_loop().create_future()
+        self.questions.append((begin, answer))
+        return await answer
+
+    async def asked(self, number: int) -> None:
+        await until(lambda: len(self.questions) == number)
+
+    def answer(self, question: int, *numbers: int) -> None:
+        self.questions[question][1].set_result(
+            [read_message(each.to_bytes(8, "big"), stored(each)) for each in numbers]
+        )
+
+
+async def test_an_answer_that_comes_after_a_newer_question_is_not_taken_for_its_answer() -> None:
+    heard = Heard(blocks=4)
+    following = Asking(heard)
+    following.begin_anew()
+    await following.asked(1)
+    following.answer(0, 0)
+    await until(lambda: following.stream.exact)
+    gap = asyncio.create_task(following._take((b"", (2).to_bytes(8, "big"), stored(2))))
+    await following.asked(2)
+    following.begin_anew()
+    await following.asked(3)
+    assert [begin for begin, _ in following.questions] == [0, 1, 0]
+    following.answer(1, 1, 2)
+    await within(gap)
+    following.answer(2, 0, 1, 2)
+    await within(heard.stored.wait())
+    assert following.stream.exact
+    assert following.stream.lost == 0
+
+
+async def test_a_question_that_was_answered_otherwise_is_not_repeated() -> None:
+    following = Asking(Heard())
+    following.begin_anew()
+    following.begin_anew()
+    await following.asked(2)
+    following.answer(1, 0)
+    await until(lambda: following.stream.exact)
+    following.questions[0][1].set_result(None)
+    await until(lambda: not following._tasks._running)
+    assert following._again is None
