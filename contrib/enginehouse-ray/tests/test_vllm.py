@@ -1,7 +1,7 @@
 """A real vLLM that spans both nodes: one engine for the gateway, with a half of each layer on each node.
 
-Not its pipeline parallelism: in vLLM's build for CPUs, 0.32 with ``--enforce-eager``, the second stage fails at its first
-request, in ``sync_and_gather_intermediate_tensors``.
+Not its pipeline parallelism: in vLLM's build for CPUs, 0.32 with ``--enforce-eager``, the second stage fails at its
+first request, in ``sync_and_gather_intermediate_tensors``.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import inf
+from traceback import format_exception_only
 from typing import ClassVar, NamedTuple
 from uuid import uuid4
 
@@ -261,7 +262,7 @@ class LeasedLimitStore(LimitStore):
         try:
             answer = await run_within(self.patience, self.lease(self.gateway, [ask for _, ask in asking]))
         except Exception as error:
-            self._lost(f"{type(error).__name__}: {error}".rstrip(": "))
+            self._lost(format_exception_only(error)[-1].strip())
             for limit, ask in asking:
                 limit.grant_alone(ask)
             return
