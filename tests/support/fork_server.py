@@ -2,7 +2,7 @@
 
 Importing takes most of the time in which they start. ``popen`` runs in the tests' process, ``main`` in the one that
 forks. A server whose environment has other variables of Python's, such as a path of its own, starts as users start it.
-With an empty ``ENGINEHOUSE_QUICK_STARTS`` in the environment of the tests, all do, as ``.ci/compiled`` has it.
+With an empty ``QUICK_STARTS`` in the environment of the tests, all do, as ``.ci/compiled`` has it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _IMPORTED = ("enginehouse.cli.serve", "uvicorn.lifespan.on", "uvloop", "engineho
 
 
 def pytest_configure() -> None:
-    if sys.platform == "linux" and os.environ.get("ENGINEHOUSE_QUICK_STARTS", "1"):
+    if sys.platform == "linux" and os.environ.get("QUICK_STARTS", "1"):
         from enginehouse_kit import process
 
         process.popen = popen

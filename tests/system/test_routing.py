@@ -195,7 +195,9 @@ def test_ac06_the_faster_backend_is_preferred(routing: Routing, engines: Engines
 
 
 def test_ac11_smart_picks_the_highest_score(routing: Routing) -> None:
-    gateway = routing(a=60, b=40, c=80)
+    strategy = '[routing]\nstrategy = "smart"\n'
+    weights = "[routing.weights]\npriority = 60\nload = 40\nlatency = 0\n"  # a slow answer must not count
+    gateway = routing(strategy + weights, a=60, b=40, c=80)
     assert {gateway.went_to("shared") for _ in range(5)} == {"b"}
     explained = gateway.http.post("/api/explain/route", json={"model": "shared"}).json()
 

@@ -21,6 +21,7 @@ from enginehouse.plugin_manager.discovery import collect
 from enginehouse.telemetry.observers import Observers
 from enginehouse.testing import request_record
 from tests.support.fake_clock import StoppedClock
+from tests.support.request_facts import facts_of
 
 REGISTRY = collect(PluginSettings(enabled=[])).registry
 NOON = 86400.0 * 20000 + 43200  # 2024-10-04
@@ -44,7 +45,7 @@ class Running:
         self.callers.open(folder, self.context)  # type: ignore[arg-type]
 
     def use(self, tokens: int) -> None:
-        self.context.usage.add(request_record(caller="a", tokens_in=0, tokens_out=tokens), "m", 0)
+        self.context.usage.add(facts_of(request_record(caller="a", tokens_in=0, tokens_out=tokens)), "m", 0)
 
     def admit(self) -> None:
         holder = self.callers.keyring.named("a")
