@@ -32,6 +32,7 @@ from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
+from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.kv_events.followed_caches import kv_events_of
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
@@ -73,10 +74,7 @@ class Gateway:
         limits: LimitStore | None = None,
     ) -> None:
         outside = outside or Outside()
-        check_parameters(config, registry)
-        config, warnings = settle(config, registry)
-        for warning in warnings:
-            _log.warning("%s", warning)
+        config = _settled(config, registry)
         self.registry = registry
         self.log = log or GatewayLog()
         self.streams = EndlessStreams()
@@ -88,15 +86,7 @@ class Gateway:
         self.observers, self.fleet, self.relay = path.observers, path.fleet, path.relay
         self.callers, self.admission = path.callers, path.admission
         check_start(config, registry, path.drivers)
-        context = build_host_context(
-            config,
-            registry,
-            fleet=path.fleet,
-            upstreams=path.relay.context.upstreams,
-            drivers=path.drivers,
-            observers=path.observers,
-            outside=outside,
-        )
+        context = _host_context(config, registry, path, outside)
         self.engines = ManagedEngines(context, queues)
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.series = SeriesStore(
@@ -106,21 +96,8 @@ class Gateway:
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.discovery = Discovery(config, registry, self.relay)
         self.scaling = Scaling(config, registry, self.relay, self.engines)
-        changed = GatewayParts(
-            registry,
-            self.fleet,
-            self.engines,
-            self.relay,
-            self.admission,
-            self._prober,
-            self.log,
-            path.access_log,
-            self.discovery,
-            path.caches,
-            self.callers,
-            self.scaling,
-        )
-        self.current = CurrentConfig(changed, context)
+        parts = self._parts()
+        self.current = CurrentConfig(parts, context)
         source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
         self.reloader = Reloader(self.current, source, self.callers.note)
         self.rescheduler = build_rescheduler(
@@ -141,7 +118,7 @@ class Gateway:
         self.health = HealthPages(self.relay)
         self.metrics = self._metrics()
         self._metric_push = build_metric_push(config.telemetry, self.exporter, self.metrics, self.observers)
-        self.application = self._pages(changed).application(self._lifespan)
+        self.application = self._pages(parts).application(self._lifespan)
 
     @property
     def config(self) -> Config:
@@ -300,6 +277,22 @@ class Gateway:
         """The worker that this process itself is."""
         return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
 
+    def _parts(self) -> GatewayParts:
+        return GatewayParts(
+            self.registry,
+            self.fleet,
+            self.engines,
+            self.relay,
+            self.admission,
+            self._prober,
+            self.log,
+            self._path.access_log,
+            self.discovery,
+            self._path.caches,
+            self.callers,
+            self.scaling,
+        )
+
     def _metrics(self) -> Metrics:
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()
         memory = self.admission.body_memory
@@ -341,3 +334,25 @@ class Gateway:
         """Measure the next call of every plugin, on the path of requests and of loads."""
         for calls in (self.relay.context.router.sampled, self.engines.sampled, self.observers.sampled):
             self.plugin_times.sample(calls)
+
+
+def _settled(config: Config, registry: Registry) -> Config:
+    """The configuration with what plugins settle, after its check. Logs the warnings."""
+    check_parameters(config, registry)
+    config, warnings = settle(config, registry)
+    for warning in warnings:
+        _log.warning("%s", warning)
+    return config
+
+
+def _host_context(config: Config, registry: Registry, path: RequestPath, outside: Outside) -> HostContext:
+    """What the hosts share with the path of requests."""
+    return build_host_context(
+        config,
+        registry,
+        fleet=path.fleet,
+        upstreams=path.relay.context.upstreams,
+        drivers=path.drivers,
+        observers=path.observers,
+        outside=outside,
+    )
