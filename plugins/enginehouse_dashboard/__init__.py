@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache, partial
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse import Register, hookimpl
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
 
 _PAGE = "/dashboard"
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -38,18 +35,18 @@ def dashboard_routes() -> list[BaseRoute]:
 
 @cache
 def _routes() -> tuple[BaseRoute, ...]:
-    found = dict(_assets(files(__name__) / "assets", _PAGE))
+    found = dict(_assets(Path(__file__).with_name("assets"), _PAGE))
     page = found.pop(f"{_PAGE}/index.html")
     assets = [Route(path, asset) for path, asset in {_PAGE: page, **found}.items()]
     return (*assets, Route("/", _to_page), Route("/ui", _to_page))
 
 
-def _assets(folder: Traversable, path: str) -> Iterator[tuple[str, Any]]:
+def _assets(folder: Path, path: str) -> Iterator[tuple[str, Any]]:
     """The page of every file in ``folder`` and the folders in it, by its path below ``path``."""
     for each in folder.iterdir():
         if each.is_dir():
             yield from _assets(each, f"{path}/{each.name}")
-        elif media_type := _TYPES.get(each.name[each.name.rfind(".") :]):
+        elif media_type := _TYPES.get(each.suffix):
             yield f"{path}/{each.name}", partial(_asset, content=each.read_bytes(), media_type=media_type)
 
 
