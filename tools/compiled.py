@@ -36,7 +36,7 @@ MODULES = {
         "turns",
     ),
     "gateway/enginehouse/domain": ("backend_load",),
-    "gateway/enginehouse/fleet": ("fleet", "health", "published_backends", "snapshot", "stale_averages"),
+    "gateway/enginehouse/fleet": ("fleet", "health", "snapshot", "stale_averages"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "opener", "queue_slot"),
     "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),

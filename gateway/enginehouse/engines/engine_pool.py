@@ -297,7 +297,7 @@ class EnginePool(EngineControl):
         supervisor = self.supervisors[replica]
         self._state_file.sleepers.follow(supervisor.name, state, may_sleep=supervisor.may_sleep)
         if state is not ReplicaState.SLEEPING:
-            self._meter.woken(replica)
+            self._meter.asleep.pop(replica, None)
         if state in AT_REST:
             self.gpus.release(replica)
             self._retired.discard(replica)

@@ -66,10 +66,6 @@ class MemoryMeter:
             _log.info("%s keeps %s of %s bytes asleep: it is stopped to make room", replica, kept, before)
         return frees
 
-    def woken(self, replica: str) -> None:
-        """Note that the engine of ``replica`` sleeps no longer."""
-        self.asleep.pop(replica, None)
-
     async def _read(self, replica: str, supervisor: Supervisor) -> int | None:
         try:
             return await run_within(_TIMEOUT_S, self._taken(replica, supervisor))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
 
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.backend_load import Load
 from enginehouse.domain.capabilities import Capabilities
-from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.close_names import did_you_mean
+from enginehouse.domain.errors import ConfigError, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
 from enginehouse.fleet.backend_view import BackendView, follow, view_of
 from enginehouse.fleet.live_backend import LiveBackend
 from enginehouse.fleet.outcome_reports import OutcomeReports
-from enginehouse.fleet.published_backends import PublishedBackends
+from enginehouse.fleet.pauses import NEVER
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.fleet.stale_averages import StaleAverages
 
@@ -27,6 +29,8 @@ class Fleet:
 
     Methods that take a name raise ``NotFound`` for an unknown one. Only reports of probes and requests ignore it,
     because the backend may have been removed since.
+
+    ``has_suspects``: some backend refuses a model, so ``served`` has to be told of answers.
 
     In a worker, another process has the last word on backends. ``reports`` takes the outcomes of requests there, while
     this fleet judges by them at once, and ``refresh`` is called before the snapshot is read. In that other process,
@@ -43,8 +47,10 @@ class Fleet:
         on_state: Callable[[str, ReplicaState], None] | None = None,
         on_replicas: Callable[[], None] | None = None,
     ) -> None:
-        self._published = PublishedBackends(clock, self._tell_facts, on_replicas)
+        self._snapshot = Snapshot()
         self._averages = StaleAverages(clock())
+        self._pause_ends = NEVER
+        self.has_suspects = False
         self.reports: OutcomeReports | None = None
         self.refresh: Callable[[], None] | None = None
         self.on_facts: Callable[[str], None] | None = None
@@ -53,29 +59,35 @@ class Fleet:
         self._on_health = on_health
         self._on_draining = on_draining
         self._on_state = on_state
+        self._on_replicas = on_replicas
+        self._backends: dict[str, LiveBackend] = {}
+        self._declared: dict[str, Capabilities] = {}
+        self._places: dict[str, int] = {}
+        self._next_place = count()
 
     @property
     def snapshot(self) -> Snapshot:
         """The candidates of every model now."""
         if self.refresh is not None:
             self.refresh()
-        self._published.end_pauses()
-        return self._published.snapshot
-
-    @property
-    def has_suspects(self) -> bool:
-        """Whether some backend refuses a model, so that ``served`` has to be told of answers."""
-        return self._published.has_suspects
+        if self._pause_ends < NEVER:
+            self._resume()
+        return self._snapshot
 
     def add(self, backend: BackendInfo) -> None:
         """Add a backend. Raises ``ConfigError`` if its name is taken."""
-        if backend.name in self._published.by_name:
+        if backend.name in self._backends:
             raise ConfigError(f"there is already a backend '{backend.name}'", remedy="give it another name")
-        self._published.add(LiveBackend(backend, self._checks))
+        self._backends[backend.name] = live = LiveBackend(backend, self._checks)
+        self._places[backend.name] = next(self._next_place)
+        self._publish(live)
 
     def remove(self, name: str) -> None:
         """Remove a backend. Its requests in flight continue."""
-        self._published.remove(name)
+        live = self._backend(name)
+        del self._backends[name]
+        self._offer(live, {})
+        del self._places[name]
 
     def become(self, other: Fleet) -> None:
         """Take over the backends of ``other``, their order and its checks.
@@ -83,15 +95,23 @@ class Fleet:
         A backend whose engine server is the same keeps its health, load, discovered models, states and draining.
         Backends that ``other`` does not have are removed; their requests in flight continue.
         """
-        backends = {name: self._continued(live) for name, live in other._published.by_name.items()}
+        before = {each.replica for row in self._snapshot.models.values() for each in row}
+        backends = {name: self._continued(live) for name, live in other._backends.items()}
         for live in backends.values():
             live.health.reconfigure(other._checks)
             live.pauses.first_s = other._checks.interval
-        self._checks = other._checks
-        self._published.replace(backends, other._published.declared)
+            live.offers = live.candidates(other._declared, self._clock())
+        self._checks, self._declared, self._backends = other._checks, dict(other._declared), backends
+        self._places = {name: place for place, name in enumerate(backends)}
+        self._next_place = count(len(backends))
+        self._snapshot = Snapshot.of((live.offers for live in backends.values()), self._unlisted())
+        after = {each.replica for row in self._snapshot.models.values() for each in row}
+        self._note_pauses(self._clock())
+        if self._on_replicas is not None and before != after:
+            self._on_replicas()
 
     def _continued(self, new: LiveBackend) -> LiveBackend:
-        known = self._published.by_name.get(new.info.name)
+        known = self._backends.get(new.info.name)
         if known is None or not known.is_same_server(new.info):
             return new
         known.info = new.info
@@ -103,34 +123,34 @@ class Fleet:
 
         For a backend that declares its models, this only fills in unknown capabilities.
         """
-        live = self._published.find(name)
+        live = self._backend(name)
         if not live.listed or models != live.discovered:
             live.discovered, live.has_listed = dict(models), True
             live.pauses.clear_all()
-            self._published.publish(live)
+            self._publish(live)
 
     def set_proxied(self, name: str, models: frozenset[str]) -> None:
         """Set which models of a backend that loads models itself need no load."""
-        live = self._published.find(name)
+        live = self._backend(name)
         if models != live.proxied:
             live.proxied = models
-            self._published.publish(live)
+            self._publish(live)
 
     def list_failed(self, name: str, why: str) -> None:
         """Report that the backend did not list its models. A failed probe, unless its models are known."""
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is not None and not live.listed:
             self.probe_failed(name, f"its models could not be listed: {why}")
 
     def declare(self, model: str, capabilities: Capabilities) -> None:
         """Set the capabilities of ``model``. They win over reported ones; a backend's own settings win over them."""
-        self._published.declared[model] = capabilities
-        for candidate in self._published.snapshot.candidates(model):
-            self._published.publish(self._published.find(candidate.backend))
+        self._declared[model] = capabilities
+        for candidate in self._snapshot.candidates(model):
+            self._publish(self._backends[candidate.backend])
 
     def probe_succeeded(self, name: str) -> None:
         """Report that a probe of the backend succeeded. Ignored while its models are unknown."""
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is None:
             return
         if live.load.error_share:
@@ -143,13 +163,13 @@ class Fleet:
 
     def probe_failed(self, name: str, why: str) -> None:
         """Report that a probe of the backend failed. Ignored unless its engine is meant to run."""
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is not None and live.runs and live.health.probe_failed(why, self._clock()):
             self._health_changed(live)
 
     def succeeded(self, name: str) -> None:
         """Report that a request of the backend was answered. Ignored while its models are unknown."""
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is None:
             return
         if self.reports is not None:
@@ -162,7 +182,7 @@ class Fleet:
         """Report that a request of the backend failed. Ignored unless its engine is meant to run."""
         if self.reports is not None:
             self.reports.failed(name, why)
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is None or not live.runs:
             return
         now = self._clock()
@@ -174,7 +194,7 @@ class Fleet:
         """Report a failed request that may be at fault itself. Ignored unless the engine is meant to run."""
         if self.reports is not None:
             self.reports.doubted(name, why)
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is None or not live.runs:
             return
         now = self._clock()
@@ -187,7 +207,7 @@ class Fleet:
 
         It has the name that the engine knows.
         """
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is None or not live.health.is_doubtful(self._clock()):
             return None
         ready = (each for each in live.offers.values() if each.state is ReplicaState.READY)
@@ -199,41 +219,41 @@ class Fleet:
         if self.reports is not None:
             self.reports.answered(load, latency_ms)
         if self._averages.count():
-            rows = [[each.load for each in row] for row in self._published.snapshot.models.values()]
-            self._averages.age(rows, len(self._published.by_name), self._clock())
+            rows = [[each.load for each in row] for row in self._snapshot.models.values()]
+            self._averages.age(rows, len(self._backends), self._clock())
 
     def served(self, name: str, model: str) -> None:
         """Report that the backend did not refuse ``model``: it is not suspect any more."""
         if self.reports is not None:
             self.reports.served(name, model)
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is not None and live.pauses.clear(model):
-            self._published.publish(live)
+            self._publish(live)
 
     def refused(self, name: str, model: str, status: int) -> None:
         """Report that the backend refused ``model`` with ``status`` though another backend serves it."""
         if self.reports is not None:
             self.reports.refused(name, model, status)
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is not None:
             now = self._clock()
             live.health.note(f"answered {status} to a request for '{model}' that another backend could serve", now)
             live.pauses.suspect(model, status, now)
             live.load.error_share = live.errors.failed(now)
-            self._published.publish(live)
+            self._publish(live)
 
     def leave_alone(self, name: str, seconds: float) -> None:
         """Send requests to other backends for so long: the engine asked for that."""
         if self.reports is not None:
             self.reports.leave_alone(name, seconds)
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is not None:
             live.pauses.leave_alone(self._clock() + seconds)
-            self._published.publish(live)
+            self._publish(live)
 
     def mark_unhealthy(self, name: str, why: str) -> None:
         """Make the backend unhealthy at once, without waiting for ``checks.failures``."""
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         if live is not None and live.health.mark_unhealthy(why, self._clock()):
             self._health_changed(live)
 
@@ -251,7 +271,7 @@ class Fleet:
         A ``problem`` becomes the last error of its backend. A launched replica that is not ready counts as healthy,
         because a request may start it again.
         """
-        live, model = self._published.find_replica(replica)
+        live, model = self._replica(replica)
         before = live.offers[model].state
         forgiven = not live.info.loads_models and state is not ReplicaState.READY and live.health.reset()
         if problem:
@@ -261,7 +281,7 @@ class Fleet:
             live.state_since[model] = self._clock()
         if state is not ReplicaState.READY:
             live.pauses.clear(model)
-        self._published.publish(live)
+        self._publish(live)
         if forgiven and self._on_health is not None:
             self._on_health(live.info.name, live.health.health)
         if state is not before and self._on_state is not None:
@@ -269,55 +289,97 @@ class Fleet:
 
     def locate(self, name: str, node: str, unit: str) -> None:
         """Set the labels of the place where a launched backend runs; empty ones if its host has them."""
-        live = self._published.find(name)
+        live = self._backend(name)
         live.node, live.unit = node, unit
 
     def health(self, name: str) -> Health:
         """The health of a backend."""
-        return self._published.find(name).health.health
+        return self._backend(name).health.health
 
     def changed_at(self, candidate: Candidate) -> tuple[float | None, float | None]:
         """When a replica got its state, and its backend its health; ``None`` if they have not changed yet."""
-        live = self._published.find(candidate.backend)
+        live = self._backend(candidate.backend)
         return live.state_since.get(candidate.model), live.health_since
 
     def load(self, name: str) -> Load:
         """The live figures of a backend. The object stays the same until the backend is removed."""
-        return self._published.find(name).load
+        return self._backend(name).load
 
     def backends(self) -> tuple[BackendStatus, ...]:
         """The status of every backend, in the order of their addition."""
         now = self._clock()
-        return tuple(live.status(now) for live in self._published.by_name.values())
+        return tuple(live.status(now) for live in self._backends.values())
 
     def view(self, name: str) -> BackendView | None:
         """The state of a backend for the fleets of workers; ``None`` if it was removed."""
-        live = self._published.by_name.get(name)
+        live = self._backends.get(name)
         return view_of(live) if live is not None else None
 
     def follow(self, view: BackendView) -> None:
         """Take over the state of a backend, as another fleet has it. One that is unknown here is ignored."""
-        live = self._published.by_name.get(view.name)
+        live = self._backends.get(view.name)
         if live is not None:
             follow(live, view)
-            self._published.publish(live)
+            self._publish(live)
 
-    def _tell_facts(self, name: str) -> None:
+    def _publish(self, live: LiveBackend) -> None:
+        now = self._clock()
+        self._offer(live, live.candidates(self._declared, now))
         if self.on_facts is not None:
-            self.on_facts(name)
+            self.on_facts(live.info.name)
+        if live.pauses.any or self.has_suspects or self._pause_ends < NEVER:
+            self._note_pauses(now)
+
+    def _note_pauses(self, now: float) -> None:
+        pauses = [live.pauses for live in self._backends.values()]
+        self._pause_ends = min((each.next_end(now) for each in pauses), default=NEVER)
+        self.has_suspects = any(each.suspects for each in pauses)
+
+    def _resume(self) -> None:
+        """Publish what has changed because a pause has ended."""
+        if self._clock() >= self._pause_ends:
+            for live in self._backends.values():
+                self._publish(live)
+
+    def _offer(self, live: LiveBackend, offers: dict[str, Candidate]) -> None:
+        before, live.offers = live.offers, offers
+        self._snapshot = self._snapshot.replacing(before, offers, self._places, self._unlisted())
+        if self._on_replicas is not None and before.keys() != offers.keys():
+            self._on_replicas()
+
+    def _unlisted(self) -> tuple[str, ...]:
+        return tuple([name for name, live in self._backends.items() if not live.listed])
 
     def _health_changed(self, live: LiveBackend) -> None:
         live.health_since = self._clock()
         if live.health.health is Health.HEALTHY:
             live.load.forget_latencies()
-        self._published.publish(live)
+        self._publish(live)
         if self._on_health is not None:
             self._on_health(live.info.name, live.health.health)
 
     def _set_draining(self, name: str, draining: bool) -> None:
-        live = self._published.find(name)
+        live = self._backend(name)
         if live.draining is not draining:
             live.draining = draining
-            self._published.publish(live)
+            self._publish(live)
             if self._on_draining is not None:
                 self._on_draining(name, draining)
+
+    def _backend(self, name: str) -> LiveBackend:
+        live = self._backends.get(name)
+        if live is None:
+            raise _not_found("backend", name, self._backends)
+        return live
+
+    def _replica(self, name: str) -> tuple[LiveBackend, str]:
+        for live in self._backends.values():
+            for model, candidate in live.offers.items():
+                if candidate.replica == name:
+                    return live, model
+        raise _not_found("replica", name, (c.replica for live in self._backends.values() for c in live.offers.values()))
+
+
+def _not_found(kind: str, name: str, known: Iterable[str]) -> NotFound:
+    hint = did_you_mean(name, list(known))
+    return NotFound(f"There is no {kind} '{name}'" + (f"; {hint}" if hint else ""))

@@ -50,10 +50,6 @@ class Snapshot:
         """The replicas that serve ``model``, healthy or not. Empty for an unknown model."""
         return self._models.get(model, ())
 
-    def replicas(self) -> set[str]:
-        """The names of all replicas."""
-        return {each.replica for row in self.models.values() for each in row}
-
     def ready_on(self, backend: str) -> Iterator[str]:
         """The models that ``backend`` has ready."""
         for model, row in self.models.items():
