@@ -111,6 +111,16 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stage.open()
 
 
+@pytest.fixture
+def next_stage(tmp_path: Path) -> Iterator[Stage]:
+    """Another one, which opens later."""
+    folder = tmp_path / "next"
+    folder.mkdir()
+    stage = Stage(folder)
+    yield stage
+    stage.open()
+
+
 @pytest.fixture(scope="session")
 def http() -> Iterator[httpx.Client]:
     with plain_httpx.Client(timeout=30) as client:
