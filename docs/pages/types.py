@@ -24,7 +24,7 @@ interfaces that a plugin implements.
 """
 
 _BESIDE_THE_KIT = {
-    "Installed plugins": {"enginehouse.plugin_manager.listing": ["Row"]},
+    "Installed plugins": {"enginehouse_kit.installed.listing": ["Row"]},
     "Real processes": {
         "enginehouse.testing.gateway": ["RunningGateway", "Status"],
         "enginehouse.testing.engines": ["SimEngine", "SeenRequest"],
