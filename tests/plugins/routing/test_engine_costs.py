@@ -75,6 +75,18 @@ def test_changes_that_came_between_two_decisions_are_all_known_however_many() ->
     assert [costs.last_cost(each) for each in engines] == pytest.approx(again)
 
 
+def test_engines_that_are_gone_are_forgotten() -> None:
+    costs, engines = EngineCosts(1.0), replicas(4)
+    for place in range(10_000):
+        costs.answered(costs.engine(f"gone-{place}"), 1.0, 300)
+        costs.used(f"gone-{place}")
+        for each in engines:
+            costs.used(each.backend)
+    known = costs.learned()
+    assert len(known) <= 4096
+    assert {"gone-9999", *(each.backend for each in engines)} <= known.keys()
+
+
 def test_the_parts_are_the_cost() -> None:
     costs, engines = EngineCosts(1.0), replicas(4)
     costs.answered(costs.engine("gpu-0"), 0.2, 300)
