@@ -92,7 +92,10 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.cache_events import CacheCleared as CacheCleared
     from enginehouse.domain.cache_events import EventsComplete as EventsComplete
     from enginehouse.domain.cache_events import EventsLost as EventsLost
+    from enginehouse.domain.cache_events import BlockHash as BlockHash
+    from enginehouse.domain.cache_events import CacheEvent as CacheEvent
     from enginehouse.domain.cache_events import PromptTokens as PromptTokens
+    from enginehouse.config.kv_events import KvEventSettings as KvEventSettings
     from enginehouse.interfaces.engine_caches import EngineCaches as EngineCaches
     from enginehouse.routing.prefixes.prefix_index import PrefixIndex as PrefixIndex
 
@@ -153,6 +156,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import SupportsSleep as SupportsSleep
     from enginehouse.interfaces.drivers import SupportsFigures as SupportsFigures
     from enginehouse.interfaces.drivers import SupportsContinuation as SupportsContinuation
+    from enginehouse.interfaces.drivers import SupportsCacheEvents as SupportsCacheEvents
+    from enginehouse.interfaces.drivers import CacheFollower as CacheFollower
     from enginehouse.interfaces.drivers import SupportsHandOver as SupportsHandOver
     from enginehouse.interfaces.drivers import SupportsBootstrap as SupportsBootstrap
     from enginehouse.interfaces.driver_support import DriverSupport as DriverSupport
