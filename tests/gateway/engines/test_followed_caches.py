@@ -96,7 +96,7 @@ async def test_the_lengths_of_tokens_may_be_unknown() -> None:
     assert await tokens_of(Engine(body=b'{"tokens":[1,2,3]}')) == [PromptTokens([1, 2, 3], [])]
 
 
-def published(config: dict[str, object]) -> Mapping[str, Published]:
+def published(config: Mapping[str, object]) -> Mapping[str, Published]:
     return kv_events_of(msgspec.convert(config, Config), Anywhere())
 
 

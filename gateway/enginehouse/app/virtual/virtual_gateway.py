@@ -202,7 +202,7 @@ def _managed(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _reached(config: Config, addresses: Mapping[str, str]) -> Config:
-    """``config`` with virtual addresses, a virtual launcher on each host, without exports, access log and cache events."""
+    """``config`` with virtual addresses, a virtual launcher on each host, and without exports and the like."""
     replace = msgspec.structs.replace
     hosts = {name: config.hosts.get(name, HostSettings()) for name in [*config.hosts, *hosts_of(config)]}
     return replace(
