@@ -97,7 +97,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.cache_events import PromptTokens as PromptTokens
     from enginehouse.config.kv_events import KvEventSettings as KvEventSettings
     from enginehouse.interfaces.engine_caches import EngineCaches as EngineCaches
-    from enginehouse.routing.prefixes.prefix_index import PrefixIndex as PrefixIndex
+    from enginehouse_kit.prefix_index import PrefixIndex as PrefixIndex
 
     # --- Candidates
     from enginehouse.domain.capabilities import UNKNOWN as UNKNOWN
@@ -221,10 +221,10 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.continuation import Continuation as Continuation
     from enginehouse.domain.continuation import PartialAnswer as PartialAnswer
     from enginehouse.domain.continuation import StreamTraits as StreamTraits
-    from enginehouse.interfaces.continuing import add_field as add_field
-    from enginehouse.interfaces.continuing import continue_answer as continue_answer
-    from enginehouse.interfaces.continuing import continue_ids as continue_ids
-    from enginehouse.interfaces.continuing import continue_text as continue_text
+    from enginehouse.interfaces.hand_over import add_field as add_field
+    from enginehouse_kit.drivers.continuing import continue_answer as continue_answer
+    from enginehouse_kit.drivers.continuing import continue_ids as continue_ids
+    from enginehouse_kit.drivers.continuing import continue_text as continue_text
 
     # --- Rescheduling
     from enginehouse.domain.instance import ClusterView as ClusterView
@@ -238,10 +238,10 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.migration import Migrated as Migrated
     from enginehouse.domain.migration import Migration as Migration
     from enginehouse.domain.migration import Plan as Plan
-    from enginehouse.rescheduling.selection import MIGRATION_ORDERS as MIGRATION_ORDERS
-    from enginehouse.rescheduling.selection import MIGRATION_RULES as MIGRATION_RULES
-    from enginehouse.rescheduling.selection import migration_budget as migration_budget
-    from enginehouse.rescheduling.selection import select_requests as select_requests
+    from enginehouse_kit.selection import MIGRATION_ORDERS as MIGRATION_ORDERS
+    from enginehouse_kit.selection import MIGRATION_RULES as MIGRATION_RULES
+    from enginehouse_kit.selection import migration_budget as migration_budget
+    from enginehouse_kit.selection import select_requests as select_requests
     from enginehouse.interfaces.migrators import MigrationMeans as MigrationMeans
     from enginehouse.rescheduling.request_ids import gateway_request_ids as gateway_request_ids
 
