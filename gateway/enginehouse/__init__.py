@@ -259,6 +259,9 @@ if _typing.TYPE_CHECKING:
     # --- Commands
     from enginehouse_kit.gateway_client import GatewayClient as GatewayClient
     from enginehouse_kit.gateway_client import gateway_options as gateway_options
+    from enginehouse.cli.checked_config import CheckedConfig as CheckedConfig
+    from enginehouse.cli.checked_config import check_config as check_config
+    from enginehouse.config.render import json_schema as json_schema
     from enginehouse.cli.listen import configured_url as configured_url
     from enginehouse.cli.options import config_option as config_option
     from enginehouse.cli.output import print_json as print_json
@@ -293,6 +296,7 @@ if _typing.TYPE_CHECKING:
     # --- Errors
     from enginehouse.domain.errors import CannotContinue as CannotContinue
     from enginehouse.domain.errors import ConfigError as ConfigError
+    from enginehouse.domain.errors import ConfigErrors as ConfigErrors
     from enginehouse.domain.errors import EnginehouseError as EnginehouseError
     from enginehouse.domain.errors import GatewayError as GatewayError
     from enginehouse.domain.errors import InvalidRequest as InvalidRequest
