@@ -230,23 +230,25 @@ if _typing.TYPE_CHECKING:
     from enginehouse.rescheduling.request_ids import gateway_request_ids as gateway_request_ids
 
     # --- KV cache projection
-    from enginehouse.rescheduling.projection import ProjectionParams as ProjectionParams
-    from enginehouse.rescheduling.projection import RequestFigures as RequestFigures
-    from enginehouse.rescheduling.projection import RequestProjection as RequestProjection
-    from enginehouse.rescheduling.projection import WorstCaseProjection as WorstCaseProjection
-    from enginehouse.rescheduling.projection import project as project
+    from enginehouse_kit.projection import ProjectionParams as ProjectionParams
+    from enginehouse_kit.projection import RequestFigures as RequestFigures
+    from enginehouse_kit.projection import RequestProjection as RequestProjection
+    from enginehouse_kit.projection import WorstCaseProjection as WorstCaseProjection
+    from enginehouse_kit.projection import project as project
     from enginehouse_kit.offload import OFFLOAD_ORDERS as OFFLOAD_ORDERS
     from enginehouse_kit.offload import OffloadCandidate as OffloadCandidate
     from enginehouse_kit.offload import OffloadPlan as OffloadPlan
     from enginehouse_kit.offload import plan_offload as plan_offload
 
     # --- Commands
-    from enginehouse.cli.client import GatewayClient as GatewayClient
-    from enginehouse.cli.client import gateway_options as gateway_options
+    from enginehouse_kit.gateway_client import GatewayClient as GatewayClient
+    from enginehouse_kit.gateway_client import gateway_options as gateway_options
+    from enginehouse.cli.listen import configured_url as configured_url
     from enginehouse.cli.options import config_option as config_option
     from enginehouse.cli.output import print_json as print_json
     from enginehouse.cli.output import printable as printable
     from enginehouse.cli.output import warn as warn
+    from enginehouse.app.reload import Reloaded as Reloaded
     from enginehouse.cli.options import take_over_option as take_over_option
     from enginehouse.cli.serve import serve_document as serve_document
     from enginehouse.cli.installed_engines import InstalledEngines as InstalledEngines

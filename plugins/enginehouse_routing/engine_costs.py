@@ -24,6 +24,8 @@ _NEAR: Final = 1.05
 _NEAR_S: Final = 0.001
 """Costs that differ by less are equal: what was learned is not more exact."""
 _MOST_CHANGES: Final = 4096
+_MOST_ENGINES: Final = 4096
+"""With more, the half that was used least recently is probably gone."""
 _MOST_KEPT: Final = 65_536
 """In all rows that are kept: about 20 MB."""
 
@@ -69,8 +71,15 @@ class EngineCosts:
         """What is known of the engine of ``backend``."""
         known = self._engines.get(backend)
         if known is None:
+            if len(self._engines) == _MOST_ENGINES:
+                self._forget_half()
             known = self._engines[backend] = EngineState(backend)
         return known
+
+    def _forget_half(self) -> None:
+        recent = sorted(self._engines.values(), key=lambda each: each.used)[_MOST_ENGINES // 2 :]
+        self._engines = {each.backend: each for each in recent}
+        self._forget_rows()
 
     def learned(self) -> dict[str, dict[str, float]]:
         """What is known of each engine, by backend: times in milliseconds, the backlog in tokens."""
@@ -91,6 +100,9 @@ class EngineCosts:
         """Go on from what another one had learned, as ``sums`` returned it."""
         for backend, each in sums.items():
             (self.engine(backend).learned if backend else self._all).recall(each)
+        self._forget_rows()
+
+    def _forget_rows(self) -> None:
         self._rows.clear()
         self._kept, self._last = 0, None
 

@@ -16,6 +16,8 @@ _MOST_KEPT: Final = (8 << 20) // 10
 _MOST_NEWS: Final = 1000
 _MOST_FOUND: Final = 64
 _NOTHING: Final[Mapping[str, int]] = {}
+_MOST_ENGINES: Final = 4096
+"""With more, those that were sent nothing for the longest time are probably gone."""
 _VALUES: Final = bytes.maketrans(b"01", b"\0\1")
 
 
@@ -130,9 +132,9 @@ class SharedPrefixIndex:
             self._note(each.engine, each.coarse, each.fine, each.tail, each.most)
 
     def _note(self, engine: str, coarse: list[int], fine: list[int], tail: list[int], most: int) -> None:
-        sent = self._sent.get(engine)
-        if sent is None:
-            sent = self._sent[engine] = self._new(engine)
+        self._sent[engine] = sent = self._sent.pop(engine, None) or self._new(engine)
+        if len(self._sent) > _MOST_ENGINES:
+            self.forget(next(iter(self._sent)))
         self._add(sent, tail, Prompt.FINE_TOKENS)
         self._add(sent, fine, 0)
         self._add(sent, coarse, Prompt.COARSE_TOKENS)

@@ -45,7 +45,7 @@ def test_a_stream_counts_its_times_and_tokens() -> None:
     assert (series.duration.total, series.routing.total, series.overhead.total) == (4.5, 0.25, 0.25)
     assert (series.queue_wait.total, series.first_byte.total, series.first_token.total) == (0.25, 2.0, 2.5)
     assert series.inter_token.total == 0.5
-    assert (series.keys[""].input_tokens, series.keys[""].output_tokens) == (0, {"chunks": 5})
+    assert (series.keys[""].input_tokens, series.keys[""].from_usage, series.keys[""].from_chunks) == (0, 0, 5)
 
 
 def test_a_request_that_was_never_sent_has_no_times_of_its_engine() -> None:

@@ -6,8 +6,7 @@ from enum import Enum
 
 import msgspec
 
-from enginehouse.plugin_manager.discovery import LoadedPlugins
-from enginehouse.plugin_manager.registry import PluginOrigin
+from enginehouse.testing.installed import LoadedPlugins, PluginOrigin, PluginSettings, load_plugins
 
 
 class PluginState(str, Enum):
@@ -36,6 +35,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     bundled: bool
     state: PluginState
     error: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def installed_plugins() -> list[Row]:
+    """The rows of ``enginehouse plugins list``. Raises ``PluginError`` if a plugin cannot be used."""
+    return rows(load_plugins(PluginSettings()))
 
 
 def rows(loaded: LoadedPlugins) -> list[Row]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import click
 
-from enginehouse.app.config_diff import ConfigDiff
-from enginehouse.app.reload import Reloaded
-from enginehouse.cli.client import GatewayClient, gateway_options
-from enginehouse.cli.output import print_json, warn
+from enginehouse import GatewayClient, Reloaded, gateway_options, print_json, warn
 
 _TIMEOUT_S = 60.0
 
@@ -34,9 +31,10 @@ def reload(gateway: GatewayClient, dry_run: bool, take_over: bool, as_json: bool
     reloaded = gateway.read(answer, Reloaded)
     for warning in reloaded.warnings:
         warn(warning)
-    for line in reloaded.changes.lines():
+    lines = [*reloaded.changes.lines()]
+    for line in lines:
         click.echo(line)
-    if reloaded.changes == ConfigDiff():
+    if not lines and not reloaded.changes.needs_restart:
         click.echo("nothing to change" if dry_run else "nothing changed")
     if reloaded.taken_over_by is not None:
         click.echo(f"process {reloaded.taken_over_by} has taken over")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from enginehouse.plugin_manager.registry import PluginOrigin
+from enginehouse.testing.installed import PluginOrigin
 
 
 def distribution_name(entry_point: str) -> str:

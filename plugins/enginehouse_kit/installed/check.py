@@ -9,13 +9,10 @@ from functools import partial
 import click
 import msgspec
 
-from enginehouse.cli.plugin_commands import misplaced
-from enginehouse.config.schema import PluginSettings
-from enginehouse.domain.errors import ConfigError, PluginError
-from enginehouse.domain.foreign import describe
-from enginehouse.plugin_manager.audit import audit
-from enginehouse.plugin_manager.discovery import collect
-from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse import ConfigError, PluginError
+from enginehouse.testing.installed import PluginSettings, Registered, Registry, collect, describe, misplaced
+from enginehouse_kit.by_kind import check_without_effects
+from enginehouse_kit.installed.audit import audit
 
 
 class PluginFault(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,8 +77,6 @@ def _conformance_faults(registry: Registry, entry: Registered, slow: list[str]) 
 
 
 def _check(registry: Registry, entry: Registered) -> None:
-    from enginehouse.testing import check_without_effects  # the kit takes long to import
-
     registry.create(entry.kind, entry.type)
     check_without_effects(entry.kind, partial(registry.create, entry.kind, entry.type))
 

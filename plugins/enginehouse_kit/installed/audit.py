@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
 
-from enginehouse.domain.errors import PluginError
-from enginehouse.plugin_manager.discovery import LoadedPlugins
-from enginehouse.plugin_manager.installed import GROUP, misplaced_entry_points
-from enginehouse.plugin_manager.kinds import KINDS
-from enginehouse.plugin_manager.naming import name_faults
-from enginehouse.plugin_manager.registry import PluginOrigin
+from enginehouse import PluginError
+from enginehouse.testing.installed import GROUP, KINDS, LoadedPlugins, PluginOrigin
+from enginehouse_kit.installed.naming import name_faults
 
 _HOOKS = [hook for hook, *_ in KINDS]
 
@@ -29,7 +28,7 @@ def audit(loaded: LoadedPlugins, misplaced: Callable[[str], str]) -> Iterator[Pl
 
 
 def _misplaced() -> Iterator[PluginError]:
-    for entry_point in misplaced_entry_points(GROUP):
+    for entry_point in _misplaced_entry_points():
         distribution = entry_point.dist
         yield PluginError(
             f"the entry-point group '{entry_point.group}' is not read: use [project.entry-points.{GROUP}]",
@@ -37,6 +36,14 @@ def _misplaced() -> Iterator[PluginError]:
             version=distribution.version if distribution else "",
             plugin=entry_point.name,
         )
+
+
+def _misplaced_entry_points() -> Iterator[EntryPoint]:
+    """Entry points in groups whose names look like ours, such as ``enginehouse-plugins``."""
+    for other in sorted(entry_points().groups):
+        letters = re.sub(r"[^a-z]", "", other.lower()).removesuffix("s").removesuffix("plugin")
+        if other != GROUP and get_close_matches(letters, [GROUP], cutoff=0.9):
+            yield from entry_points(group=other)
 
 
 def _hook_faults(origin: PluginOrigin, loaded: LoadedPlugins) -> Iterator[str]:

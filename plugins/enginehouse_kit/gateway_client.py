@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException, HTTPResponse
@@ -16,18 +15,13 @@ from urllib.request import ProxyHandler, Request, build_opener
 import click
 import msgspec
 
-from enginehouse.cli.listen import url_of
-from enginehouse.cli.options import config_option
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.environment import GATEWAY_KEY, GATEWAY_URL
-from enginehouse.config.schema import ServerSettings
-from enginehouse.domain.errors import GatewayError
+from enginehouse import GatewayError, config_option, configured_url
 
 T = TypeVar("T")
 
 _TIMEOUT_S = 10.0
 _LARGEST_PIECE = 64 * 1024
-_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+_URL, _KEY = "ENGINEHOUSE_URL", "ENGINEHOUSE_KEY"
 
 
 class GatewayClient:
@@ -45,7 +39,7 @@ class GatewayClient:
     @classmethod
     def of(cls, config: Path | None, url: str | None, key: str | None) -> GatewayClient:
         """The client of the gateway at ``url``, else at the address in ``config``, else in the configuration found."""
-        return cls(url or _configured(config), key)
+        return cls(url or configured_url(config), key)
 
     def get(self, path: str, timeout: float = _TIMEOUT_S) -> bytes:
         """Return the answer to ``GET``; ``timeout`` in s."""
@@ -107,7 +101,7 @@ class GatewayClient:
                 raise self._refusal(error.code, error.read()) from None
         except (OSError, HTTPException) as error:
             why = error.reason if isinstance(error, URLError) else error
-            remedy = f"start it, or name another with --url or ${GATEWAY_URL}"
+            remedy = f"start it, or name another with --url or ${_URL}"
             raise GatewayError(f"No gateway can be reached at {self._url}: {why} ({remedy})") from None
 
     def _refusal(self, status: int, body: bytes) -> GatewayError:
@@ -115,7 +109,7 @@ class GatewayClient:
             message = msgspec.json.decode(body, type=_Envelope).error.message
         except msgspec.DecodeError:
             return self._no_gateway(f" (status {status})")
-        remedy = f" (the key is taken from --key or ${GATEWAY_KEY})" if status in (401, 403) else ""
+        remedy = f" (the key is taken from --key or ${_KEY})" if status in (401, 403) else ""
         return GatewayError(f"{self._url}: {message}{remedy}")
 
     def _broke_off(self, error: Exception) -> GatewayError:
@@ -137,8 +131,8 @@ def gateway_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add ``--url``, ``--key`` and ``--config``, which become the first argument, a ``GatewayClient``."""
 
     @config_option
-    @click.option("--url", envvar=GATEWAY_URL, help=f"The gateway. By default ${GATEWAY_URL}, else the configured one.")
-    @click.option("--key", envvar=GATEWAY_KEY, help=f"An admin key, if keys are set; else ${GATEWAY_KEY}.")
+    @click.option("--url", envvar=_URL, help=f"The gateway. By default ${_URL}, else the configured one.")
+    @click.option("--key", envvar=_KEY, help=f"An admin key, if keys are set; else ${_KEY}.")
     @functools.wraps(command)
     def with_gateway(config: Path | None, url: str | None, key: str | None, **rest: Any) -> None:
         command(GatewayClient.of(config, url, key), **rest)
@@ -156,14 +150,3 @@ def _is_address(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-
-
-def _configured(file: Path | None) -> str:
-    return configured_url(load_config_or_embedded(file, os.environ).config.server)
-
-
-def configured_url(server: ServerSettings) -> str:
-    """The URL of a gateway with these settings, seen from this machine. Raises ``GatewayError`` for port 0."""
-    if server.port == 0:
-        raise GatewayError(f"server.port is 0, so the port is not known: give --url or ${GATEWAY_URL}")
-    return url_of(_EVERY_ADDRESS.get(server.host, server.host), server.port)

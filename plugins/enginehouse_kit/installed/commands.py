@@ -1,8 +1,7 @@
-"""``enginehouse plugins``: lists and checks plugins, and writes new ones."""
+"""``enginehouse plugins list``, ``check`` and ``search``."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -13,27 +12,16 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.cli.options import config_option
-from enginehouse.cli.output import print_json, printable, warn
-from enginehouse.cli.plugin_audit import CheckedPlugins, check_plugins
-from enginehouse.cli.plugin_commands import GroupWithPlugins
-from enginehouse.config.load_config import load_config
-from enginehouse.config.schema import PluginSettings
-from enginehouse.domain.errors import ConfigError
-from enginehouse.plugin_manager.discovery import collect
-from enginehouse.plugin_manager.known_plugins import known_plugins
-from enginehouse.plugin_manager.listing import PluginState, Row, rows
+from enginehouse import ConfigError, config_option, print_json, printable, warn
+from enginehouse.testing.installed import PluginSettings, collect, configured_plugins, known_plugins
+from enginehouse_kit.installed.check import CheckedPlugins, check_plugins
+from enginehouse_kit.installed.listing import PluginState, Row, rows
 
 _WIDE = 1000
 _COLORS = {PluginState.EMPTY: "yellow", PluginState.DISABLED: "dim", PluginState.BROKEN: "red"}
 
 
-@click.group(cls=GroupWithPlugins, within="plugins")
-def plugins() -> None:
-    """List and check plugins, or write a new one."""
-
-
-@plugins.command("list")
+@click.command("list")
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def list_plugins(config: Path | None, as_json: bool) -> None:
@@ -55,7 +43,7 @@ def list_plugins(config: Path | None, as_json: bool) -> None:
             click.secho(f"{row.name} from {row.distribution} {row.version}: {row.error}", err=True, fg="red")
 
 
-@plugins.command()
+@click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.pass_context
 def check(context: click.Context, as_json: bool) -> None:
@@ -88,7 +76,7 @@ def _print_checked(checked: CheckedPlugins) -> None:
         click.echo(f"{_count(checked.plugins, 'plugin')}, {_count(checked.types, 'type')}: ok")
 
 
-@plugins.command()
+@click.command()
 @click.argument("word", default="")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def search(word: str, as_json: bool) -> None:
@@ -106,7 +94,7 @@ def search(word: str, as_json: bool) -> None:
 def _settings(config: Path | None) -> PluginSettings:
     """``[plugins]`` of the configuration. One that cannot be read is a warning, unless ``--config`` names it."""
     try:
-        return load_config(config, os.environ).config.plugins
+        return configured_plugins(config)
     except ConfigError as error:
         if config is not None:
             raise

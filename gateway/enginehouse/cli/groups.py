@@ -1,4 +1,4 @@
-"""``enginehouse import``: converts configurations of other programs. Each of its commands comes from a plugin."""
+"""The groups whose commands come from plugins: ``enginehouse import`` and ``enginehouse plugins``."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ from enginehouse.cli.plugin_commands import GroupWithPlugins
 @click.group("import", cls=GroupWithPlugins, within="import")
 def import_configuration() -> None:
     """Convert another program's configuration."""
+
+
+@click.group(cls=GroupWithPlugins, within="plugins")
+def plugins() -> None:
+    """List and check plugins, or write a new one."""

@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -11,8 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
-from enginehouse.cli.client import configured_url
-from enginehouse.config.schema import ServerSettings
+from enginehouse.cli.listen import configured_url
 from enginehouse.domain.errors import EnginehouseError, GatewayError
 from enginehouse_operations import waiting
 
@@ -321,17 +321,19 @@ def test_a_key_that_cannot_be_sent_is_refused_without_showing_it() -> None:
 @pytest.mark.parametrize(
     ("server", "url"),
     [
-        (ServerSettings(), "http://127.0.0.1:8080"),
-        (ServerSettings(host="0.0.0.0", port=1), "http://127.0.0.1:1"),
-        (ServerSettings(host="::", port=1), "http://[::1]:1"),
-        (ServerSettings(host="fe80::1", port=1), "http://[fe80::1]:1"),
-        (ServerSettings(host="gateway.example", port=1), "http://gateway.example:1"),
+        ("", "http://127.0.0.1:8080"),
+        ("host = '0.0.0.0'\nport = 1", "http://127.0.0.1:1"),
+        ("host = '::'\nport = 1", "http://[::1]:1"),
+        ("host = 'fe80::1'\nport = 1", "http://[fe80::1]:1"),
+        ("host = 'gateway.example'\nport = 1", "http://gateway.example:1"),
     ],
 )
-def test_the_configured_address_is_one_that_can_be_reached(server: ServerSettings, url: str) -> None:
-    assert configured_url(server) == url
+def test_the_configured_address_is_one_that_can_be_reached(server: str, url: str, tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(f"[server]\n{server}")
+    assert configured_url(tmp_path / "own.toml") == url
 
 
-def test_a_port_that_only_the_gateway_knows_must_be_given() -> None:
+def test_a_port_that_only_the_gateway_knows_must_be_given(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("server.port = 0")
     with pytest.raises(GatewayError, match=r"server\.port is 0"):
-        configured_url(ServerSettings(port=0))
+        configured_url(tmp_path / "own.toml")
