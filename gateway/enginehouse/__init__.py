@@ -35,6 +35,13 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.engine_policies import EngineStep as EngineStep
     from enginehouse.interfaces.engine_policies import CachedBlock as CachedBlock
     from enginehouse.interfaces.observers import Observer as Observer
+    from enginehouse.interfaces.exporters import Exporter as Exporter
+    from enginehouse.interfaces.exporters import Sampling as Sampling
+    from enginehouse.interfaces.exporters import ExportCounters as ExportCounters
+    from enginehouse.interfaces.exporters import TracedRequest as TracedRequest
+    from enginehouse.interfaces.exporters import SwapRecord as SwapRecord
+    from enginehouse.telemetry.trace_context import UPSTREAM_SPAN as UPSTREAM_SPAN
+    from enginehouse.telemetry.trace_context import span_number as span_number
     from enginehouse.interfaces.model_sources import ModelSource as ModelSource
     from enginehouse.interfaces.protocols import Protocol as Protocol
     from enginehouse.interfaces.protocols import ProtocolRequest as ProtocolRequest
@@ -43,6 +50,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.protocols import Envelope as Envelope
     from enginehouse.domain.request_record import RequestRecord as RequestRecord
     from enginehouse.domain.request_record import AttemptRecord as AttemptRecord
+    from enginehouse.domain.request_record import StreamGap as StreamGap
 
     # --- Registration and configuration
     from enginehouse.hookspecs import Register as Register
@@ -55,6 +63,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.config.rescheduling_settings import ReschedulingSettings as ReschedulingSettings
     from enginehouse.config.rules import is_base_url as is_base_url
     from enginehouse.config.section import Period as Period
+    from enginehouse.config.telemetry import TelemetrySettings as TelemetrySettings
     from enginehouse.config.shape import dotted as dotted
     from enginehouse.config.units import format_duration as format_duration
     from enginehouse.config.units import parse_duration as parse_duration
@@ -100,6 +109,7 @@ if _typing.TYPE_CHECKING:
     # --- Routes
     from enginehouse.domain.route import Reason as Reason
     from enginehouse.domain.route import Route as Route
+    from enginehouse.domain.route import RouteDetails as RouteDetails
     from enginehouse.domain.route import Verdict as Verdict
     from enginehouse.interfaces.scorers import WeightedScorer as WeightedScorer
 
@@ -185,6 +195,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.guards import Change as Change
 
     # --- Limits and usage of callers
+    from enginehouse.aio.tasks import BackgroundTasks as BackgroundTasks
     from enginehouse.aio.timeouts import run_within as run_within
     from enginehouse.aio.timeouts import wait_within as wait_within
     from enginehouse.domain.usage import AuditEntry as AuditEntry
@@ -293,6 +304,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.errors import ReplicaLost as ReplicaLost
     from enginehouse.domain.errors import RequestError as RequestError
     from enginehouse.domain.errors import ShuttingDown as ShuttingDown
+    from enginehouse.domain.errors import shortened as shortened
     from enginehouse.domain.errors import Unauthorized as Unauthorized
     from enginehouse.domain.errors import UpstreamError as UpstreamError
     from enginehouse.domain.errors import UpstreamTimeout as UpstreamTimeout

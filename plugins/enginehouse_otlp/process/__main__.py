@@ -1,4 +1,4 @@
-"""``python -m enginehouse.telemetry.exporter``: the gateway starts it and writes messages to its standard input."""
+"""``python -m enginehouse_otlp.process``: the gateway starts it and writes messages to its standard input."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from contextlib import suppress
 
 import msgspec
 
-from enginehouse.telemetry.exporter.framing import read_frame
-from enginehouse.telemetry.exporter.messages import ExportSettings, Report
+from enginehouse_otlp.framing import read_frame
+from enginehouse_otlp.messages import ExportSettings, Report
 
 _NICER = 13
 _PAUSE_S = 1.0
@@ -27,9 +27,9 @@ def main() -> None:
         return
     signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
     signal.signal(signal.SIGTERM, lambda *_: _leave_within(settings.flush_timeout))
-    from enginehouse.telemetry.exporter.collector_state import LastWords
-    from enginehouse.telemetry.exporter.core_sharing import CoreSharing
-    from enginehouse.telemetry.exporter.export_loop import ExportLoop
+    from enginehouse_otlp.process.collector_state import LastWords
+    from enginehouse_otlp.process.core_sharing import CoreSharing
+    from enginehouse_otlp.process.export_loop import ExportLoop
 
     with suppress(OSError):
         os.nice(_NICER)  # it shares the gateway's CPUs; not before, so that traces are soon back after a restart

@@ -2,15 +2,12 @@
 
 ::
 
-    messages      the messages between the gateway and the exporter
-    framing       the frames of messages on a pipe
     export_loop   the exporter's loop: reads messages, exports, reports
     destinations  the collector or the terminal, as the configuration and OTEL_* variables say
     collector_state  logs when the collector goes away
     encoding      spans in OpenTelemetry's protocol, for the collector; printing: for the terminal
     spans         the spans of one request
-    operations    their names
-    attributes    their attributes
+    attributes    their attributes; parameters: those of the request's parameters
     engine_answer what an engine says of its answer
     content       prompts and answers, only with telemetry.capture_content; streamed_content puts streams together
     metrics       the gateway's metrics in OpenTelemetry's form

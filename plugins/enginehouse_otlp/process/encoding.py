@@ -10,7 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags, Status
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import SpanKind
 
-from enginehouse.telemetry.exporter.spans import Span, SpanEvent, SpanId
+from enginehouse_otlp.process.spans import Span, SpanEvent, SpanId
 
 _KINDS: Mapping[SpanKind, Any] = {kind: kind.value + 1 for kind in SpanKind}
 """The numbers of the protocol, which begin with one for an unknown kind."""

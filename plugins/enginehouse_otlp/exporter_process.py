@@ -11,15 +11,9 @@ from time import perf_counter, perf_counter_ns, time_ns
 
 import msgspec
 
-from enginehouse.telemetry.exporter.framing import frame
-from enginehouse.telemetry.exporter.messages import (
-    ExportSettings,
-    Message,
-    MetricBatch,
-    Report,
-    RequestBatch,
-    TracedRequest,
-)
+from enginehouse import ExportCounters, TracedRequest
+from enginehouse_otlp.framing import frame
+from enginehouse_otlp.messages import ExportSettings, Message, MetricBatch, Report, RequestBatch
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +26,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 30.0
 _LIVED_WELL_S = 10.0
 _read_report = msgspec.json.Decoder(Report).decode
-COMMAND = (sys.executable, "-m", "enginehouse.telemetry.exporter")
+COMMAND = (sys.executable, "-m", "enginehouse_otlp.process")
 
 
 def epoch_ns(
@@ -49,20 +43,6 @@ def epoch_ns(
     return min(found)[1]
 
 
-class ExportCounters:
-    """The fates of sampled requests.
-
-    ``dropped``: those that are not traced from their beginning, because too many records waited (``full``) or the
-    exporter ``died``. ``failed``: spans that the collector did not take.
-    """
-
-    def __init__(self) -> None:
-        self.spans = 0
-        self.failed = 0
-        self.dropped = {"full": 0, "died": 0}
-        self.restarts = 0
-
-
 class ExporterProcess:
     """Starts the exporter, and starts it again with growing pauses when it ends.
 
@@ -74,12 +54,13 @@ class ExporterProcess:
     def __init__(
         self,
         settings: ExportSettings,
+        counters: ExportCounters | None = None,
         *,
         most_bytes: int = _MOST_WAITING_BYTES,
         command: tuple[str, ...] = COMMAND,
         pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
-        self.counters = ExportCounters()
+        self.counters = counters or ExportCounters()
         self._settings = settings
         self._most_bytes = most_bytes
         self._command = command

@@ -12,7 +12,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, TraceFlags, TraceState
 from opentelemetry.trace.status import Status, StatusCode
 
-from enginehouse.telemetry.exporter.spans import Span, SpanId
+from enginehouse_otlp.process.spans import Span, SpanId
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from enginehouse.domain.request_record import RequestRecord
-from enginehouse.interfaces.observers import Observer
-from enginehouse.telemetry.counters import OTHER, Histogram
-from enginehouse.telemetry.exporter.messages import MetricRecord, Point
-from enginehouse.telemetry.exporter.operations import operation
+from enginehouse import Observer, RequestRecord
+from enginehouse_otlp.messages import MetricRecord, Point
+from enginehouse_otlp.operations import operation
 
 _SECONDS: Final = tuple(0.01 * 2**power for power in range(14))
 _TOKENS: Final = tuple(float(4**power) for power in range(14))
@@ -19,6 +18,7 @@ _FIRST: Final = (
 )
 _EACH: Final = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 _FAILED: Final = 500
+_OTHER: Final = "other"
 
 
 class _Info(NamedTuple):
@@ -42,12 +42,25 @@ METRICS: Final[Mapping[str, _Info]] = {
 _Labels = tuple[tuple[str, str], ...]
 
 
+class _Observed:
+    """The number of values in each bucket, by upper ``bounds``; the last bucket has none."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
 class GenaiMetrics(Observer):
     """Counts the records of requests for generative AI that had a route. ``most``: series of each metric."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._series: dict[str, dict[_Labels, Histogram]] = {name: {} for name in METRICS}
+        self._series: dict[str, dict[_Labels, _Observed]] = {name: {} for name in METRICS}
 
     def finished(self, record: RequestRecord) -> None:
         """Count one request."""
@@ -56,7 +69,7 @@ class GenaiMetrics(Observer):
             return
         labels: _Labels = (
             ("gen_ai.operation.name", named),
-            ("gen_ai.provider.name", record.driver or OTHER),
+            ("gen_ai.provider.name", record.driver or _OTHER),
             ("gen_ai.request.model", record.model),
         )
         failure = (("error.type", record.code or str(record.status)),) if record.status >= _FAILED else ()
@@ -87,8 +100,8 @@ class GenaiMetrics(Observer):
     def _observe(self, name: str, labels: _Labels, value: float) -> None:
         series = self._series[name]
         if labels not in series and len(series) >= self._most:
-            labels = tuple((key, OTHER) if key == "gen_ai.request.model" else (key, text) for key, text in labels)
+            labels = tuple((key, _OTHER) if key == "gen_ai.request.model" else (key, text) for key, text in labels)
         found = series.get(labels)
         if found is None:
-            found = series[labels] = Histogram(METRICS[name].bounds)
+            found = series[labels] = _Observed(METRICS[name].bounds)
         found.observe(value)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from enginehouse.config.telemetry import TelemetrySettings
+from enginehouse import TelemetrySettings
 
 Traces = Literal["off", "otlp", "console"]
 

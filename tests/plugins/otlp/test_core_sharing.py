@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from enginehouse.telemetry.exporter.core_sharing import CoreSharing
+from enginehouse_otlp.process.core_sharing import CoreSharing
 
 
 class Core:

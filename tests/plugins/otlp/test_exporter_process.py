@@ -8,9 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from enginehouse.telemetry.exporter.messages import ExportSettings, TracedRequest
-from enginehouse.telemetry.exporter_process import ExporterProcess, epoch_ns
+from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.testing import request_record
+from enginehouse_otlp.exporter_process import ExporterProcess, epoch_ns
+from enginehouse_otlp.messages import ExportSettings
 from tests.support.waiting import until
 
 SETTINGS = ExportSettings("otlp", "", "", {}, "", "0", 0.1)

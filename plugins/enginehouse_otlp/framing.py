@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from enginehouse.telemetry.exporter.messages import Message
+from enginehouse_otlp.messages import Message
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Message)

@@ -20,7 +20,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from enginehouse.telemetry.exporter.messages import MetricBatch, MetricRecord, Point
+from enginehouse_otlp.messages import MetricBatch, MetricRecord, Point
 
 _UNKNOWN = cast(float, None)
 """The value of fields that the messages leave out, because the SDK's types want a number."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from enginehouse.telemetry.exporter.messages import TracedRequest
+from enginehouse import TracedRequest
 
 _OPERATIONS: Mapping[str, str] = {
     "/v1/chat/completions": "chat",

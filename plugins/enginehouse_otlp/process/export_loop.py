@@ -8,12 +8,12 @@ from typing import BinaryIO
 
 from opentelemetry.sdk.metrics.export import MetricExportResult
 
-from enginehouse.telemetry.exporter.collector_state import CollectorState, LastWords
-from enginehouse.telemetry.exporter.destinations import metric_exporter, resource, span_destination
-from enginehouse.telemetry.exporter.framing import read_frame
-from enginehouse.telemetry.exporter.messages import ExportSettings, MetricBatch, Report, RequestBatch
-from enginehouse.telemetry.exporter.metrics import metrics_data
-from enginehouse.telemetry.exporter.spans import Span, spans
+from enginehouse_otlp.framing import read_frame
+from enginehouse_otlp.messages import ExportSettings, MetricBatch, Report, RequestBatch
+from enginehouse_otlp.process.collector_state import CollectorState, LastWords
+from enginehouse_otlp.process.destinations import metric_exporter, resource, span_destination
+from enginehouse_otlp.process.metrics import metrics_data
+from enginehouse_otlp.process.spans import Span, spans
 
 _log = logging.getLogger(__name__)
 

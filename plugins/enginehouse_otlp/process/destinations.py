@@ -12,10 +12,10 @@ from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExport
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from enginehouse.telemetry.exporter.encoding import SpanEncoder
-from enginehouse.telemetry.exporter.messages import ExportSettings
-from enginehouse.telemetry.exporter.printing import SpanPrinter
-from enginehouse.telemetry.exporter.spans import Span
+from enginehouse_otlp.messages import ExportSettings
+from enginehouse_otlp.process.encoding import SpanEncoder
+from enginehouse_otlp.process.printing import SpanPrinter
+from enginehouse_otlp.process.spans import Span
 
 _DEFAULT_NAME = "enginehouse"
 _EXPORTERS = "opentelemetry.exporter.otlp.proto"

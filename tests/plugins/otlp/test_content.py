@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse.telemetry.exporter.content import answer_attributes, prompt_attributes
+from enginehouse_otlp.process.content import answer_attributes, prompt_attributes
 
 DONE = b"data: [DONE]\n\n"
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":1}'}}

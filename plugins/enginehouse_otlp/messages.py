@@ -1,39 +1,10 @@
-"""The messages between the gateway and the exporter."""
+"""The messages between the gateway and the process that exports."""
 
 from __future__ import annotations
 
 import msgspec
 
-from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.route import RouteDetails
-from enginehouse.telemetry.record import SwapRecord
-
-
-class TracedRequest(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A request with its trace. Times are in ``perf_counter`` seconds of the gateway.
-
-    ``root``: the id of its own span; all other ids are hexadecimal digits. ``parent``: the client's span, empty without
-    one. ``link``: the trace and the span that the client sent, if the trace does not continue them. ``state``: the
-    client's ``tracestate``. ``addresses``: the URL of each attempt's engine, if known. ``question`` and ``answer``:
-    the bodies, only with ``telemetry.capture_content``. ``model``: the name for the span; empty if nothing that the
-    gateway knows has it. ``refused``: the decision that found no replica. ``ends``: of the answer, where engines name
-    its model, its id and its finish reasons.
-    """
-
-    trace_id: bytes
-    root: int
-    parent: bytes
-    link: tuple[bytes, bytes]
-    state: bytes
-    record: RequestRecord
-    addresses: tuple[str, ...] = ()
-    swaps: tuple[SwapRecord, ...] = ()
-    question: bytes = b""
-    answer: bytes = b""
-    model: str = ""
-    refused: RouteDetails | None = None
-    parameters: bytes = b""
-    ends: tuple[bytes, bytes] = (b"", b"")
+from enginehouse import TracedRequest
 
 
 class ExportSettings(msgspec.Struct, frozen=True, tag="settings"):

@@ -9,8 +9,8 @@ from time import time_ns
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
-from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.telemetry.exporter.messages import MetricBatch, MetricRecord, Point
+from enginehouse import BackgroundTasks
+from enginehouse_otlp.messages import MetricBatch, MetricRecord, Point
 
 
 class MetricPush:

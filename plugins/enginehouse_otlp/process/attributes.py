@@ -7,15 +7,11 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from enginehouse.domain.errors import shortened
-from enginehouse.domain.request_record import AttemptRecord, RequestRecord, StreamGap
-from enginehouse.domain.route import RouteDetails
-from enginehouse.telemetry.exporter.content import answer_attributes, prompt_attributes
-from enginehouse.telemetry.exporter.engine_answer import engine_answer
-from enginehouse.telemetry.exporter.messages import TracedRequest
-from enginehouse.telemetry.exporter.operations import method_of, operation, route_of
-from enginehouse.telemetry.record import SwapRecord
-from enginehouse.telemetry.request_parameters import parameter_attributes
+from enginehouse import AttemptRecord, RequestRecord, RouteDetails, StreamGap, SwapRecord, TracedRequest, shortened
+from enginehouse_otlp.operations import method_of, operation, route_of
+from enginehouse_otlp.process.content import answer_attributes, prompt_attributes
+from enginehouse_otlp.process.engine_answer import engine_answer
+from enginehouse_otlp.process.parameters import parameter_attributes
 
 Attributes = dict[str, Any]
 

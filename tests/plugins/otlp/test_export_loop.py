@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExportResult
 
-from enginehouse.telemetry.exporter import export_loop
-from enginehouse.telemetry.exporter.collector_state import LastWords
-from enginehouse.telemetry.exporter.export_loop import ExportLoop
-from enginehouse.telemetry.exporter.framing import frame
-from enginehouse.telemetry.exporter.messages import ExportSettings, MetricBatch, Report, RequestBatch, TracedRequest
-from enginehouse.telemetry.exporter.spans import Span
+from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.testing import request_record
+from enginehouse_otlp.framing import frame
+from enginehouse_otlp.messages import ExportSettings, MetricBatch, Report, RequestBatch
+from enginehouse_otlp.process import export_loop
+from enginehouse_otlp.process.collector_state import LastWords
+from enginehouse_otlp.process.export_loop import ExportLoop
+from enginehouse_otlp.process.spans import Span
 
 SETTINGS = ExportSettings("console", "", "", {}, "", "0", 1.0)
 

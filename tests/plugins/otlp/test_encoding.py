@@ -9,9 +9,9 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import SpanKind
 
-from enginehouse.telemetry.exporter.encoding import SpanEncoder
-from enginehouse.telemetry.exporter.printing import SpanPrinter
-from enginehouse.telemetry.exporter.spans import Span, SpanEvent, SpanId
+from enginehouse_otlp.process.encoding import SpanEncoder
+from enginehouse_otlp.process.printing import SpanPrinter
+from enginehouse_otlp.process.spans import Span, SpanEvent, SpanId
 
 RESOURCE = Resource({"service.name": "house", "team": "a", "ports": (1, 2)}, schema_url="https://schema")
 OWN = SpanId(trace=7 << 96, span=9)

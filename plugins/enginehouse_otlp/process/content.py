@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.telemetry.exporter.streamed_content import streamed_messages
+from enginehouse_otlp.process.streamed_content import streamed_messages
 
 Json = dict[str, Any]
 _BROKEN_OFF = "error"

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from enginehouse.config.telemetry import TelemetrySettings
-from enginehouse.telemetry.otel_environment import TraceChoice, told, trace_choice
+from enginehouse_otlp.otel_environment import TraceChoice, told, trace_choice
 
 
 def choice(environ: dict[str, str], **settings: object) -> TraceChoice:

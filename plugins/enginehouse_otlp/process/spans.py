@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 from opentelemetry.trace import SpanKind, TraceState
 
-from enginehouse.domain.request_record import AttemptRecord, StreamGap
-from enginehouse.telemetry.exporter.attributes import (
+from enginehouse import UPSTREAM_SPAN, AttemptRecord, StreamGap, TracedRequest, span_number
+from enginehouse_otlp.operations import root_name
+from enginehouse_otlp.process.attributes import (
     decision_attributes,
     gap_attributes,
     root_attributes,
@@ -18,11 +19,10 @@ from enginehouse.telemetry.exporter.attributes import (
     upstream_attributes,
     upstream_error,
 )
-from enginehouse.telemetry.exporter.messages import TracedRequest
-from enginehouse.telemetry.exporter.operations import root_name
-from enginehouse.telemetry.trace_context import BETWEEN, ROUTE, SCHEDULE, SWAP, UPSTREAM, span_number
 
 _SHORTEST_WAIT_S = 0.001
+_ROUTE, _SCHEDULE, _SWAP, _BETWEEN = 0, 1, 2, 4
+"""The places of the spans of one attempt, beside that of the call to its engine."""
 
 
 class SpanId(NamedTuple):
@@ -103,14 +103,14 @@ class _RequestTrace:
         if refused is not None and refused.began is not None:
             times, error = (refused.began, self._record.ended), root_error(self._record)
             attributes = decision_attributes(refused) | ({"error.type": error[0]} if error is not None else {})
-            yield self._child(0, ROUTE, "route", times, attributes, error=error[1] if error is not None else None)
+            yield self._child(0, _ROUTE, "route", times, attributes, error=error[1] if error is not None else None)
         before = self._record.arrived
         for number, (attempt, address) in enumerate(self._in_order()):
             if (gap := attempt.gap) is not None:
                 yield self._continued(number, attempt, gap)
             if (since := _routed_since(attempt, before)) is not None:
                 times = (since, attempt.began)
-                yield self._child(number, ROUTE, "route", times, route_attributes(attempt))
+                yield self._child(number, _ROUTE, "route", times, route_attributes(attempt))
             if _has_waited(attempt):
                 yield from self._waiting(number, attempt)
             if attempt.sent is not None:
@@ -129,17 +129,17 @@ class _RequestTrace:
 
     def _continued(self, number: int, attempt: AttemptRecord, gap: StreamGap) -> Span:
         name = "migrate" if gap.planned else "continue"
-        return self._child(number, BETWEEN, name, (gap.began, gap.ended), gap_attributes(attempt, gap))
+        return self._child(number, _BETWEEN, name, (gap.began, gap.ended), gap_attributes(attempt, gap))
 
     def _waiting(self, number: int, attempt: AttemptRecord) -> Iterator[Span]:
         """The span of the time in a queue, and of the swap in that time, as far as the request waited for it."""
         times = (attempt.began, attempt.granted or attempt.ended)
-        yield self._child(number, SCHEDULE, "schedule", times, {"enginehouse.replica": attempt.replica})
+        yield self._child(number, _SCHEDULE, "schedule", times, {"enginehouse.replica": attempt.replica})
         for swap in self._request.swaps:
             if swap.target == attempt.replica and times[0] < swap.ended <= times[1]:
                 error = None if swap.outcome == "ready" else ""
                 during = (max(swap.began, times[0]), swap.ended)
-                yield self._child(number, SWAP, "swap", during, swap_attributes(swap), error=error, below=SCHEDULE)
+                yield self._child(number, _SWAP, "swap", during, swap_attributes(swap), error=error, below=_SCHEDULE)
 
     def _upstream(self, number: int, attempt: AttemptRecord, address: str, sent: float) -> Span:
         error, record = upstream_error(attempt), self._record
@@ -149,7 +149,7 @@ class _RequestTrace:
             events = (SpanEvent("first_chunk", self._within(attempt.first_byte)),)
         return self._child(
             number,
-            UPSTREAM,
+            UPSTREAM_SPAN,
             "upstream",
             (sent, attempt.ended),
             upstream_attributes(self._request, attempt, address, answered=answered),
