@@ -267,6 +267,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.cli.output import print_json as print_json
     from enginehouse.cli.output import printable as printable
     from enginehouse.cli.output import warn as warn
+    from enginehouse_kit.new_file import write_new_file as write_new_file
     from enginehouse.app.reload import Reloaded as Reloaded
     from enginehouse.cli.options import take_over_option as take_over_option
     from enginehouse.cli.serve import serve_document as serve_document
