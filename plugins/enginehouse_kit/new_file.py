@@ -13,6 +13,6 @@ def write_new_file(file: Path, text: str) -> None:
         with file.open("x", encoding="utf-8") as opened:
             opened.write(text)
     except FileExistsError:
-        raise ConfigError("is there already", file=str(file), remedy="give the name of a new file") from None
+        raise ConfigError("is there already", file=str(file), remedy="name a new file") from None
     except OSError as error:
         raise ConfigError(f"cannot be written: {error.strerror}", file=str(file)) from None
