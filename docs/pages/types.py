@@ -24,7 +24,7 @@ interfaces that a plugin implements.
 """
 
 _BESIDE_THE_KIT = {
-    "Installed plugins": {"enginehouse.plugin_manager.listing": ["Row"]},
+    "Installed plugins": {"enginehouse_kit.installed.listing": ["Row"]},
     "Real processes": {
         "enginehouse.testing.gateway": ["RunningGateway", "Status"],
         "enginehouse.testing.engines": ["SimEngine", "SeenRequest"],
@@ -48,7 +48,8 @@ def types_page() -> str:
     """The whole page."""
     testing = _sections("enginehouse.testing")
     for title, modules in _BESIDE_THE_KIT.items():
-        testing.setdefault(title, {}).update(modules)
+        section = testing.setdefault(title, {})
+        section.update({module: [*section.get(module, ()), *names] for module, names in modules.items()})
     return "\n".join([_HEAD, *_part("enginehouse", _sections("enginehouse")), *_part("enginehouse.testing", testing)])
 
 

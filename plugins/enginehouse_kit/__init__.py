@@ -3,16 +3,22 @@
 ::
 
     drivers/, schedulers/, limits/   base classes and bookkeeping
-    offload                          chooses the requests that leave a full KV cache
+    projection, offload              the worst case of a KV cache; chooses the requests that leave a full one
+    selection                        chooses the requests that move to another engine
+    prefix_index                     remembers which prompts each engine has read
+    gateway_client                   asks a running gateway, for commands
     virtual_loop                     an event loop that jumps to the next event instead of waiting
     make, fake_*, played_server      test data, and fakes of what a plugin gets
     checks/, by_kind, expect         the conformance checks
     engines, gateway, process        simulated engines and gateways, as real processes
+    installed/                       lists, checks and searches plugins
     scaffold, new, template/         the first files of a new plugin
 """
 
 from __future__ import annotations
 
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from enginehouse import Register, hookimpl
@@ -20,11 +26,13 @@ from enginehouse import Register, hookimpl
 
 @hookimpl
 def register_commands(register: Register[Any]) -> None:
-    """Offer ``enginehouse plugins new``."""
-    register("plugins new", _new)
+    """Offer ``enginehouse plugins list`` and the like. The module of each is imported when it is used."""
+    register("plugins check", partial(_command, "installed.commands", "check"))
+    register("plugins list", partial(_command, "installed.commands", "list_plugins"))
+    register("plugins new", partial(_command, "new", "new"))
+    register("plugins search", partial(_command, "installed.commands", "search"))
 
 
-def _new() -> Any:
-    from enginehouse_kit.new import new
-
-    return new
+def _command(module: str, name: str) -> Any:
+    """About plugins."""
+    return getattr(import_module(f"enginehouse_kit.{module}"), name)

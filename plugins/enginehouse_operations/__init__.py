@@ -4,6 +4,7 @@
 
     status, models, ps   what the gateway serves, and in which state
     load, drain, move    load, unload, drain and move
+    reload               the gateway reads its configuration again
     top, top_view        the live requests, and keys that act on them
     logs, activity       lines of engines, and requests that have ended
     usage, keys          who used what; keys of clients; the audit log
@@ -34,6 +35,7 @@ def register_commands(register: Register[Any]) -> None:
     register("models", partial(_command, "models"))
     register("move", partial(_command, "move"))
     register("ps", partial(_command, "ps"))
+    register("reload", partial(_command, "reload"))
     register("status", partial(_command, "status"))
     register("stop", partial(_command, "load", "stop"))
     register("top", partial(_command, "top"))

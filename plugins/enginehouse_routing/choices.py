@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from enginehouse import Candidate
 
 _LEAD: Final = 16
 """So many more requests than its equals an engine may have had, and still be asked first."""
+_MOST_REPLICAS: Final = 16_384
+
+
+def forget_oldest(turns: dict[str, Any]) -> None:
+    """Drop the oldest entries of replicas while there are very many: those are probably gone."""
+    while len(turns) > _MOST_REPLICAS:
+        del turns[next(iter(turns))]
 
 
 def longest_ago(candidates: Sequence[Candidate], last_turns: Mapping[str, int]) -> Candidate | None:
@@ -53,7 +60,8 @@ def first_of(candidates: Sequence[Candidate], scores: Sequence[float], turns: di
             ],
             turns,
         )
-    turns[first.replica] = turns.get(first.replica, 0) + 1
+    turns[first.replica] = turns.pop(first.replica, 0) + 1
+    forget_oldest(turns)
     return first
 
 

@@ -8,7 +8,7 @@ from operator import attrgetter, mul
 from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
-from enginehouse_routing.choices import best_of, first_of, longest_ago, scores_of
+from enginehouse_routing.choices import best_of, first_of, forget_oldest, longest_ago, scores_of
 from enginehouse_routing.parameters import RandomConfig
 
 
@@ -98,16 +98,19 @@ class RoundRobin(Strategy):
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         chosen = longest_ago(candidates, self._last_turns) or self._by_weight(candidates)
         self._turn += 1
+        self._last_turns.pop(chosen.replica, None)
         self._last_turns[chosen.replica] = self._turn
+        forget_oldest(self._last_turns)
         return chosen
 
     def _by_weight(self, candidates: Sequence[Candidate]) -> Candidate:
         """The replica that is most behind its share."""
         credits = self._credits
         for each in candidates:
-            credits[each.replica] = credits.get(each.replica, 0.0) + each.weight
+            credits[each.replica] = credits.pop(each.replica, 0.0) + each.weight
         chosen = max(candidates, key=lambda each: credits[each.replica])
         credits[chosen.replica] -= sum([each.weight for each in candidates])
+        forget_oldest(credits)
         return chosen
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:

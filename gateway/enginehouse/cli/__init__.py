@@ -14,9 +14,8 @@ from enginehouse.domain.errors import EnginehouseError
 
 _COMMANDS = {
     "check": "enginehouse.cli.check:check",
-    "import": "enginehouse.cli.import_configuration:import_configuration",
-    "plugins": "enginehouse.cli.plugins:plugins",
-    "reload": "enginehouse.cli.reload:reload",
+    "import": "enginehouse.cli.groups:import_configuration",
+    "plugins": "enginehouse.cli.groups:plugins",
     "schema": "enginehouse.cli.schema:schema",
     "serve": "enginehouse.cli.serve:serve",
 }

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import MutableMapping, Sequence
+from pathlib import Path
 
-from enginehouse.domain.errors import ConfigError
+from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.domain.errors import ConfigError, GatewayError
 
 _FIRST_PASSED = 3
 """The descriptor of the first socket that a service manager passes (sd_listen_fds(3))."""
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
 class Listeners:
@@ -77,6 +80,17 @@ def listen(host: str, port: int) -> list[socket.socket]:
 def url_of(host: str, port: int) -> str:
     """The address as a URL."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def configured_url(file: Path | None) -> str:
+    """The URL, seen from this machine, of the gateway that ``file``, else the configuration that is found, describes.
+
+    Raises ``ConfigError``, and ``GatewayError`` for port 0.
+    """
+    server = load_config_or_embedded(file, os.environ).config.server
+    if server.port == 0:
+        raise GatewayError("server.port is 0, so the port is not known: give --url or $ENGINEHOUSE_URL")
+    return url_of(_EVERY_ADDRESS.get(server.host, server.host), server.port)
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int]]]:

@@ -103,7 +103,7 @@ class _PluginCommands:
 
     def __init__(self, own: Mapping[str, click.Command]) -> None:
         self._own = own
-        self._settings = _settings()
+        self._settings, self._unread = _settings()
         self._registry: Registry | None = None
         self._made: dict[str, click.Command | None] = {}
         self._warned: set[str] = set()
@@ -140,7 +140,7 @@ class _PluginCommands:
 
         with redirect_stdout(sys.stderr):  # a plugin may print while it is imported
             loaded = collect(self._settings, words=words)
-        self._warn_of(loaded.problems)
+        self._warn_of([*self._unread, *loaded.problems])
         self._registry = loaded.registry
         return loaded.registry
 
@@ -164,13 +164,12 @@ class _PluginCommands:
                 warn(problem)
 
 
-def _settings() -> PluginSettings:
-    """``[plugins]`` of the configuration; if it cannot be read, that of the bundled plugins alone."""
+def _settings() -> tuple[PluginSettings, list[ConfigError]]:
+    """``[plugins]`` of the configuration; if it cannot be read, that of the bundled plugins alone, and the error."""
     from enginehouse.config.load_config import load_plugin_settings
     from enginehouse.config.schema import PluginSettings
 
     try:
-        return load_plugin_settings(os.environ)
+        return load_plugin_settings(os.environ), []
     except ConfigError as error:
-        warn(f"commands of other plugins are not available: {error}")
-        return PluginSettings(enabled=[])
+        return PluginSettings(enabled=[]), [ConfigError(f"commands of other plugins are not available: {error}")]

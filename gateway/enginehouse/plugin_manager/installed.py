@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
-from difflib import get_close_matches
 from importlib.machinery import PathFinder
-from importlib.metadata import Distribution, EntryPoint, entry_points, version
+from importlib.metadata import Distribution, entry_points, version
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +88,3 @@ def _source(module: str) -> bytes | None:
     if origin is None or not origin.endswith(".py"):
         return None
     return Path(origin).read_bytes()
-
-
-def misplaced_entry_points(group: str) -> Iterator[EntryPoint]:
-    """Entry points in groups whose names look like ``group``, such as ``enginehouse-plugins``."""
-    for other in sorted(entry_points().groups):
-        letters = re.sub(r"[^a-z]", "", other.lower()).removesuffix("s").removesuffix("plugin")
-        if other != group and get_close_matches(letters, [group], cutoff=0.9):
-            yield from entry_points(group=other)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from enginehouse_kit.by_kind import check_type as check_type
     from enginehouse_kit.by_kind import check_without_effects as check_without_effects
     from enginehouse.testing.installed import create as create
-    from enginehouse.testing.installed import installed_plugins as installed_plugins
+    from enginehouse_kit.installed.listing import installed_plugins as installed_plugins
 else:
 
     def __getattr__(name: str) -> object:

@@ -1,25 +1,34 @@
-"""The installed plugins: their list, and instances created as the gateway creates them."""
+"""What the kit uses of the plugin manager, and instances created as the gateway creates them."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from enginehouse.config.schema import PluginSettings
-from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.cli.plugin_commands import misplaced as misplaced
+from enginehouse.config.load_config import load_config
+from enginehouse.config.schema import PluginSettings as PluginSettings
+from enginehouse.domain.foreign import describe as describe
+from enginehouse.plugin_manager.discovery import LoadedPlugins as LoadedPlugins
+from enginehouse.plugin_manager.discovery import collect as collect
+from enginehouse.plugin_manager.discovery import load_plugins as load_plugins
+from enginehouse.plugin_manager.installed import GROUP as GROUP
 from enginehouse.plugin_manager.kinds import KINDS as KINDS
 from enginehouse.plugin_manager.kinds import Kind as Kind
 from enginehouse.plugin_manager.kinds import faults as faults
-from enginehouse.plugin_manager.listing import Row as Row
-from enginehouse.plugin_manager.listing import rows
-from enginehouse.plugin_manager.registry import Registry
+from enginehouse.plugin_manager.known_plugins import known_plugins as known_plugins
+from enginehouse.plugin_manager.registry import PluginOrigin as PluginOrigin
+from enginehouse.plugin_manager.registry import Registered as Registered
+from enginehouse.plugin_manager.registry import Registry as Registry
 
 
-def installed_plugins() -> list[Row]:
-    """The rows of ``enginehouse plugins list``. Raises ``PluginError`` if a plugin cannot be used."""
-    return rows(load_plugins(PluginSettings()))
+def configured_plugins(file: Path | None) -> PluginSettings:
+    """``[plugins]`` of ``file``, else of the configuration that is found. Raises ``ConfigError``."""
+    return load_config(file, os.environ).config.plugins
 
 
 def create(kind: str, type: str, parameters: Mapping[str, Any] | None = None) -> Any:

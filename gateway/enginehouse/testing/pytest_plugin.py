@@ -14,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from enginehouse.testing.engines import SimEngine
     from enginehouse.testing.gateway import RunningGateway
-    from enginehouse.testing.installed import Row
+    from enginehouse_kit.installed.listing import Row
 
 
 class StartGateway(Protocol):
@@ -69,7 +69,7 @@ def enginehouse_engine() -> Iterator[StartEngine]:
 @pytest.fixture(scope="session")
 def enginehouse_plugins() -> list[Row]:
     """The installed plugins, as ``enginehouse plugins list`` shows them."""
-    from enginehouse.testing.installed import installed_plugins
+    from enginehouse_kit.installed.listing import installed_plugins
 
     return installed_plugins()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import tomli_w
 import yaml
@@ -20,11 +20,6 @@ from enginehouse_importers.kit.table import UNKNOWN, Converted
 from enginehouse_importers.llama_swap import convert as llama_swap
 from tests.support.walked_keys import vanished
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 SAMPLES = Path(__file__).parent / "samples"
 REQUIRED = {
     *("selectors.pinned.strategy", "routing.router.use", "routing.scheduler.use"),
@@ -36,7 +31,7 @@ Convert = Callable[[str, str], Converted]
 FILES: Mapping[str, tuple[Convert, Callable[[str], Any], Callable[[Any], str]]] = {
     "litellm.yaml": (litellm.convert, yaml.safe_load, yaml.safe_dump),
     "olla.yaml": (olla.convert, yaml.safe_load, yaml.safe_dump),
-    "nexus.toml": (nexus.convert, tomllib.loads, tomli_w.dumps),
+    "nexus.toml": (nexus.convert, msgspec.toml.decode, tomli_w.dumps),
     "llama_swap.yaml": (llama_swap.convert, yaml.safe_load, lambda data: yaml.safe_dump(data, sort_keys=False)),
 }
 

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from enginehouse.plugin_manager.listing import Row
 from enginehouse.testing.pytest_plugin import CheckType, StartEngine, StartGateway
+from enginehouse_kit.installed.listing import Row
 
 
 def test_a_gateway_in_front_of_an_engine_is_two_fixtures(

@@ -79,6 +79,16 @@ def test_an_engine_is_forgotten_and_its_number_used_again() -> None:
     assert index.leading(prompt(TEXT[:9000])) == {"b": 4864 // 4, "c": 4352 // 4}
 
 
+def test_engines_that_are_gone_are_forgotten() -> None:
+    index, text = SharedPrefixIndex(), prompt(TEXT[:512])
+    for place in range(5000):
+        index.note(f"gone-{place}", text, ROOM)
+        index.note("a", text, ROOM)
+    found = index.leading(text)
+    assert len(found) == 4096
+    assert {"a", "gone-4999"} <= found.keys()
+
+
 def test_models_have_nothing_in_common() -> None:
     index = SharedPrefixIndex()
     index.note("a", Prompt("one", TEXT[:9000]), ROOM)

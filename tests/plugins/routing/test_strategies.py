@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from enginehouse import Candidate, Requirements, Scorer, Strategy, WeightedScorer
 from enginehouse.testing import candidate, check_strategy, requirements
@@ -115,6 +116,15 @@ def test_an_engine_that_was_away_need_not_catch_up() -> None:
     assert Counter(picks(smart, pair, 100)) == {"a": 50, "b": 50}
 
 
+@pytest.mark.parametrize(("gone", "first"), [(100, "b"), (17_000, "a")])
+def test_smart_forgets_replicas_that_are_gone(gone: int, first: str) -> None:
+    smart, a, b, worse = make_strategy("smart"), candidate("a"), candidate("b"), candidate("c", priority=50)
+    picks(smart, [a, worse], 20)
+    for place in range(gone):
+        smart.pick(NEEDS, [replace(b, replica=f"gone-{place}"), worse])
+    assert picks(smart, [a, b], 1) == [first]
+
+
 def test_smart_listens_to_its_weights() -> None:
     pair = [candidate("near", priority=0, pending=40), candidate("idle", priority=40, pending=0)]
     assert picks(make_strategy("smart", (100, 0, 0)), pair, 1) == ["near"]
@@ -214,6 +224,13 @@ def test_round_robin_passes_nobody_by_when_candidates_differ(needs: list[frozens
         waited.update(each.backend for each in batch)
         waited[chosen.backend] = 0
         assert max(waited.values()) < len(everyone)
+
+
+def test_round_robin_forgets_replicas_that_are_gone() -> None:
+    strategy, each = RoundRobin(), candidate("a")
+    picked = [strategy.pick(NEEDS, [replace(each, replica=f"a-{place}")]) for place in range(17_000)]
+    turns = [verdict.parts["last_turn"] for verdict in strategy.explain(NEEDS, picked)]
+    assert turns == [0] * 616 + [*range(617, 17_001)]
 
 
 def test_round_robin_explains_without_moving_on() -> None:
