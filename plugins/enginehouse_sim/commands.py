@@ -162,9 +162,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 @click.option("--requests", type=POSITIVE, default=1000, help="Number of requests.")
 @click.option("--rate", type=Finite(min=0, min_open=True), default=8.0, help="Mean arrivals in a second.")
 @click.option("--lengths", default="azure-conversation", help="Tokens in and out: a shape, or IN:OUT.")
-@click.option(
-    "--prefix-sharing", type=Finite(0, 1), default=0.0, help="Share of each prompt that others have too."
-)
+@click.option("--prefix-sharing", type=Finite(0, 1), default=0.0, help="Share of each prompt that others have too.")
 @click.option("--models", default="", metavar="A,B", help="Models, each equally likely.")
 @click.option("--seed", type=int, default=0, help="Equal seeds make equal traces.")
 def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, models: str, seed: int) -> None:

@@ -80,9 +80,7 @@ _OPTIONS = (
         help="Blocks of the KV cache.",
     ),
     _count("--host-blocks", help="Blocks of host memory to which requests are offloaded."),
-    click.option(
-        "--host-bandwidth", type=Finite(min=1), default=25e9, help="Bytes per second to host memory."
-    ),
+    click.option("--host-bandwidth", type=Finite(min=1), default=25e9, help="Bytes per second to host memory."),
     _count("--store-blocks", help="Blocks of a store that engines of the same model share."),
     click.option("--store-bandwidth", type=Finite(min=1), default=10e9, help="Bytes per second from there."),
     _positive("--offload-within", "starvation_within", default=8, help="Passes before blocks run out to offload in."),
