@@ -52,7 +52,7 @@ def length(row: Row, name: str) -> int:
 
 
 def ids(row: Row, name: str) -> tuple[int, ...]:
-    """The field of that name, as ids; in CSV, spaces separate them. Without it, there are none. Raises ``ValueError``."""
+    """The ids in the field of that name, in CSV with spaces between; none without it. Raises ``ValueError``."""
     value = row.get(name) or ()
     try:
         return tuple(map(int, value.split() if isinstance(value, str) else value))
