@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import exp, inf, sqrt
 from typing import Final, NamedTuple
 
-from enginehouse import Candidate
+from enginehouse import Candidate, Load
 from enginehouse_routing.cost_row import FEW, OVERHEAD, CostRow, crowd, rate_beside, work
 from enginehouse_routing.learned_rate import EngineState, LearnedRate
 
@@ -39,6 +39,11 @@ class CostParts(NamedTuple):
     wait: float
     own: float
     harm: float
+
+
+def _are_limited(loads: Sequence[Load]) -> bool:
+    """Whether the slots of any are known: only then requests wait for one. To ask that first is cheaper."""
+    return any(load.slots for load in loads)
 
 
 class EngineCosts:
@@ -101,8 +106,13 @@ class EngineCosts:
         self._rows.clear()
         self._kept, self._last = 0, None
 
-    def used(self, backend: str) -> None:
-        """Note that a request goes to ``backend``."""
+    @property
+    def were_plain(self) -> bool:
+        """Whether all candidates of the last pick were ready, and none an adapter."""
+        return self._last is not None and self._last.plain
+
+    def used(self, backend: str) -> EngineState:
+        """Note that a request goes to ``backend``. Return what is known of its engine."""
         engine = self.engine(backend)
         trust = self._trust(engine)
         if trust < 1:
@@ -110,6 +120,7 @@ class EngineCosts:
         self._turn += 1
         engine.used = self._turn
         self._changes(engine)
+        return engine
 
     def _trust(self, engine: EngineState) -> float:
         """How much what was learned of ``engine`` still counts, from 0 to 1: the less, the longer it was not used."""
@@ -184,12 +195,13 @@ class EngineCosts:
 
     def _crowd(self, row: CostRow) -> float:
         """How much more tokens count because requests wait for which there is no free slot."""
-        if not self.waiting:
+        loads = row.loads
+        if not _are_limited(loads) or not self.waiting:
             return 0.0
         waiting = self.waiting.get(row.candidates[0].model, 0)
         if not waiting:
             return 0.0
-        for load in row.loads:
+        for load in loads:
             waiting -= max(0, load.slots - load.pending)
         return crowd(max(0, waiting), len(row.candidates))
 
@@ -229,8 +241,11 @@ class EngineCosts:
         more = self._crowd(row)
         for place, replica in enumerate(row.replicas):
             wait, ahead, factor, rate, trust = self._figures(row, place)
-            there: float = cached.get(replica, 0) if cached else 0.0
-            read = ahead + OVERHEAD + work(tokens - there if there < tokens else 0.0, factor + more)
+            unread = tokens
+            if cached:
+                there: int = cached.get(replica, 0)
+                unread = tokens - there if there < tokens else 0.0
+            read = ahead + OVERHEAD + work(unread, factor + more)
             costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
         return self._with_adapters(row, costs)
 
@@ -282,7 +297,9 @@ class EngineCosts:
             beside, ahead = slots, 0.0
         if row.cold[place]:
             wait += self.load_s(row.candidates[place])
-        running = beside if beside <= 4 else 2 * sqrt(beside)
+        running: float = beside
+        if beside > 4:
+            running = 2 * sqrt(beside)
         return wait, ahead + _STEP_TOKENS * pending, 1 + _DELAY * running, rate or _FIRST_RATE, trust
 
     def adapter_s(self, candidate: Candidate) -> float:

@@ -9,7 +9,7 @@ from math import inf
 from typing import Final
 
 from enginehouse.domain.errors import shortened
-from enginehouse.telemetry.record import SwapRecord
+from enginehouse.interfaces.exporters import SwapRecord
 from enginehouse.telemetry.request_facts import RequestFacts
 
 _LAST_SWAPS: Final = 64

@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from enginehouse.api.pages.metrics.engines import MetricsPage, merged
 from enginehouse.api.pages.metrics.families import histograms, numbers
-from enginehouse.api.pages.metrics.push import as_record
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.telemetry import metric_list
 from enginehouse.telemetry.counters import Counters, Histogram
-from enginehouse.telemetry.exporter.messages import MetricBatch
-from enginehouse.telemetry.exporter.metrics import metrics_data
 from enginehouse.testing import request_record
+from enginehouse_otlp.messages import MetricBatch
+from enginehouse_otlp.metric_push import as_record
+from enginehouse_otlp.process.metrics import metrics_data
 from tests.support.request_facts import facts_of
 
 

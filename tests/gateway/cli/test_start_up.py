@@ -20,7 +20,7 @@ NOT_OF_THE_GATEWAY = {
     "matplotlib",
     "opentelemetry",
     "rich",
-    "enginehouse.telemetry.exporter.spans",
+    "enginehouse_otlp.process.spans",
     "enginehouse.testing",
     "enginehouse_bench.bench_command",
     "enginehouse_importers.kit.command",

@@ -16,11 +16,11 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from enginehouse.telemetry.exporter.framing import frame
-from enginehouse.telemetry.exporter.messages import ExportSettings, RequestBatch
-from enginehouse.telemetry.exporter_process import COMMAND
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+from enginehouse_otlp.exporter_process import COMMAND
+from enginehouse_otlp.framing import frame
+from enginehouse_otlp.messages import ExportSettings, RequestBatch
 from tests.support import plain_httpx
 from tests.support.otlp_collector import CollectedSpan, HttpCollector
 from tests.support.traced_gateway import ask, backend, settings
@@ -125,7 +125,7 @@ def test_a_stopping_gateway_waits_for_its_exporter_as_long_as_it_is_told(
 
 def test_an_exporter_that_is_asked_to_stop_ends_in_time_although_its_input_goes_on() -> None:
     """A process manager may signal the exporter together with the gateway."""
-    command = [sys.executable, "-m", "enginehouse.telemetry.exporter"]
+    command = [sys.executable, "-m", "enginehouse_otlp.process"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
