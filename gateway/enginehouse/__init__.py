@@ -259,11 +259,15 @@ if _typing.TYPE_CHECKING:
     # --- Commands
     from enginehouse_kit.gateway_client import GatewayClient as GatewayClient
     from enginehouse_kit.gateway_client import gateway_options as gateway_options
+    from enginehouse.cli.checked_config import CheckedConfig as CheckedConfig
+    from enginehouse.cli.checked_config import check_config as check_config
+    from enginehouse.config.render import json_schema as json_schema
     from enginehouse.cli.listen import configured_url as configured_url
     from enginehouse.cli.options import config_option as config_option
     from enginehouse.cli.output import print_json as print_json
     from enginehouse.cli.output import printable as printable
     from enginehouse.cli.output import warn as warn
+    from enginehouse_kit.new_file import write_new_file as write_new_file
     from enginehouse.app.reload import Reloaded as Reloaded
     from enginehouse.cli.options import take_over_option as take_over_option
     from enginehouse.cli.serve import serve_document as serve_document
@@ -293,6 +297,7 @@ if _typing.TYPE_CHECKING:
     # --- Errors
     from enginehouse.domain.errors import CannotContinue as CannotContinue
     from enginehouse.domain.errors import ConfigError as ConfigError
+    from enginehouse.domain.errors import ConfigErrors as ConfigErrors
     from enginehouse.domain.errors import EnginehouseError as EnginehouseError
     from enginehouse.domain.errors import GatewayError as GatewayError
     from enginehouse.domain.errors import InvalidRequest as InvalidRequest
