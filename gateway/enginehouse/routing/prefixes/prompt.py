@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
@@ -210,12 +211,9 @@ def _cut_alike(before: int, text: str, begins: range) -> list[int]:
     known = _cuts.get(first)
     if known is not None and known[0] == before:
         _, other, numbers = known
-        same = min(len(other), end - begin)
-        if not text.startswith(other[:same], begin):
-            same = size
-            while text.startswith(other[same : same + size], begin + same):
-                same += size
-        chunks = numbers[: same // size]
+        most = min(len(numbers), len(begins)) + 1
+        alike = bisect_left(range(most), True, 1, key=lambda n: not text.startswith(other[: n * size], begin)) - 1
+        same, chunks = alike * size, numbers[:alike]
     rest = range(begin + same, end, size)
     if rest:
         chunks += _chain(chunks[-1] if chunks else before, -1, text, rest)
