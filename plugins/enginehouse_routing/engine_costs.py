@@ -292,9 +292,7 @@ class EngineCosts:
             beside, ahead = slots, 0.0
         if row.cold[place]:
             wait += self.load_s(row.candidates[place])
-        running: float = beside
-        if beside > 4:
-            running = 2 * sqrt(beside)
+        running = float(beside) if beside <= 4 else 2 * sqrt(beside)
         return wait, ahead + _STEP_TOKENS * pending, 1 + _DELAY * running, rate or _FIRST_RATE, trust
 
     def adapter_s(self, candidate: Candidate) -> float:
