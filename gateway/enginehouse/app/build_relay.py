@@ -14,7 +14,7 @@ from enginehouse.app.build_waiting_room import build_waiting_room, configure_wai
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config
-from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
+from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol
@@ -76,7 +76,7 @@ def build_relay(config: Config, registry: Registry, parts: RelayParts) -> Relay:
 
 def _context(config: Config, registry: Registry, parts: RelayParts, waiting_room: WaitingRoom) -> RelayContext:
     clock = parts.outside.clock
-    kv_events_of(config)  # raises if the package that reads them is missing
+    kv_events_of(config, parts.drivers)  # raises if the package that reads them is missing
     caches = CacheView(parts.caches)
     parts.caches.use(caches)
     context = RelayContext(

@@ -31,8 +31,8 @@ from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
+from enginehouse.engines.followed_caches import kv_events_of
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.kv_events.followed_caches import kv_events_of
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
@@ -157,7 +157,7 @@ class Gateway:
         await self._strategy_memory.open(self._state_file.folder)
         self.scaling.recall(self._state_file.records, self.current.rejoin)
         await self.engines.open(self._drained)
-        self._path.caches.follow(kv_events_of(self.config))
+        self._path.caches.follow(kv_events_of(self.config, self.current.context.drivers))
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
         self.scaling.open()

@@ -13,7 +13,7 @@ from enginehouse.app.callers import Callers, Deliver
 from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
 from enginehouse.app.plugin_instances import create, create_installed, prepare
 from enginehouse.config.schema import Config
-from enginehouse.engines.kv_events.followed_caches import FollowedCaches
+from enginehouse.engines.followed_caches import FollowedCaches
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry

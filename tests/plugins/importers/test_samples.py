@@ -12,12 +12,12 @@ import tomli_w
 import yaml
 from click.testing import CliRunner
 
-from enginehouse.cli.check import check
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config
 from enginehouse_importers import litellm, nexus, olla, ollama, presets, router_commands
 from enginehouse_importers.kit.table import UNKNOWN, Converted
 from enginehouse_importers.llama_swap import convert as llama_swap
+from enginehouse_offline.check import check
 from tests.support.walked_keys import vanished
 
 SAMPLES = Path(__file__).parent / "samples"

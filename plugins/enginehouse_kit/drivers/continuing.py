@@ -8,12 +8,9 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.domain.continuation import Continuation, PartialAnswer
-from enginehouse.domain.errors import CannotContinue
+from enginehouse import CannotContinue, Continuation, PartialAnswer
 
-COMPLETIONS = "/v1/completions"
-CHAT = "/v1/chat/completions"
-
+_COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
 _Fields = dict[str, Any]
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _value = msgspec.json.decode
@@ -26,15 +23,6 @@ _OF_CHATS = frozenset(
     }
 )
 """The fields of a chat that have no meaning once its prompt is tokens."""
-
-
-def add_field(body: bytes, name: str, value: bytes) -> bytes:
-    """Return ``body`` with one more field, or unchanged if it may already have that field. ``value`` is JSON."""
-    if b'"%s"' % name.encode() in body:
-        return body
-    end = body.rindex(b"}")
-    comma = b"" if body[:end].rstrip().endswith(b"{") else b","
-    return b'%s%s"%s":%s}' % (body[:end], comma, name.encode(), value)
 
 
 def continue_answer(answer: PartialAnswer, *, default_max_tokens: int | None = None, **more: Any) -> Continuation:
@@ -55,7 +43,7 @@ def continue_ids(answer: PartialAnswer, *, default_max_tokens: int | None = None
         raise CannotContinue("The tokens of the stream are unknown")
     made = len(answer.ids)
     body = _after_tokens(answer, answer.prompt_ids, answer.ids, made, default_max_tokens, more)
-    return Continuation(path=COMPLETIONS, body=body, tokens=made, skip=answer.skip, exact=True)
+    return Continuation(path=_COMPLETIONS, body=body, tokens=made, skip=answer.skip, exact=True)
 
 
 def continue_text(
@@ -76,9 +64,9 @@ def continue_text(
     if answer.text_ids is not None and answer.prompt_ids is not None:
         with contextlib.suppress(CannotContinue):
             body = _after_tokens(answer, answer.prompt_ids, answer.text_ids, made, default_max_tokens, more)
-            return Continuation(path=COMPLETIONS, body=body, tokens=made)
+            return Continuation(path=_COMPLETIONS, body=body, tokens=made)
     fields: _Fields = dict(_fields(answer.body))
-    if answer.path == CHAT:
+    if answer.path == _CHAT:
         fields["messages"] = [*_open_messages(fields, answer.text)]
         fields |= {"continue_final_message": True, "add_generation_prompt": False}
     else:
@@ -87,7 +75,7 @@ def continue_text(
             raise CannotContinue("The prompt is no text")
         fields["prompt"] = prompt + answer.text
     _limit(fields, made, answer, default_max_tokens)
-    skip = len(answer.text) if repeats and answer.path == CHAT else 0
+    skip = len(answer.text) if repeats and answer.path == _CHAT else 0
     return Continuation(path=answer.path, body=_encode({**fields, **more}), tokens=made, skip=skip)
 
 
@@ -101,7 +89,7 @@ def _after_tokens(
 ) -> bytes:
     """The request for ``/v1/completions`` after the tokens of the prompt and ``ids``, with room for the rest."""
     fields: _Fields = dict(_fields(answer.body))
-    if answer.path == CHAT:
+    if answer.path == _CHAT:
         if _has_more_than_text(fields):
             raise CannotContinue("The conversation has more than text")
         limit = fields.get("max_completion_tokens", fields.get("max_tokens"))
@@ -128,7 +116,7 @@ def _limit(fields: _Fields, made: int, answer: PartialAnswer, default: int | Non
     """Subtract the tokens made so far from the limits of the whole answer."""
     name = "max_completion_tokens" if fields.get("max_completion_tokens") is not None else "max_tokens"
     limit = _number(fields.get(name))
-    if limit is None and answer.path == COMPLETIONS:
+    if limit is None and answer.path == _COMPLETIONS:
         limit = default
     if limit is not None:
         if limit <= made:

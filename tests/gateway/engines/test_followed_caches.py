@@ -1,16 +1,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pytest
 
-from enginehouse import EngineResponse, PromptTokens, UpstreamError
+from enginehouse import (
+    CacheFollower,
+    Driver,
+    DriverSupport,
+    EngineClient,
+    EngineResponse,
+    KvEventSettings,
+    OpenAICompatibleDriver,
+    PromptTokens,
+    ServedModel,
+    UpstreamError,
+    support_of,
+)
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError
-from enginehouse.engines.kv_events import followed_caches
-from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
+from enginehouse.engines.followed_caches import CacheView, FollowedCaches, Published, kv_events_of
+from enginehouse_kit.drivers import openai_driver
 
 CHAT = b'{"model":"alias","messages":[{"role":"user","content":"Hi"}],"stream":true,"max_tokens":4}'
 
@@ -33,10 +45,26 @@ class Engine:
         return self.answer
 
 
+class Deaf(CacheFollower):
+    """Hears nothing."""
+
+    connected, exact, gaps = False, False, (0, 0)
+
+    def begin_anew(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Tokenizes(OpenAICompatibleDriver):
+    def follow_cache(self, *_: object) -> CacheFollower:
+        return Deaf()
+
+
 async def tokens_of(engine: Engine) -> Sequence[PromptTokens]:
     """What comes of three questions at once."""
     caches, found = FollowedCaches(lambda _: engine), list[PromptTokens]()
     view = CacheView(caches)
+    caches.follow({"a": Published(KvEventSettings(endpoint="tcp://nobody:1"), Tokenizes())})
     for _ in range(3):
         view.tokenize("a", "there", CHAT, found.append)
     await asyncio.sleep(0)
@@ -68,13 +96,24 @@ async def test_the_lengths_of_tokens_may_be_unknown() -> None:
     assert await tokens_of(Engine(body=b'{"tokens":[1,2,3]}')) == [PromptTokens([1, 2, 3], [])]
 
 
+def published(config: Mapping[str, object]) -> Mapping[str, Published]:
+    return kv_events_of(msgspec.convert(config, Config), Anywhere())
+
+
+class Anywhere(dict[str, DriverSupport]):
+    """A driver for every type."""
+
+    def __missing__(self, type: str) -> DriverSupport:
+        return support_of(OpenAICompatibleDriver())
+
+
 def test_the_engines_of_a_model_have_sockets_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("zmq")
     monkeypatch.setenv("ENGINEHOUSE_STATE_DIR", "/s")
     model = {"driver": "vllm", "path": "/m", "replicas": 2, "kv_events": True}
-    found = kv_events_of(msgspec.convert({"models": {"org/m": model}}, Config))
+    found = published({"models": {"org/m": model}})
     assert [*found] == ["org/m", "org/m-2"]
-    sockets = {path for each in found.values() for path in (each.endpoint, each.replay)}
+    sockets = {path for each in found.values() for path in (each.settings.endpoint, each.settings.replay)}
     assert len(sockets) == 4
     assert all(each.startswith("ipc:///s/default/kv-") for each in sockets)
 
@@ -91,22 +130,35 @@ def test_the_engines_of_a_model_have_sockets_of_their_own(monkeypatch: pytest.Mo
 )
 def test_sockets_that_cannot_be_followed_are_refused(config: dict[str, object], key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}.kv_events"):
-        kv_events_of(msgspec.convert(config, Config))
+        published(config)
 
 
 def test_a_socket_whose_path_is_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINEHOUSE_STATE_DIR", "/" + "long" * 30)
     with pytest.raises(ConfigError, match="ENGINEHOUSE_STATE_DIR"):
-        kv_events_of(msgspec.convert({"models": {"m": {"path": "/m", "kv_events": True}}}, Config))
+        published({"models": {"m": {"path": "/m", "kv_events": True}}})
 
 
 def test_the_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     backends = {"a": {"url": "http://a", "kv_events": {"endpoint": "tcp://a:5557"}}, "b": {"url": "http://b"}}
-    config = msgspec.convert({"backends": backends}, Config)
-    monkeypatch.setattr(followed_caches, "find_spec", lambda _: None)
+    config = {"backends": backends}
+    monkeypatch.setattr(openai_driver, "find_spec", lambda _: None)
     with pytest.raises(ConfigError, match="kv-events") as raised:
-        kv_events_of(config)
+        published(config)
     assert "backends.a.kv_events" in str(raised.value)
     monkeypatch.undo()
     pytest.importorskip("zmq")
-    assert list(kv_events_of(config)) == ["a"]
+    assert list(published(config)) == ["a"]
+
+
+def test_a_driver_that_cannot_follow_events_is_refused() -> None:
+    class Plain(Driver):
+        async def healthy(self, engine: EngineClient) -> bool:
+            return True
+
+        async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
+            return ()
+
+    config = {"backends": {"a": {"url": "http://a", "driver": "plain", "kv_events": {"endpoint": "tcp://a:5557"}}}}
+    with pytest.raises(ConfigError, match=r"backends\.a\.kv_events.*cannot follow"):
+        kv_events_of(msgspec.convert(config, Config), {"plain": support_of(Plain())})

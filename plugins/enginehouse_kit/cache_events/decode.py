@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.domain.cache_events import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
+from enginehouse import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
 
 _FIELDS: Mapping[str, Sequence[str]] = {
     "BlockStored": (

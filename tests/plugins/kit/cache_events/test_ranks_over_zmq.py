@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import BlocksStored, EngineClient, EventsComplete
+from enginehouse import BlocksStored, EngineClient, EventsComplete, OpenAICompatibleDriver
 from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.domain.cache_events import CacheEvent
-from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches
+from enginehouse.engines.followed_caches import CacheView, FollowedCaches, Published
 
 zmq = pytest.importorskip("zmq")
 pytest.importorskip("zmq.asyncio")
@@ -72,7 +72,8 @@ async def test_the_events_of_all_ranks_are_followed(ranks: Ranks) -> None:
     view.listen(heard)
     caches.use(view)
     answering = [asyncio.create_task(ranks.send_again(rank)) for rank in (0, 1)]
-    caches.follow({"a": KvEventSettings(endpoint=ranks.events, replay=ranks.replay, ranks=2)})
+    settings = KvEventSettings(endpoint=ranks.events, replay=ranks.replay, ranks=2)
+    caches.follow({"a": Published(settings, OpenAICompatibleDriver())})
     try:
         await asyncio.wait_for(whole.wait(), 30)
         [figures] = caches.figures()

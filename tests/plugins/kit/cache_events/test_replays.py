@@ -12,9 +12,9 @@ import pytest
 
 from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.domain.cache_events import BlocksStored, CacheEvent
-from enginehouse.engines.kv_events import follower
-from enginehouse.engines.kv_events.cache_events import Message, read_message
-from enginehouse.engines.kv_events.follower import CacheFollower
+from enginehouse_kit.cache_events import follower
+from enginehouse_kit.cache_events.follower import RankFollower
+from enginehouse_kit.cache_events.numbered import Message, read_message
 from tests.support.waiting import until, within
 
 zmq = pytest.importorskip("zmq")
@@ -81,7 +81,7 @@ async def test_both_forms_of_messages_that_are_sent_again_are_read(
     publisher: Publisher, before: tuple[bytes, ...]
 ) -> None:
     heard = Heard()
-    following = CacheFollower("a", publisher.settings, heard)
+    following = RankFollower("a", publisher.settings, heard)
     following.start()
     await publisher.answer(*before)
     await within(heard.stored.wait())
@@ -94,7 +94,7 @@ async def test_an_engine_that_does_not_answer_is_asked_again_later(
 ) -> None:
     monkeypatch.setattr(follower, "_REPLAY_S", 0.01)
     heard = Heard()
-    following = CacheFollower("a", publisher.settings, heard)
+    following = RankFollower("a", publisher.settings, heard)
     following.start()
     await publisher.ignore()
     await publisher.ignore()
@@ -111,7 +111,7 @@ async def test_an_engine_that_has_answered_is_not_asked_again(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = Heard()
-    following = CacheFollower("a", publisher.settings, heard)
+    following = RankFollower("a", publisher.settings, heard)
     monkeypatch.setattr(follower, "_REPLAY_S", 0.01)
     following.start()
     await publisher.ignore()
@@ -131,7 +131,7 @@ async def test_many_messages_are_told_in_their_order_and_bit_by_bit(publisher: P
         sizes.append(len(events))
         heard(events)
 
-    following = CacheFollower("a", publisher.settings, hear)
+    following = RankFollower("a", publisher.settings, hear)
     following.start()
     await publisher.answer(b"", count=MANY)
     await within(heard.stored.wait())
@@ -140,7 +140,7 @@ async def test_many_messages_are_told_in_their_order_and_bit_by_bit(publisher: P
     assert max(sizes) < MANY / 4
 
 
-class Asking(CacheFollower):
+class Asking(RankFollower):
     """Its questions are answered by the test: each is the number that it begins with, and its answer."""
 
     def __init__(self, heard: Heard) -> None:

@@ -1,4 +1,4 @@
-"""Receives the events of one engine's prefix cache over ZeroMQ."""
+"""Receives the events of the prefix cache of one rank of an engine over ZeroMQ."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.config.kv_events import KvEventSettings
-from enginehouse.domain.cache_events import CacheEvent
-from enginehouse.engines.kv_events.cache_events import CacheEvents, Message, read_message
+from enginehouse import BackgroundTasks, CacheEvent, KvEventSettings
+from enginehouse_kit.cache_events.numbered import CacheEvents, Message, read_message
 
 _log = logging.getLogger(__name__)
 _END: Final = b"\xff" * 8
@@ -24,8 +22,8 @@ _RECONNECT_MS: Final = 1000
 """The longest pause between two attempts to connect: an engine that the gateway launches may be at rest for hours."""
 
 
-class CacheFollower:
-    """Subscribes to one engine, and calls ``on_events`` with what happens in its cache, until ``close``.
+class RankFollower:
+    """Subscribes to one rank, and calls ``on_events`` with what happens in its cache, until ``close``.
 
     ``connected``: whether the engine's socket is there now. Needs the package ``pyzmq``.
     """

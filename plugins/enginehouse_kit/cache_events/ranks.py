@@ -2,17 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
-from enginehouse.domain.cache_events import (
+from enginehouse import (
     BlockHash,
     BlocksRemoved,
     BlocksStored,
     CacheCleared,
     CacheEvent,
+    CacheFollower,
     EventsComplete,
     EventsLost,
+    KvEventSettings,
 )
+from enginehouse_kit.cache_events.follower import RankFollower
+
+
+class RankedFollower(CacheFollower):
+    """Follows all ranks of the engine of ``backend``. Needs a running event loop, and the package ``pyzmq``."""
+
+    def __init__(
+        self, backend: str, settings: KvEventSettings, on_events: Callable[[Sequence[CacheEvent]], None]
+    ) -> None:
+        self._on_events = on_events
+        self._cache = RankedCache(settings.ranks)
+        self._ranks = [
+            RankFollower(backend, settings.of_rank(rank), partial(self._tell, rank)) for rank in range(settings.ranks)
+        ]
+        for each in self._ranks:
+            each.start()
+
+    @property
+    def connected(self) -> bool:
+        return all(each.connected for each in self._ranks)
+
+    @property
+    def exact(self) -> bool:
+        return all(each.stream.exact for each in self._ranks)
+
+    @property
+    def gaps(self) -> tuple[int, int]:
+        streams = [each.stream for each in self._ranks]
+        return sum(each.filled for each in streams), sum(each.lost for each in streams)
+
+    def begin_anew(self) -> None:
+        self._cache = RankedCache(len(self._ranks))
+        for each in self._ranks:
+            each.begin_anew()
+
+    def close(self) -> None:
+        for each in self._ranks:
+            each.close()
+
+    def _tell(self, rank: int, events: Sequence[CacheEvent]) -> None:
+        self._on_events(events if len(self._ranks) == 1 else [*self._cache.happened(rank, events)])
 
 
 class RankedCache:

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from enginehouse.domain.instance import RequestView
-
-EVERYTHING = -1
-"""The value of ``NUM_REQ`` that means all requests, in any order."""
+from enginehouse import Migration, RequestView
 
 Requests = Sequence[RequestView]
 _Phases = Callable[[Requests, Requests], Sequence[Requests]]
@@ -56,7 +53,7 @@ def select_requests(requests: Requests, rule: str, order: str, budget: int) -> l
     request with ``stays`` is not selected. Raises ``KeyError`` for an unknown rule or order.
     """
     movable = [request for request in requests if request.stays is None]
-    if rule == "NUM_REQ" and budget == EVERYTHING:
+    if rule == "NUM_REQ" and budget == Migration.EVERYTHING:
         return [request.id for request in sorted(movable, key=lambda request: not request.running)]
     cost = _COSTS[rule]
     running = [request for request in movable if request.running and request.output_tokens]

@@ -6,20 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tomli_w
-from msgspec.inspect import DictType, ListType, StructType, Type
-
-from enginehouse.config.render import default_of, effective_data
-from enginehouse.config.schema import Config
-from enginehouse.config.shape import config_type, shape_of
 
 _ALWAYS = {("server", "host"), ("server", "port"), ("routing", "strategy"), ("routing", "weights")}
 """Keys that are shown even with default values: the address, the strategy and the like."""
 
 
-def page(config: Config) -> str:
-    """``config`` as TOML without defaults. Possible secrets are masked."""
-    written = effective_data(config)
-    changed = _changed(config_type(), written)
+def page(written: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
+    """The values ``changed``, and some others that are ``written``, as TOML."""
     alone = {name: value for name, value in changed.items() if not isinstance(value, dict)}
     sections = ["".join(_lines(alone))] if alone else []
     for name, table in written.items():
@@ -30,23 +23,6 @@ def page(config: Config) -> str:
         if shown:
             sections.append(f"[{name}]\n{''.join(_lines(shown))}")
     return "\n".join(sections)
-
-
-def _changed(type_: Type, written: Any) -> Any:
-    """The part of ``written``, a value of ``type_`` as in the file, that differs from the defaults."""
-    for kind in shape_of(type_).kinds:
-        if isinstance(kind, StructType) and isinstance(written, dict):
-            fields = {field.encode_name: field for field in kind.fields}
-            return {
-                key: _changed(fields[key].type, value) if key in fields else value
-                for key, value in written.items()
-                if key not in fields or value != default_of(fields[key])
-            }
-        if isinstance(kind, DictType) and isinstance(written, dict):
-            return {name: _changed(kind.value_type, item) for name, item in written.items()}
-        if isinstance(kind, ListType) and isinstance(written, list):
-            return [_changed(kind.item_type, item) for item in written]
-    return written
 
 
 def _lines(table: Mapping[str, Any]) -> Iterator[str]:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from enginehouse.cli.check import check
 from enginehouse.cli.serve import serve
 from enginehouse.config.plugin_tables import PLUGIN_KINDS
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.plugin_manager.kinds import KINDS
+from enginehouse_offline.check import check
 from tests.support.plugins import Install
 
 Refusal = Callable[[str], tuple[EnginehouseError, EnginehouseError]]

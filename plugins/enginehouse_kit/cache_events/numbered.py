@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse.domain.cache_events import CacheCleared, CacheEvent, EventsLost
-from enginehouse.engines.kv_events.decode import decode_batch
+from enginehouse import CacheCleared, CacheEvent, EventsLost
+from enginehouse_kit.cache_events.decode import decode_batch
 
 Message = tuple[int, Sequence[CacheEvent]]
 """A number, which counts up by one, and a batch of events."""
