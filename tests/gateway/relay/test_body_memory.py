@@ -80,7 +80,7 @@ async def test_the_bodies_of_known_heads_count(house: OpenGateway, engine: Start
         assert (await client.ask(gateway.post(BODY))).status == 200
     served.plays(gate, served.answer())
     holder.send(gateway.post(BODY))
-    await served.call()
+    await served.call(4)
     assert gateway.held == 1000
     assert (await refused.ask(gateway.post(BODY))).code == "overloaded"
     assert gateway.held == 1000
