@@ -129,6 +129,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while timers and timers[0][0] <= now:
             turns.append(heappop(timers)[2])
         take = turns.popleft
+        turn: _Callback | None
         for _ in range(len(turns)):
             turn = take()
             if turn.dropped:
@@ -141,6 +142,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             except Exception as error:
                 context = {"message": f"Exception in callback {turn!r}", "exception": error, "handle": turn}
                 self.call_exception_handler(context)
+        turn = None  # the traceback of a failure may lead to this frame
 
     async def create_connection(self, factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:  # type: ignore[override]
         return await self.network.connect(factory, host, port)
