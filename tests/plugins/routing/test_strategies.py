@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from dataclasses import replace
 
 from enginehouse import Candidate, Requirements, Scorer, Strategy, WeightedScorer
 from enginehouse.testing import candidate, check_strategy, requirements

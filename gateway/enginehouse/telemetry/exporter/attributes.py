@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from enginehouse.domain.errors import shortened
+from enginehouse.domain.explanation import RouteDetails
 from enginehouse.domain.request_record import AttemptRecord, RequestRecord, StreamGap
-from enginehouse.domain.route import RouteDetails
 from enginehouse.telemetry.exporter.content import answer_attributes, prompt_attributes
 from enginehouse.telemetry.exporter.engine_answer import engine_answer
 from enginehouse.telemetry.exporter.messages import TracedRequest

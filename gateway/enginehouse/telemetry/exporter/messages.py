@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from enginehouse.domain.explanation import RouteDetails
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.route import RouteDetails
 from enginehouse.telemetry.record import SwapRecord
 
 

@@ -81,7 +81,6 @@ class Turns(HttpToolsProtocol):
         """Turn to the next request after ``inbound``, or close."""
         self._current = None
         if inbound.keep_alive and not self.pipeline:
-            self.server_state.total_requests += 1
             self.idle_since = self.loop.time()
             if self._successor is not None:
                 self.loop.call_soon(self.leave, self._successor)
@@ -102,7 +101,6 @@ class Turns(HttpToolsProtocol):
             if self._successor is not None:
                 self.loop.call_soon(self.leave, self._successor)
             return
-        self.server_state.total_requests += 1
         self.pipeline.pop()
         self._asgi_cycle = None
         self.loop.call_soon(self._turn_to, following)  # a direct call would recurse once per pipelined request
