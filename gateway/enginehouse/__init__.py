@@ -35,6 +35,13 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.engine_policies import EngineStep as EngineStep
     from enginehouse.interfaces.engine_policies import CachedBlock as CachedBlock
     from enginehouse.interfaces.observers import Observer as Observer
+    from enginehouse.interfaces.exporters import Exporter as Exporter
+    from enginehouse.interfaces.exporters import Sampling as Sampling
+    from enginehouse.interfaces.exporters import ExportCounters as ExportCounters
+    from enginehouse.interfaces.exporters import TracedRequest as TracedRequest
+    from enginehouse.interfaces.exporters import SwapRecord as SwapRecord
+    from enginehouse.telemetry.trace_context import UPSTREAM_SPAN as UPSTREAM_SPAN
+    from enginehouse.telemetry.trace_context import span_number as span_number
     from enginehouse.interfaces.model_sources import ModelSource as ModelSource
     from enginehouse.interfaces.protocols import Protocol as Protocol
     from enginehouse.interfaces.protocols import ProtocolRequest as ProtocolRequest
@@ -43,6 +50,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.protocols import Envelope as Envelope
     from enginehouse.domain.request_record import RequestRecord as RequestRecord
     from enginehouse.domain.request_record import AttemptRecord as AttemptRecord
+    from enginehouse.domain.request_record import StreamGap as StreamGap
 
     # --- Registration and configuration
     from enginehouse.hookspecs import Register as Register
@@ -55,6 +63,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.config.rescheduling_settings import ReschedulingSettings as ReschedulingSettings
     from enginehouse.config.rules import is_base_url as is_base_url
     from enginehouse.config.section import Period as Period
+    from enginehouse.config.telemetry import TelemetrySettings as TelemetrySettings
     from enginehouse.config.shape import dotted as dotted
     from enginehouse.config.units import format_duration as format_duration
     from enginehouse.config.units import parse_duration as parse_duration
@@ -83,9 +92,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.cache_events import CacheCleared as CacheCleared
     from enginehouse.domain.cache_events import EventsComplete as EventsComplete
     from enginehouse.domain.cache_events import EventsLost as EventsLost
+    from enginehouse.domain.cache_events import BlockHash as BlockHash
+    from enginehouse.domain.cache_events import CacheEvent as CacheEvent
     from enginehouse.domain.cache_events import PromptTokens as PromptTokens
+    from enginehouse.config.kv_events import KvEventSettings as KvEventSettings
     from enginehouse.interfaces.engine_caches import EngineCaches as EngineCaches
-    from enginehouse.routing.prefixes.prefix_index import PrefixIndex as PrefixIndex
+    from enginehouse_kit.prefix_index import PrefixIndex as PrefixIndex
 
     # --- Candidates
     from enginehouse.domain.capabilities import UNKNOWN as UNKNOWN
@@ -101,6 +113,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.route import Reason as Reason
     from enginehouse.domain.route import Route as Route
     from enginehouse.domain.explanation import Verdict as Verdict
+    from enginehouse.domain.explanation import RouteDetails as RouteDetails
     from enginehouse.interfaces.scorers import WeightedScorer as WeightedScorer
 
     # --- Scheduling
@@ -143,6 +156,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import SupportsSleep as SupportsSleep
     from enginehouse.interfaces.drivers import SupportsFigures as SupportsFigures
     from enginehouse.interfaces.drivers import SupportsContinuation as SupportsContinuation
+    from enginehouse.interfaces.drivers import SupportsCacheEvents as SupportsCacheEvents
+    from enginehouse.interfaces.drivers import CacheFollower as CacheFollower
     from enginehouse.interfaces.drivers import SupportsHandOver as SupportsHandOver
     from enginehouse.interfaces.drivers import SupportsBootstrap as SupportsBootstrap
     from enginehouse.interfaces.driver_support import DriverSupport as DriverSupport
@@ -185,6 +200,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.guards import Change as Change
 
     # --- Limits and usage of callers
+    from enginehouse.aio.tasks import BackgroundTasks as BackgroundTasks
     from enginehouse.aio.timeouts import run_within as run_within
     from enginehouse.aio.timeouts import wait_within as wait_within
     from enginehouse.domain.usage import AuditEntry as AuditEntry
@@ -205,10 +221,10 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.continuation import Continuation as Continuation
     from enginehouse.domain.continuation import PartialAnswer as PartialAnswer
     from enginehouse.domain.continuation import StreamTraits as StreamTraits
-    from enginehouse.interfaces.continuing import add_field as add_field
-    from enginehouse.interfaces.continuing import continue_answer as continue_answer
-    from enginehouse.interfaces.continuing import continue_ids as continue_ids
-    from enginehouse.interfaces.continuing import continue_text as continue_text
+    from enginehouse.interfaces.hand_over import add_field as add_field
+    from enginehouse_kit.drivers.continuing import continue_answer as continue_answer
+    from enginehouse_kit.drivers.continuing import continue_ids as continue_ids
+    from enginehouse_kit.drivers.continuing import continue_text as continue_text
 
     # --- Rescheduling
     from enginehouse.domain.instance import ClusterView as ClusterView
@@ -222,10 +238,10 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.migration import Migrated as Migrated
     from enginehouse.domain.migration import Migration as Migration
     from enginehouse.domain.migration import Plan as Plan
-    from enginehouse.rescheduling.selection import MIGRATION_ORDERS as MIGRATION_ORDERS
-    from enginehouse.rescheduling.selection import MIGRATION_RULES as MIGRATION_RULES
-    from enginehouse.rescheduling.selection import migration_budget as migration_budget
-    from enginehouse.rescheduling.selection import select_requests as select_requests
+    from enginehouse_kit.selection import MIGRATION_ORDERS as MIGRATION_ORDERS
+    from enginehouse_kit.selection import MIGRATION_RULES as MIGRATION_RULES
+    from enginehouse_kit.selection import migration_budget as migration_budget
+    from enginehouse_kit.selection import select_requests as select_requests
     from enginehouse.interfaces.migrators import MigrationMeans as MigrationMeans
     from enginehouse.rescheduling.request_ids import gateway_request_ids as gateway_request_ids
 
@@ -243,11 +259,15 @@ if _typing.TYPE_CHECKING:
     # --- Commands
     from enginehouse_kit.gateway_client import GatewayClient as GatewayClient
     from enginehouse_kit.gateway_client import gateway_options as gateway_options
+    from enginehouse.cli.checked_config import CheckedConfig as CheckedConfig
+    from enginehouse.cli.checked_config import check_config as check_config
+    from enginehouse.config.render import json_schema as json_schema
     from enginehouse.cli.listen import configured_url as configured_url
     from enginehouse.cli.options import config_option as config_option
     from enginehouse.cli.output import print_json as print_json
     from enginehouse.cli.output import printable as printable
     from enginehouse.cli.output import warn as warn
+    from enginehouse_kit.new_file import write_new_file as write_new_file
     from enginehouse.app.reload import Reloaded as Reloaded
     from enginehouse.cli.options import take_over_option as take_over_option
     from enginehouse.cli.serve import serve_document as serve_document
@@ -277,6 +297,7 @@ if _typing.TYPE_CHECKING:
     # --- Errors
     from enginehouse.domain.errors import CannotContinue as CannotContinue
     from enginehouse.domain.errors import ConfigError as ConfigError
+    from enginehouse.domain.errors import ConfigErrors as ConfigErrors
     from enginehouse.domain.errors import EnginehouseError as EnginehouseError
     from enginehouse.domain.errors import GatewayError as GatewayError
     from enginehouse.domain.errors import InvalidRequest as InvalidRequest
@@ -293,6 +314,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.errors import ReplicaLost as ReplicaLost
     from enginehouse.domain.errors import RequestError as RequestError
     from enginehouse.domain.errors import ShuttingDown as ShuttingDown
+    from enginehouse.domain.errors import shortened as shortened
     from enginehouse.domain.errors import Unauthorized as Unauthorized
     from enginehouse.domain.errors import UpstreamError as UpstreamError
     from enginehouse.domain.errors import UpstreamTimeout as UpstreamTimeout

@@ -162,7 +162,7 @@ def register_engine_policies(register: Register[EnginePolicy]) -> None:
 
 @hookspec
 def register_observers(register: Register[Observer]) -> None:
-    """Register observers. The gateway calls all of them."""
+    """Register observers. The gateway calls all of them. An ``Exporter`` among them gets its traces, too."""
 
 
 @hookspec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -12,11 +11,6 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from enginehouse import ConfigError, Discoverer, FoundBackend, Period, is_base_url
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _LONGEST = 4 << 20
 """Bytes of a list."""
@@ -73,6 +67,4 @@ def read_list(text: bytes, place: str) -> Mapping[str, FoundBackend]:
 
 
 def _parsed(text: bytes) -> Any:
-    if text.lstrip().startswith(b"{"):
-        return msgspec.json.decode(text)
-    return tomllib.loads(text.decode())
+    return (msgspec.json if text.lstrip().startswith(b"{") else msgspec.toml).decode(text)

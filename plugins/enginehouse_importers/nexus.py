@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Final
+
+import msgspec
 
 from enginehouse import ConfigError, did_you_mean
 from enginehouse_importers.kit.backends import Backends, driver_of, read_base_url, seconds
 from enginehouse_importers.kit.document import table_of
 from enginehouse_importers.kit.table import Converted, Note, Table
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _STRATEGIES: Final = ("smart", "round_robin", "priority_only", "random")
 _PRIVATE: Final = "private"
@@ -30,8 +26,8 @@ _LEVELS: Final = {"trace": "debug", "debug": "debug", "info": "info", "warn": "w
 def convert(text: str, file: str = "") -> Converted:
     """Convert the TOML ``text``; ``file`` is its name in errors. Raises ``ConfigError`` if it is no TOML."""
     try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data = msgspec.toml.decode(text)
+    except msgspec.DecodeError as error:
         raise ConfigError(f"not valid TOML: {error}", file=file) from None
     notes: list[Note] = []
     top = Table(table_of(data, file), (), notes)

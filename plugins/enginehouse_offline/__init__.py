@@ -2,6 +2,7 @@
 
 ::
 
+    check, config_page        check and schema: is the configuration right, and what is in effect
     explain/                  what would be decided: route, swap, rescheduling, scale
     pulled                    pull, list, show and rm: downloaded models
     run, served_files         serves models' files without a configuration
@@ -21,12 +22,14 @@ from enginehouse import Register, hookimpl
 @hookimpl
 def register_commands(register: Register[Any]) -> None:
     """Offer each command. Its module is imported when it is used."""
+    register("check", partial(_command, "check"))
     register("explain", partial(_command, "explain"))
     register("list", partial(_command, "pulled", "list_models"))
     register("pull", partial(_command, "pulled", "pull"))
     register("reschedule", partial(_command, "reschedule"))
     register("rm", partial(_command, "pulled", "rm"))
     register("run", partial(_command, "run"))
+    register("schema", partial(_command, "check", "schema"))
     register("show", partial(_command, "pulled", "show"))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import tomli_w
 
-from enginehouse import ConfigError, InstalledEngines, serve_document, take_over_option
+from enginehouse import ConfigError, InstalledEngines, serve_document, take_over_option, write_new_file
 from enginehouse_offline.model_folders import model_places
 from enginehouse_offline.served_files import ServedFiles, served_files
 
@@ -55,7 +55,8 @@ def run(
     if print_config:
         click.echo(text, nl=False)
     elif save is not None:
-        _save(save, text)
+        write_new_file(save, text)
+        click.echo(f"Wrote {save}. Serve it: enginehouse serve --config {click.format_filename(save)}")
     else:
         _tell(found)
         if found.problem:
@@ -75,17 +76,6 @@ def _folders(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
         if path.is_dir():
             yield from model_places(path)
-
-
-def _save(file: Path, text: str) -> None:
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(text)
-    except FileExistsError:
-        raise ConfigError("is there already", file=str(file), remedy="give the name of a new file") from None
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=str(file)) from None
-    click.echo(f"Wrote {file}. Serve it: enginehouse serve --config {click.format_filename(file)}")
 
 
 def _tell(found: ServedFiles) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+
+from enginehouse_protocols.fields import json_text, of_engine
 
 CHATS = "/v1/chat/completions"
 
@@ -49,40 +51,78 @@ class Piece(NamedTuple):
 
 
 def read_piece(answer: Mapping[str, Any]) -> Piece:
-    """The first choice and the usage of an answer or of an event."""
-    choices = answer.get("choices") or [{}]
+    """The first choice and the usage of an answer or of an event. Raises ``UpstreamError`` for what is neither."""
+    choices = of_engine(answer, _Answer).choices or [_Choice()]
     choice = choices[0]
-    said = choice.get("message") or choice.get("delta") or {}
-    stopped = choice.get("stop_reason")
+    said = choice.message or choice.delta or _Said()
     return Piece(
-        said.get("reasoning_content") or said.get("reasoning") or "",
-        said.get("content") or choice.get("text") or "",
-        said.get("refusal") or "",
-        tuple(_tools(said.get("tool_calls") or ())),
-        choice.get("finish_reason") or "",
-        stopped if isinstance(stopped, str) else "",
+        _text(said.reasoning_content) or _text(said.reasoning),
+        said.content or choice.text or "",
+        _text(said.refusal),
+        tuple(_tool(call, place) for place, call in enumerate(said.tool_calls or ())),
+        choice.finish_reason or "",
+        _text(choice.stop_reason),
         read_usage(answer.get("usage")),
     )
 
 
-def _tools(calls: Sequence[Mapping[str, Any]]) -> Iterator[ToolPiece]:
-    for place, call in enumerate(calls):
-        function = call.get("function") or {}
-        name, arguments = function.get("name") or "", function.get("arguments") or ""
-        yield ToolPiece(call.get("index", place), call.get("id") or "", name, arguments)
-
-
-def read_usage(usage: Mapping[str, Any] | None) -> Usage | None:
-    """The token counts, if an answer has them."""
-    if not usage:
+def read_usage(usage: Any) -> Usage | None:
+    """The token counts, as far as an answer has them."""
+    if not usage or not isinstance(usage, dict):
         return None
-    prompt, output = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    prompt, output = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     return Usage(
-        usage.get("prompt_tokens") or 0,
-        prompt.get("cached_tokens") or 0,
-        usage.get("completion_tokens") or 0,
-        output.get("reasoning_tokens") or 0,
+        _count(usage, "prompt_tokens"),
+        _count(prompt, "cached_tokens"),
+        _count(usage, "completion_tokens"),
+        _count(output, "reasoning_tokens"),
     )
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: Any = None
+
+
+class _Call(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Said(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    refusal: Any = None
+    tool_calls: list[_Call] | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Said | None = None
+    delta: _Said | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    stop_reason: Any = None
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice] | None = None
+
+
+def _tool(call: _Call, place: int) -> ToolPiece:
+    function = call.function or _Function()
+    arguments = json_text(function.arguments) if function.arguments else ""
+    return ToolPiece(place if call.index is None else call.index, call.id or "", function.name or "", arguments)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(counts: Any, name: str) -> int:
+    value = counts.get(name) if isinstance(counts, dict) else None
+    return value if isinstance(value, int) else 0
 
 
 def chat_body(fields: dict[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from enginehouse import InvalidRequest
+from enginehouse import InvalidRequest, UpstreamError
 
 T = TypeVar("T")
 
@@ -21,6 +21,14 @@ def read(body: bytes, type: type[T]) -> T:
         raise InvalidRequest(f"{f'{name}: ' if name else ''}{problem}", param=name) from None
     except msgspec.DecodeError as error:
         raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
+
+
+def of_engine(answer: Any, type: type[T]) -> T:
+    """An engine's ``answer`` as ``type``. Raises ``UpstreamError`` that names the field at fault."""
+    try:
+        return msgspec.convert(answer, type)
+    except msgspec.ValidationError as error:
+        raise UpstreamError(f"The engine's answer cannot be read: {error}") from None
 
 
 def put(fields: dict[str, Any], **values: Any) -> None:

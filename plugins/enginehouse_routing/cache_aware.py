@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import inf
 from typing import ClassVar, Final
 
 import msgspec
@@ -67,6 +68,8 @@ class CacheAware(Strategy):
         self._blocks = CachedBlocks(self._prefixes)
         self._costs = EngineCosts(config.priority_s)
         self._only: Candidate | None = None
+        self._plain: Candidate | None = None
+        """The last pick, if it was ready and no adapter, as all of its candidates."""
         self._picked: Requirements | None = None
         self._prompt: Prompt | None = None
         self._cached: Mapping[str, int] = _NOTHING
@@ -98,15 +101,17 @@ class CacheAware(Strategy):
         self._only, self._picked = None, requirements
         self._prompt = prompt = prompt_of(requirements)
         self._cached = cached = self._prefixes.leading(prompt) if prompt is not None else _NOTHING
-        return self._costs.pick(candidates, cached, requirements.estimated_tokens)
+        chosen = self._costs.pick(candidates, cached, requirements.estimated_tokens)
+        self._plain = chosen if self._costs.were_plain else None
+        return chosen
 
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
         if chosen is self._only and chosen.state is ReplicaState.READY:
             return None
-        is_picked, cached = requirements is self._picked, 0
+        is_picked, is_plain, cached = requirements is self._picked, chosen is self._plain, 0
         prompt = self._prompt if is_picked else prompt_of(requirements)
-        self._costs.used(chosen.backend)
-        if chosen.state in _WITHOUT_CACHE:
+        engine = self._costs.used(chosen.backend)
+        if not is_plain and chosen.state in _WITHOUT_CACHE:
             self._prefixes.forget(chosen.replica)
         if prompt is not None:
             cached = (self._cached if is_picked else self._prefixes.leading(prompt)).get(chosen.replica, 0)
@@ -114,7 +119,9 @@ class CacheAware(Strategy):
             if self._blocks.is_exact(chosen.backend):
                 room *= _TRUSTED
             self._prefixes.note(chosen.replica, prompt, room)
-        learning = Learning(self._costs, self._now, chosen, max(0, requirements.estimated_tokens - cached))
+        learning = Learning(self._costs, self._now, engine, max(0, requirements.estimated_tokens - cached))
+        if not is_plain:
+            learning.take_note_of(chosen)
         if prompt is not None:
             learning.tokens_of = self._tokens_of(prompt, chosen)
             prompt.drop_content()  # the request may live long
@@ -178,4 +185,4 @@ class CacheAware(Strategy):
 
 
 def _score(cost: float) -> float:
-    return round(-1e3 * cost, 3)
+    return -round(1e6 * cost) / 1e3 if cost < inf else -inf

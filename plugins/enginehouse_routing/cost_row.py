@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import compress, repeat
 from math import inf
 from operator import is_, ne
 from typing import Final
 
-from enginehouse import Candidate
+from enginehouse import Candidate, ReplicaState
 from enginehouse_routing.learned_rate import EngineState
 
 FEW: Final = 8
@@ -23,6 +24,8 @@ _MOST_CROWD: Final = 8.0
 """With more, slots would stay free for those whose prompts an engine has."""
 _DELAYING: Final = 4096
 """Tokens of a prompt that delay others. While more are read, those that come go to other engines."""
+_MOST_PREFIXES: Final = 8
+"""Beginnings of prompts of which a row remembers what its candidates have."""
 
 
 def work(tokens: float, factor: float) -> float:
@@ -57,14 +60,15 @@ class CostRow:
     ``bases``: the seconds without the own prompt. ``slopes``: those for each of its tokens that delays others.
     ``engines``: what is known of each engine. ``loads`` and ``replicas``: of the candidates, whose fields compiled code
     reads slowly. ``cold``: whether each has to be loaded or woken. ``adapters``: whether they are LoRA adapters.
+    ``plain``: whether they are neither, and ready.
     ``seen``: how many changes of engines the row knows.
     ``costs``: what the last decision found.
     """
 
     __slots__ = (
-        *("_cold", "_least", "_next", "_pendings", "_places", "adapters", "ahead", "bases", "beside", "candidates"),
-        *("cold", "costs", "engines", "factors", "fastest", "learned", "loads", "places", "rates", "replicas", "seen"),
-        *("slopes", "trusts", "waits", "worse"),
+        *("_cold", "_least", "_next", "_pendings", "_places", "_prefixes", "adapters", "ahead", "bases", "beside"),
+        *("candidates", "cold", "costs", "engines", "factors", "fastest", "learned", "loads", "places", "plain"),
+        *("rates", "replicas", "seen", "slopes", "trusts", "waits", "worse"),
     )
 
     def __init__(self, candidates: Sequence[Candidate], priority_s: float) -> None:
@@ -79,10 +83,13 @@ class CostRow:
         self.cold = [each.wake_s > 0 for each in candidates]
         self._cold = list(compress(range(number), self.cold))
         self.adapters = candidates[0].capabilities.parent is not None
+        ready = all(each.state is ReplicaState.READY for each in candidates)
+        self.plain = ready and not self._cold and not self.adapters
         self.engines: list[EngineState | None] = [None] * number
         self.loads = [each.load for each in candidates]
         self.replicas = [each.replica for each in candidates]
         self._places = {replica: place for place, replica in enumerate(self.replicas)}
+        self._prefixes: dict[int, tuple[Mapping[str, int], int, list[tuple[int, int]]]] = {}
         self._pendings: list[int] = []
         self._next = 0
         self.waits, self.ahead, self.factors, self.rates = ([0.0] * number for _ in range(4))
@@ -99,12 +106,15 @@ class CostRow:
         """The places whose costs may have changed: those of ``changed`` backends, and some in rotation."""
         number = len(self.rates)
         found = set(self._cold)
-        pendings: list[int] = [load.pending for load in self.loads]
-        if pendings != self._pendings:
-            found.update(compress(range(number), map(ne, pendings, self._pendings)))
-            self._pendings = pendings
-        places = self.places
+        places, known, loads = self.places, self._pendings, self.loads
         found.update([places[backend] for backend in changed if backend in places])
+        if known:
+            for place in found:
+                known[place] = loads[place].pending
+        pendings: list[int] = [load.pending for load in loads]
+        if pendings != known:  # requests came or went of which the strategy was not told
+            found.update(compress(range(number), map(ne, pendings, known)))
+            self._pendings = pendings
         end = min(number, self._next + _IN_TURN)
         found.update(range(self._next, end))
         self._next = end if end < number else 0
@@ -139,27 +149,40 @@ class CostRow:
 
         ``more``: as ``crowd`` returns it.
         """
-        bases, slopes = self.bases, self.slopes
+        bases, slopes, beside = self.bases, self.slopes, self.beside
         if more:
-            slopes = [slope + more * rate for slope, rate in zip(slopes, self.beside)]  # noqa: B905
-        have = self._have(cached, tokens)
-        if tokens <= _DELAYING:
-            return [base + slope * (tokens - there) for base, slope, there in zip(bases, slopes, have)]  # noqa: B905
-        rest = tokens - _DELAYING
-        return [
-            base + (slope * _DELAYING + rate * (rest - there) if there < rest else slope * (tokens - there))
-            for base, slope, rate, there in zip(bases, slopes, self.beside, have)  # noqa: B905
-        ]
+            slopes = [slope + more * rate for slope, rate in zip(slopes, beside)]  # noqa: B905
+        usual, others = self._have(cached)
+        own = max(0.0, tokens - usual)
+        if own <= _DELAYING:
+            costs = [base + slope * own for base, slope in zip(bases, slopes)]  # noqa: B905
+        else:
+            rest = own - _DELAYING
+            costs = [base + (slope * _DELAYING + rate * rest) for base, slope, rate in zip(bases, slopes, beside)]  # noqa: B905
+        for place, there in others:
+            own = max(0.0, tokens - there)
+            rest = max(0.0, own - _DELAYING)
+            costs[place] = bases[place] + (slopes[place] * (own - rest) + beside[place] * rest)
+        return costs
 
-    def _have(self, cached: Mapping[str, int], tokens: float) -> list[int]:
-        """The tokens that each candidate has, at most ``tokens``."""
-        most = int(tokens)
-        if len(cached) > len(self.replicas) // 4:
-            have: list[int] = list(map(cached.get, self.replicas, repeat(0)))
-            return have if max(have) <= most else [min(there, most) for there in have]
-        have = [0] * len(self.replicas)
-        for replica, there in cached.items():
-            place = self._places.get(replica, -1)
-            if place >= 0:
-                have[place] = min(there, most)
-        return have
+    def _have(self, cached: Mapping[str, int]) -> tuple[int, list[tuple[int, int]]]:
+        """The tokens that most candidates have, and the places of the others with their tokens.
+
+        Many prompts begin alike, so what was found is kept. ``cached`` must never change.
+        """
+        if not cached:
+            return 0, []
+        known = self._prefixes.get(id(cached))
+        if known is None:
+            if len(self._prefixes) == _MOST_PREFIXES:
+                self._prefixes.clear()
+            known = self._prefixes[id(cached)] = (cached, *self._found(cached))
+        return known[1], known[2]
+
+    def _found(self, cached: Mapping[str, int]) -> tuple[int, list[tuple[int, int]]]:
+        places = self._places
+        if len(cached) <= len(places) // 4:
+            return 0, [(places[replica], there) for replica, there in cached.items() if replica in places]
+        have: list[int] = list(map(cached.get, self.replicas, repeat(0)))
+        usual: int = Counter(have).most_common(1)[0][0]
+        return usual, [(place, there) for place, there in enumerate(have) if there != usual]

@@ -101,8 +101,13 @@ class EngineCosts:
         self._rows.clear()
         self._kept, self._last = 0, None
 
-    def used(self, backend: str) -> None:
-        """Note that a request goes to ``backend``."""
+    @property
+    def were_plain(self) -> bool:
+        """Whether all candidates of the last pick were ready, and none an adapter."""
+        return self._last is not None and self._last.plain
+
+    def used(self, backend: str) -> EngineState:
+        """Note that a request goes to ``backend``. Return what is known of its engine."""
         engine = self.engine(backend)
         trust = self._trust(engine)
         if trust < 1:
@@ -110,6 +115,7 @@ class EngineCosts:
         self._turn += 1
         engine.used = self._turn
         self._changes(engine)
+        return engine
 
     def _trust(self, engine: EngineState) -> float:
         """How much what was learned of ``engine`` still counts, from 0 to 1: the less, the longer it was not used."""
@@ -220,17 +226,21 @@ class EngineCosts:
 
     def _computed_anew(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
         """What ``_computed`` returns, without reading or changing the columns of the row."""
-        fastest = 0.0
+        fastest, limited = 0.0, 0
         for place in range(len(row.engines)):
+            limited |= row.loads[place].slots
             engine = row.engines[place] or self._known(row, place)
             if engine is not None and (own := engine.learned.per_token) and (own < fastest or not fastest):
                 fastest = own
         costs: list[float] = []
-        more = self._crowd(row)
+        more = self._crowd(row) if limited else 0.0  # without slots, nobody waits for one
         for place, replica in enumerate(row.replicas):
             wait, ahead, factor, rate, trust = self._figures(row, place)
-            there: float = cached.get(replica, 0) if cached else 0.0
-            read = ahead + OVERHEAD + work(tokens - there if there < tokens else 0.0, factor + more)
+            unread = tokens
+            if cached:
+                there: int = cached.get(replica, 0)
+                unread = tokens - there if there < tokens else 0.0
+            read = ahead + OVERHEAD + work(unread, factor + more)
             costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
         return self._with_adapters(row, costs)
 
@@ -282,7 +292,7 @@ class EngineCosts:
             beside, ahead = slots, 0.0
         if row.cold[place]:
             wait += self.load_s(row.candidates[place])
-        running = beside if beside <= 4 else 2 * sqrt(beside)
+        running = float(beside) if beside <= 4 else 2 * sqrt(beside)
         return wait, ahead + _STEP_TOKENS * pending, 1 + _DELAY * running, rate or _FIRST_RATE, trust
 
     def adapter_s(self, candidate: Candidate) -> float:

@@ -6,31 +6,37 @@ from collections.abc import Callable
 
 from enginehouse import Candidate, Placement
 from enginehouse_routing.engine_costs import EngineCosts
+from enginehouse_routing.learned_rate import EngineState
 
 
 class Learning(Placement):
     """A request at one engine: part of its backlog until the answer begins, then an example to learn from."""
 
     __slots__ = (
-        *("_adapter", "_ahead", "_at", "_chosen", "_costs", "_engine", "_granted", "_now", "_tokens", "_waits"),
-        *("_wake_s", "tokens_of"),
+        *("_adapter", "_ahead", "_at", "_costs", "_engine", "_granted", "_now", "_tokens", "_waits", "_waking"),
+        "tokens_of",
     )
 
-    def __init__(self, costs: EngineCosts, now: Callable[[], float], chosen: Candidate, tokens: int) -> None:
+    def __init__(self, costs: EngineCosts, now: Callable[[], float], engine: EngineState, tokens: int) -> None:
         self._costs = costs
         self._now = now
-        self._engine = costs.engine(chosen.backend)
+        self._engine = engine
         self._tokens = tokens
         self.tokens_of: Callable[[], None] | None = None
         self._granted = self._ahead = 0.0
         self._at = self._waits = False
-        self._chosen = chosen
-        self._wake_s = chosen.wake_s
+        self._waking: Candidate | None = None
+        self._adapter = ""
+
+    def take_note_of(self, chosen: Candidate) -> None:
+        """Follow the load of the replica too, and its adapter, if it needs a load or is an adapter."""
+        self._waking = chosen if chosen.wake_s else None
         self._adapter = (chosen.name_there or chosen.model) if chosen.capabilities.parent is not None else ""
 
     def queued(self) -> None:
-        if self._wake_s:
-            self._costs.loading.setdefault(self._chosen.host, {})[self._chosen.replica] = self._wake_s
+        waking = self._waking
+        if waking is not None:
+            self._costs.loading.setdefault(waking.host, {})[waking.replica] = waking.wake_s
         self._costs.expect(self._engine, self._tokens)
         self._waits = True
         if self._adapter:
@@ -63,6 +69,6 @@ class Learning(Placement):
             self._costs.expect(self._engine, -self._tokens)
 
     def _loaded(self) -> None:
-        loading = self._costs.loading
-        if loading and (there := loading.get(self._chosen.host)) is not None:
-            there.pop(self._chosen.replica, None)
+        waking = self._waking
+        if waking is not None and (there := self._costs.loading.get(waking.host)) is not None:
+            there.pop(waking.replica, None)

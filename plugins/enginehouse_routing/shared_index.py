@@ -14,6 +14,8 @@ from enginehouse_routing.prefix_news import PrefixNews
 _MOST_KEPT: Final = (8 << 20) // 10
 """Chunks: each takes ten bytes."""
 _MOST_NEWS: Final = 1000
+_MOST_FOUND: Final = 64
+_NOTHING: Final[Mapping[str, int]] = {}
 _MOST_ENGINES: Final = 4096
 """With more, those that were sent nothing for the longest time are probably gone."""
 _VALUES: Final = bytes.maketrans(b"01", b"\0\1")
@@ -60,27 +62,49 @@ class SharedPrefixIndex:
         self._names: list[str] = []
         """The engine of each bit; empty for one that was forgotten."""
         self._news: deque[PrefixNews] | None = None
+        self._found: dict[tuple[tuple[int, int], ...], Mapping[str, int]] = {}
+        """What was found last, by engines and tokens: many prompts begin alike."""
 
     def leading(self, prompt: Prompt) -> Mapping[str, int]:
         """Return how many tokens at the beginning of ``prompt`` each engine has; engines that have none are left out.
 
-        It asks for the fine chunks where engines part.
+        It asks for the fine chunks where engines part. What it returns never changes.
         """
-        found: dict[str, int] = {}
+        groups = self._groups(prompt)
+        if not groups:
+            return _NOTHING
+        found = self._found.get(key := tuple(groups))
+        if found is None:
+            if len(self._found) == _MOST_FOUND:
+                self._found.clear()
+            found = self._found[key] = self._named(groups)
+        return found
+
+    def _groups(self, prompt: Prompt) -> list[tuple[int, int]]:
+        """The engines that have the same part of ``prompt``, as the bits of a number, and its tokens."""
+        groups: list[tuple[int, int]] = []
         engines = self._engines
         alive = engines.get(prompt.first, 0)
         if prompt.coarse:
             alive |= engines.get(prompt.coarse[0], 0)
         if not alive:
-            return found
+            return groups
         for place, chunk in enumerate(prompt.coarse):
             still = engines.get(chunk, 0) & alive
             if still != alive:
-                self._end(found, prompt, place, alive & ~still)
+                self._end(groups, prompt, place, alive & ~still)
                 alive = still
                 if not alive:
-                    return found
-        self._end(found, prompt, len(prompt.coarse), alive)
+                    return groups
+        self._end(groups, prompt, len(prompt.coarse), alive)
+        return groups
+
+    def _named(self, groups: list[tuple[int, int]]) -> Mapping[str, int]:
+        """The tokens of each engine."""
+        found: dict[str, int] = {}
+        for engines, tokens in groups:
+            bits = reversed(bin(engines)[2:].encode().translate(_VALUES))  # "0b1101" becomes 1, 0, 1, 1
+            found.update(dict.fromkeys(compress(self._names, bits), tokens))
         return found
 
     def note(self, engine: str, prompt: Prompt, most: int) -> None:
@@ -137,6 +161,7 @@ class SharedPrefixIndex:
             for chunk, tokens in sent.chunks.items():
                 self._drop(sent, chunk, tokens)
             self._names[sent.bit.bit_length() - 1] = ""
+            self._found.clear()
 
     def remembered(self, most_kept: int = _MOST_KEPT) -> dict[str, tuple[bytes, bytes]]:
         """Return the chunks of each engine and their tokens, for ``recall``: the least recently used are left out.
@@ -171,29 +196,27 @@ class SharedPrefixIndex:
                 return place
         return len(prompt.coarse)
 
-    def _end(self, found: dict[str, int], prompt: Prompt, place: int, leaving: int) -> None:
+    def _end(self, groups: list[tuple[int, int]], prompt: Prompt, place: int, leaving: int) -> None:
         """Note what the engines ``leaving`` have: all coarse chunks before ``place``, and fine ones after it."""
         engines, tokens, fine = self._engines, place * Prompt.COARSE_TOKENS, Prompt.FINE_TOKENS
         for chunk in prompt.fine(place):
             still = engines.get(chunk, 0) & leaving
             if still != leaving:
-                self._put(found, leaving & ~still, tokens)
+                if tokens:
+                    groups.append((leaving & ~still, tokens))
                 leaving = still
                 if not leaving:
                     return
             tokens += fine
-        self._put(found, leaving, tokens)
-
-    def _put(self, found: dict[str, int], engines: int, tokens: int) -> None:
-        if tokens and engines:
-            bits = reversed(bin(engines)[2:].encode().translate(_VALUES))  # "0b1101" becomes 1, 0, 1, 1
-            found.update(dict.fromkeys(compress(self._names, bits), tokens))
+        if tokens:
+            groups.append((leaving, tokens))
 
     def _add(self, sent: _EngineChunks, chunks: list[int], tokens: int) -> None:
         engines, bit, known = self._engines, sent.bit, sent.chunks
+        move = known.move_to_end
         for chunk in reversed(chunks):
             if chunk in known:
-                known.move_to_end(chunk)
+                move(chunk)
             else:
                 known[chunk] = tokens
                 sent.tokens += tokens

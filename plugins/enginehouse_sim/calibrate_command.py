@@ -62,6 +62,8 @@ def calibrate(output: Path, force: bool, picture: Path | None, as_json: bool, **
     --from-traces fits the records of /api/history instead, and asks no engine.
     """
     try:
+        if output.suffix != ".toml":
+            raise ConfigError(f"{str(output)!r} is no .toml file", key="--output", remedy="write -o engine.toml")
         asked = _CalibrateFlags(**flags)
         found = _of_probes(asked, output) if asked.records is None else _of_records(asked, asked.records)
         if found is not None:

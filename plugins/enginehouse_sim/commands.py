@@ -12,7 +12,7 @@ import msgspec
 
 from enginehouse import ConfigError, EnginehouseError, VirtualSettings
 from enginehouse_sim.calibrate_command import calibrate
-from enginehouse_sim.simulator.core.options import POSITIVE, core_options, duration_option
+from enginehouse_sim.simulator.core.options import POSITIVE, Finite, core_options, duration_option
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
 from enginehouse_sim.simulator.steps.latency_files import first_token_file, output_token_file
@@ -160,11 +160,9 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 @sim.command(context_settings={"show_default": True})
 @click.option("--requests", type=POSITIVE, default=1000, help="Number of requests.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=8.0, help="Mean arrivals in a second.")
+@click.option("--rate", type=Finite(min=0, min_open=True), default=8.0, help="Mean arrivals in a second.")
 @click.option("--lengths", default="azure-conversation", help="Tokens in and out: a shape, or IN:OUT.")
-@click.option(
-    "--prefix-sharing", type=click.FloatRange(0, 1), default=0.0, help="Share of each prompt that others have too."
-)
+@click.option("--prefix-sharing", type=Finite(0, 1), default=0.0, help="Share of each prompt that others have too.")
 @click.option("--models", default="", metavar="A,B", help="Models, each equally likely.")
 @click.option("--seed", type=int, default=0, help="Equal seeds make equal traces.")
 def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, models: str, seed: int) -> None:
@@ -186,13 +184,13 @@ def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, model
 @click.option("--model", default="llama-3-8b", help="llama-3-8b, or the config.json of a dense model.")
 @click.option(
     "--flops-share",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Finite(0, 1, min_open=True),
     default=0.5,
     help="Share of the GPU's operations that is reached.",
 )
 @click.option(
     "--bandwidth-share",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Finite(0, 1, min_open=True),
     default=0.8,
     help="Share of the GPU's bandwidth that is reached.",
 )

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from enginehouse import ConfigError, EnginehouseError, VirtualSettings
-from enginehouse_sim.simulator.core.options import POSITIVE, core_options, duration_option
+from enginehouse_sim.simulator.core.options import POSITIVE, Finite, core_options, duration_option
 from enginehouse_sim.simulator.core.settings import CoreSettings
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @click.option("--instances", default="1,2,4,8", metavar="N,...", help="Numbers of engines to try.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=A,B", help="Values of a key of the gateway to try.")
 @click.option("--config", type=click.Path(path_type=Path), help="The gateway's file.")
-@click.option("--price", type=click.FloatRange(min=0), help="Price of one engine for an hour, in any currency.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Without TRACE: mean arrivals in a second.")
+@click.option("--price", type=Finite(min=0), help="Price of one engine for an hour, in any currency.")
+@click.option("--rate", type=Finite(min=0, min_open=True), help="Without TRACE: mean arrivals in a second.")
 @click.option("--lengths", default="azure-conversation", help="Without TRACE: tokens in and out, as for sim trace.")
 @click.option("--requests", type=POSITIVE, default=1000, help="Without TRACE: number of requests.")
 @click.option("--limit", type=POSITIVE, help="Read only this number of requests of the trace.")

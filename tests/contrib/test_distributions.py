@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.paths import ROOT
 from tests.support.plugins import PipInstall, RunPython
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DISTRIBUTIONS = sorted(path.parent for path in (ROOT / "contrib").glob("*/pyproject.toml"))
 
@@ -30,7 +25,7 @@ def test_they_are_found_when_they_are_installed(site: Path, run_python: RunPytho
     listing = run_python(site, "-c", "from enginehouse.cli import main; main()", "plugins", "list", "--json")
     found = {row["name"] for row in json.loads(listing.stdout) if not row["bundled"]}
     for distribution in DISTRIBUTIONS:
-        project = tomllib.loads((distribution / "pyproject.toml").read_text())["project"]
+        project = msgspec.toml.decode((distribution / "pyproject.toml").read_text())["project"]
         assert project["entry-points"]["enginehouse"].keys() <= found
 
 
@@ -43,6 +38,7 @@ def test_none_imports_another_which_only_this_folder_installs_beside_it() -> Non
         assert imported.isdisjoint(set(modules.values()) - {own}), distribution
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda folder: folder.name)
 def test_it_passes_its_own_tests_by_the_command_of_its_readme(

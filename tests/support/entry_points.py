@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+import msgspec
 
 _PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 def missing_entry_points() -> list[str]:
     """Their names, which an editable installation learns only when it is installed again."""
-    named = tomllib.loads(_PROJECT.read_text("utf-8"))["project"]["entry-points"]["enginehouse"]
+    named = msgspec.toml.decode(_PROJECT.read_text("utf-8"))["project"]["entry-points"]["enginehouse"]
     return sorted(named.keys() - {each.name for each in entry_points(group="enginehouse")})

@@ -12,10 +12,9 @@ from enginehouse.app.build_guards import build_guards
 from enginehouse.app.build_router import build_router
 from enginehouse.app.build_waiting_room import build_waiting_room, configure_waiting_room
 from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
-from enginehouse.app.exports import TraceExporter, build_tracer
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config
-from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
+from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol
@@ -32,6 +31,7 @@ from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.record_delivery import RecordDelivery
+from enginehouse.telemetry.tracer import Tracer
 
 
 class RelayParts(NamedTuple):
@@ -39,7 +39,7 @@ class RelayParts(NamedTuple):
 
     ``drivers``: by type.
     ``queues``: by backend; live.
-    ``exporter``: takes traced requests; ``None`` if none are traced.
+    ``tracer``: ``None`` if no request is traced.
     ``shares``: whether the scheduler gives callers their turns.
     ``caches``: those of engines that tell what they have.
     """
@@ -50,7 +50,7 @@ class RelayParts(NamedTuple):
     queues: Mapping[str, RequestQueue]
     observers: Observers
     protocols: Sequence[Protocol]
-    exporter: TraceExporter | None
+    tracer: Tracer | None
     outside: Outside
     shares: bool
     caches: FollowedCaches
@@ -76,7 +76,7 @@ def build_relay(config: Config, registry: Registry, parts: RelayParts) -> Relay:
 
 def _context(config: Config, registry: Registry, parts: RelayParts, waiting_room: WaitingRoom) -> RelayContext:
     clock = parts.outside.clock
-    kv_events_of(config)  # raises if the package that reads them is missing
+    kv_events_of(config, parts.drivers)  # raises if the package that reads them is missing
     caches = CacheView(parts.caches)
     parts.caches.use(caches)
     context = RelayContext(
@@ -86,7 +86,7 @@ def _context(config: Config, registry: Registry, parts: RelayParts, waiting_room
         queues=parts.queues,
         observers=parts.observers,
         clock=clock,
-        tracer=build_tracer(config.telemetry, parts.exporter),
+        tracer=parts.tracer,
         max_series=config.telemetry.max_series,
         protocols={path: each for each in parts.protocols for path in each.paths},
         engine_memory=parts.outside.engine_memory,

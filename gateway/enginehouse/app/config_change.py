@@ -30,8 +30,8 @@ from enginehouse.config.aliases import Aliases
 from enginehouse.config.managed import driver_of, hosts_of_model
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.secret_variables import secret_values
+from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.kv_events.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.engines.launch_line import fingerprint, launch_line
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
@@ -172,7 +172,7 @@ class ConfigChange:
         self._old = context
         self._fleet = build_fleet(config, drivers=drivers)
         renewed = needs_new_router(old, config, registry)
-        self._kv_events = kv_events_of(config)
+        self._kv_events = kv_events_of(config, drivers)
         self._view = CacheView(parts.caches) if renewed else None
         self._router = relay.router
         if renewed:

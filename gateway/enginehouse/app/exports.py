@@ -1,58 +1,27 @@
-"""Makes the parts that send traces and metrics, as ``[telemetry]`` says."""
+"""The exporter among the installed observers, and the tracer that hands requests to it."""
 
 from __future__ import annotations
 
-import logging
-import os
-from importlib.metadata import version
-from importlib.util import find_spec
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
-from enginehouse.api.pages.metrics.page import Metrics
-from enginehouse.api.pages.metrics.push import MetricPush
+from prometheus_client.core import Metric
+
+from enginehouse.app.plugin_instances import prepare
+from enginehouse.config.schema import Config
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.errors import ConfigError
-from enginehouse.telemetry.exporter.messages import ExportSettings, TracedRequest
-from enginehouse.telemetry.exporter_process import ExporterProcess
-from enginehouse.telemetry.genai_metrics import GenaiMetrics
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.exporters import Exporter, TracedRequest
+from enginehouse.interfaces.observers import Observer
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.observers import Observers
-from enginehouse.telemetry.otel_environment import told, trace_choice
+from enginehouse.telemetry.plugin_failures import log_plugin_failure
 from enginehouse.telemetry.tracer import Tracer
 
-_log = logging.getLogger(__name__)
 
-_USUAL_INTERVAL_S = 60.0
-"""OpenTelemetry's own."""
-_GRPC = "opentelemetry.exporter.otlp.proto.grpc"
-
-
-def build_exporter(telemetry: TelemetrySettings) -> ExporterProcess | None:
-    """The exporter, which is not started yet; ``None`` if nothing is exported. Raises ``ConfigError``."""
-    if telemetry.protocol == "grpc" and not _installed(_GRPC):
-        remedy = 'pip install "enginehouse[otlp-grpc]"'
-        raise ConfigError("the exporter for gRPC is not installed", key="telemetry.protocol", remedy=remedy)
-    choice = trace_choice(telemetry, os.environ)
-    for warning in choice.warnings:
-        _log.warning("%s", warning)
-    if choice.traces != "off":
-        _log.info("%s", told(choice, telemetry, os.environ))
-    wanted = choice.traces != "off" or _push_interval(telemetry) > 0
-    if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return None
-    return ExporterProcess(
-        ExportSettings(
-            traces=choice.traces,
-            endpoint=telemetry.endpoint,
-            protocol=telemetry.protocol or "",
-            headers={name: str(value) for name, value in telemetry.headers.items()},
-            service_name=telemetry.service_name,
-            version=version("enginehouse"),
-            flush_timeout=telemetry.flush_timeout,
-        )
-    )
-
-
-class TraceExporter(Protocol):
+class TraceTaker(Protocol):
     """Takes traced requests."""
 
     def admits(self) -> bool:
@@ -62,38 +31,59 @@ class TraceExporter(Protocol):
         """Send ``request`` soon."""
 
 
-def build_tracer(telemetry: TelemetrySettings, exporter: TraceExporter | None) -> Tracer | None:
-    """The tracer, which decides which requests are traced; ``None`` if none are."""
-    choice = trace_choice(telemetry, os.environ)
-    if exporter is None or choice.traces == "off":
-        return None
-    ratio, follows_parent = choice.ratio, choice.follows_parent
-    return Tracer(telemetry, exporter.admits, exporter.add, ratio=ratio, follows_parent=follows_parent)
+class GuardedExporter:
+    """The ``exporter`` of a plugin. An exception of what it does for a request is logged, and costs the trace."""
+
+    def __init__(self, plugin: PluginId, exporter: Exporter) -> None:
+        self.start, self.close, self.sampling = exporter.start, exporter.close, exporter.sampling
+        self.counters = exporter.counters
+        self._plugin = plugin
+        self._exporter = exporter
+
+    def prepare(
+        self, config: Config, registry: Registry, collect: Callable[[], Iterable[Metric]], observers: Observers
+    ) -> None:
+        """As in ``Exporter``. Raises ``ConfigError`` or ``PluginError``."""
+        how = partial(self._exporter.prepare, config.telemetry, collect, observers.add)
+        prepare(registry, self._plugin.kind, self._plugin.type, how)
+
+    def admits(self) -> bool:
+        """As in ``Exporter``."""
+        try:
+            return self._exporter.admits()
+        except Exception as error:
+            log_plugin_failure(self._plugin, "failed in admits", error)
+            return False
+
+    def add(self, request: TracedRequest) -> None:
+        """As in ``Exporter``."""
+        try:
+            self._exporter.add(request)
+        except Exception as error:
+            log_plugin_failure(self._plugin, "failed in add", error)
 
 
-def build_metric_push(
-    telemetry: TelemetrySettings, exporter: ExporterProcess | None, metrics: Metrics, observers: Observers
-) -> MetricPush | None:
-    """The part that sends ``metrics`` to the collector; ``None`` if they are not sent.
+def find_exporter(
+    settings: TelemetrySettings, observers: Iterable[tuple[PluginId, Observer]]
+) -> GuardedExporter | None:
+    """The last exporter among ``observers``. Raises ``ConfigError`` if there is none, and ``settings`` want one."""
+    found = [GuardedExporter(plugin, each) for plugin, each in observers if isinstance(each, Exporter)]
+    if not found and (settings.traces not in (None, "off") or settings.push_metrics or settings.genai_metrics):
+        remedy = "take 'otlp' out of plugins.disabled, or export nothing"
+        raise ConfigError("no plugin that exports is installed", key="telemetry", remedy=remedy)
+    return found[-1] if found else None
 
-    With ``telemetry.genai_metrics``, one of ``observers`` counts for OpenTelemetry's conventions.
+
+def build_tracer(
+    telemetry: TelemetrySettings, exporter: GuardedExporter | None, taker: TraceTaker | None
+) -> Tracer | None:
+    """The tracer, which decides which requests are traced; ``None`` if none are.
+
+    ``taker`` takes them, by default ``exporter`` itself.
     """
-    interval = _push_interval(telemetry)
-    if exporter is None or not interval:
+    sampling = exporter.sampling(telemetry) if exporter is not None else None
+    taker = taker or exporter
+    if taker is None or sampling is None:
         return None
-    if not telemetry.genai_metrics:
-        return MetricPush(metrics.registry.collect, exporter.send_metrics, interval)
-    observers.add(genai := GenaiMetrics(telemetry.max_series))
-    return MetricPush(metrics.registry.collect, exporter.send_metrics, interval, genai.collect)
-
-
-def _push_interval(telemetry: TelemetrySettings) -> float:
-    """The seconds between two exports of metrics; 0 for none."""
-    return telemetry.push_metrics or (_USUAL_INTERVAL_S if telemetry.genai_metrics else 0.0)
-
-
-def _installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+    ratio, follows_parent = sampling
+    return Tracer(telemetry, taker.admits, taker.add, ratio=ratio, follows_parent=follows_parent)

@@ -21,7 +21,6 @@ from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.discovery.discovery import Discovery
-from enginehouse.app.exports import build_exporter, build_metric_push
 from enginehouse.app.pages import Pages
 from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.app.reload import ConfigSource, Reloader
@@ -32,17 +31,17 @@ from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
+from enginehouse.engines.followed_caches import kv_events_of
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.kv_events.followed_caches import kv_events_of
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.interfaces.exporters import ExportCounters
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_load import LoopLoad, worker_row
 from enginehouse.telemetry.loop_watch import LoopMonitor
@@ -78,12 +77,11 @@ class Gateway:
         self.registry = registry
         self.log = log or GatewayLog()
         self.streams = EndlessStreams()
-        self.exporter = build_exporter(config.telemetry)
         queues: dict[str, HostQueue] = {}
         self._path = path = RequestPath(
-            config, registry, outside, queues, self.exporter, limits, lambda: self.config.checks.timeout, observed=True
+            config, registry, outside, queues, None, limits, lambda: self.config.checks.timeout, observed=True
         )
-        self.observers, self.fleet, self.relay = path.observers, path.fleet, path.relay
+        self.observers, self.fleet, self.relay, self.exporter = path.observers, path.fleet, path.relay, path.exporter
         self.callers, self.admission = path.callers, path.admission
         check_start(config, registry, path.drivers)
         context = _host_context(config, registry, path, outside)
@@ -117,7 +115,8 @@ class Gateway:
         self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)
         self.metrics = self._metrics()
-        self._metric_push = build_metric_push(config.telemetry, self.exporter, self.metrics, self.observers)
+        if self.exporter is not None:
+            self.exporter.prepare(config, registry, self.metrics.registry.collect, self.observers)
         self.application = self._pages(parts).application(self._lifespan)
 
     @property
@@ -150,8 +149,6 @@ class Gateway:
             self.relay.endings.log_access = self._path.access_log.add
         if self.exporter is not None:
             self.exporter.start()
-        if self._metric_push is not None:
-            self._metric_push.start()
         first_round = self._begin_probing()
         if self._state_file is None:
             self.build_hosts()
@@ -160,7 +157,7 @@ class Gateway:
         await self._strategy_memory.open(self._state_file.folder)
         self.scaling.recall(self._state_file.records, self.current.rejoin)
         await self.engines.open(self._drained)
-        self._path.caches.follow(kv_events_of(self.config))
+        self._path.caches.follow(kv_events_of(self.config, self.current.context.drivers))
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
         self.scaling.open()
@@ -268,8 +265,6 @@ class Gateway:
         self.relay.endings.delivery.close()
         await self._path.access_log.close()
         await self.callers.close()
-        if self._metric_push is not None:
-            self._metric_push.close()
         if self.exporter is not None:
             await self.exporter.close()
 

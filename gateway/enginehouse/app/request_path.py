@@ -10,10 +10,10 @@ from enginehouse.app.build import build_admission, build_drivers, renew_upstream
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_relay import RelayParts, build_relay
 from enginehouse.app.callers import Callers, Deliver
-from enginehouse.app.exports import TraceExporter
+from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
 from enginehouse.app.plugin_instances import create, create_installed, prepare
 from enginehouse.config.schema import Config
-from enginehouse.engines.kv_events.followed_caches import FollowedCaches
+from enginehouse.engines.followed_caches import FollowedCaches
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
@@ -27,8 +27,9 @@ from enginehouse.telemetry.observers import Observers
 class RequestPath:
     """Made once; another configuration changes its parts.
 
-    ``queues``: by backend; live. ``exporter`` takes traced requests, if there is one. ``limits``: in place of the
-    configured store. ``check_timeout`` returns that in force. ``observed``: whether observers hear of the fleet, too.
+    ``queues``: by backend; live. ``traces`` takes traced requests, in place of the exporter.
+    ``limits``: in place of the configured store. ``check_timeout`` returns that in force. ``observed``: whether
+    observers hear of the fleet, too.
     Raises ``ConfigError`` or ``PluginError``.
     """
 
@@ -38,7 +39,7 @@ class RequestPath:
         registry: Registry,
         outside: Outside,
         queues: Mapping[str, RequestQueue],
-        exporter: TraceExporter | None,
+        traces: TraceTaker | None,
         limits: LimitStore | None,
         check_timeout: Callable[[], float],
         *,
@@ -46,7 +47,9 @@ class RequestPath:
     ) -> None:
         outside.engine_memory.most = config.server.max_engine_memory
         self._registry = registry
-        self.observers = Observers(observer for _, observer in create_installed(config, registry, "observer"))
+        observers = list(create_installed(config, registry, "observer"))
+        self.observers = Observers(observer for _, observer in observers)
+        self.exporter = find_exporter(config.telemetry, observers)
         protocols = create_installed(config, registry, "protocol")
         self.protocols: Mapping[str, Protocol] = {plugin.type: each for plugin, each in protocols}
         self.drivers = build_drivers(config, registry, {}, outside)
@@ -60,7 +63,7 @@ class RequestPath:
             queues,
             self.observers,
             [*self.protocols.values()],
-            exporter,
+            build_tracer(config.telemetry, self.exporter, traces),
             outside,
             shares=scheduler.shares,
             caches=self.caches,

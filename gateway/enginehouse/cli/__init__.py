@@ -13,10 +13,8 @@ from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.domain.errors import EnginehouseError
 
 _COMMANDS = {
-    "check": "enginehouse.cli.check:check",
     "import": "enginehouse.cli.groups:import_configuration",
     "plugins": "enginehouse.cli.groups:plugins",
-    "schema": "enginehouse.cli.schema:schema",
     "serve": "enginehouse.cli.serve:serve",
 }
 _KIND = "compiled" if find_spec("enginehouse__mypyc") is not None else "pure Python"

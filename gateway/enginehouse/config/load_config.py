@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +18,6 @@ from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.secrets import read_secret
 from enginehouse.config.shape import config_type, dotted
 from enginehouse.domain.errors import ConfigError, ConfigErrors
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 class LoadedConfig(NamedTuple):
@@ -80,14 +74,14 @@ def read_document(data: dict[str, Any], file: Path | None, environ: Mapping[str,
 def _parse(file: Path) -> dict[str, Any]:
     try:
         text = file.read_bytes().decode()
-        return tomllib.loads(text)
+        return msgspec.toml.decode(text, type=dict[str, Any])
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"is not UTF-8 text (byte {error.start})", file=str(file), remedy="save it as UTF-8"
         ) from None
-    except tomllib.TOMLDecodeError as error:
+    except msgspec.DecodeError as error:
         raise _syntax_error(str(error), text, file) from None
 
 

@@ -85,6 +85,29 @@ def default_of(field: Field) -> Any:
     return None if value is None else as_written(field.type, value)
 
 
+def changed(written: dict[str, Any]) -> dict[str, Any]:
+    """The part of ``written``, a whole configuration as in the file, that differs from the defaults."""
+    found: dict[str, Any] = _changed(config_type(), written)
+    return found
+
+
+def _changed(type_: Type, written: Any) -> Any:
+    """The part of ``written``, a value of ``type_`` as in the file, that differs from the defaults."""
+    for kind in shape_of(type_).kinds:
+        if isinstance(kind, StructType) and isinstance(written, dict):
+            fields = {field.encode_name: field for field in kind.fields}
+            return {
+                key: _changed(fields[key].type, value) if key in fields else value
+                for key, value in written.items()
+                if key not in fields or value != default_of(fields[key])
+            }
+        if isinstance(kind, DictType) and isinstance(written, dict):
+            return {name: _changed(kind.value_type, item) for name, item in written.items()}
+        if isinstance(kind, ListType) and isinstance(written, list):
+            return [_changed(kind.item_type, item) for item in written]
+    return written
+
+
 def json_schema() -> dict[str, Any]:
     """The JSON schema of the file. Durations and sizes are text there, and each plugin type may have a table."""
     schema = msgspec.json.schema(Config)

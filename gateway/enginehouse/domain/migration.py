@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import msgspec
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True):
     """An order to move live requests from one instance to another."""
+
+    EVERYTHING: ClassVar[int] = -1
+    """The ``value`` that means, with ``NUM_REQ``, all requests in any order."""
 
     policy: str
     """The type of the policy that decided it."""
@@ -19,9 +23,14 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     order: str
     """Which requests move first: a value of ``rescheduling.req_select_order``."""
     value: float
-    """The amount to move, in the unit of ``rule``. -1 with ``NUM_REQ`` means all requests, in any order."""
+    """The amount to move, in the unit of ``rule``."""
     requests: tuple[str, ...] = ()
     """The ids of the requests to move. Without any, ``rule``, ``order`` and ``value`` choose them."""
+
+    @property
+    def moves_everything(self) -> bool:
+        """Whether all requests must move, even from an instance that rests."""
+        return self.rule == "NUM_REQ" and self.value == self.EVERYTHING
 
 
 class DroppedPair(msgspec.Struct, frozen=True, kw_only=True):

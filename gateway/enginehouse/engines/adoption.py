@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Mapping
 
-from enginehouse.domain.errors import ConfigError
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.domain.errors import ConfigError, EnginehouseError
+from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine_records import EngineRecords
+from enginehouse.engines.gpus.host_gpus import HostGpus
 from enginehouse.engines.launch_line import fingerprint
-from enginehouse.engines.state_file import EngineRecord
+from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
 from enginehouse.interfaces.places import Place
@@ -17,14 +21,87 @@ from enginehouse.telemetry.log_ring import LogRing
 _log = logging.getLogger(__name__)
 
 _STRAY_STOP_S = 10.0
+_FIRST_LOOK_S = 2.0
+"""The time for which a starting gateway waits for adopted engines. Slower ones become ready later."""
 
 
-async def adopt(
+class Adoption:
+    """Takes over the engines of one host that run already.
+
+    ``supervisors``: by replica; live. ``examine``: called with an engine that is ready. ``on_exited``: called for a
+    replica whose engine could not be taken over. ``before``: what must end before a replica may start, such as its
+    adoption. ``strays``: the ends of engines that no replica wants.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        supervisors: Mapping[str, Supervisor],
+        records: EngineRecords,
+        state_file: StateFile,
+        gpus: HostGpus,
+        tasks: BackgroundTasks,
+        examine: Callable[[str, Supervisor], Awaitable[None]],
+        on_exited: Callable[[str], None],
+    ) -> None:
+        self._host = host
+        self._supervisors = supervisors
+        self._records = records
+        self._state_file = state_file
+        self._gpus = gpus
+        self._tasks = tasks
+        self._examine = examine
+        self._on_exited = on_exited
+        self.before: dict[str, asyncio.Task[None]] = {}
+        self.strays: list[asyncio.Task[None]] = []
+
+    async def open(self, drained: asyncio.Future[None] | None) -> None:
+        """Take over what an earlier gateway left running, or end it: at once, or when that gateway has ``drained``."""
+        if self._state_file.is_lost:
+            try:
+                await self._records.recover()
+            except EnginehouseError as error:
+                _log.error("Host '%s' cannot be asked for engines that still run: %s", self._host, error)
+        records = [(name, record) for name, record in self._state_file.records.items() if record.host == self._host]
+        await asyncio.gather(*(self._take_over(name, record, drained) for name, record in records))
+        if self.before:
+            await asyncio.wait(self.before.values(), timeout=_FIRST_LOOK_S)
+
+    def begin(self, replica: str, process: EngineProcess, place: Place) -> None:
+        """Begin to take over ``process`` at ``place``."""
+        self.before[replica] = self._tasks.start(self._adopt(replica, process, place))
+
+    async def _take_over(self, name: str, record: EngineRecord, drained: asyncio.Future[None] | None) -> None:
+        named = ((replica, supervisor) for replica, supervisor in self._supervisors.items() if supervisor.name == name)
+        replica, supervisor = next(named, (None, None))
+        process, fits = await _find(name, record, supervisor, self._records)
+        if process is not None and not fits:
+            stopping = _stop_stray(name, process, self._records, drained)
+            if drained is None:
+                await stopping
+            else:
+                self.strays.append(self._tasks.start(stopping))
+        elif process is not None and replica is not None:
+            _log.info("%s still runs and is taken over", name)
+            self._gpus.adopt(replica, record.gpus)
+            self.begin(replica, process, record.place)
+
+    async def _adopt(self, replica: str, process: EngineProcess, place: Place) -> None:
+        supervisor = self._supervisors[replica]
+        try:
+            await supervisor.adopt(process, place, asleep=supervisor.name in self._state_file.sleepers)
+            await self._examine(replica, supervisor)
+        except EnginehouseError:  # the supervisor has logged it
+            if supervisor.state is ReplicaState.FAILED:
+                self._on_exited(replica)
+
+
+async def _find(
     name: str, record: EngineRecord, supervisor: Supervisor | None, records: EngineRecords
 ) -> tuple[EngineProcess | None, bool]:
     """Return the process of a recorded engine, ``None`` if it no longer runs, and whether it is still wanted.
 
-    It is not if ``supervisor`` would launch it differently now, or if there is no supervisor: ``stop_stray`` ends it.
+    It is not if ``supervisor`` would launch it differently now, or if there is no supervisor: ``_stop_stray`` ends it.
     """
     if supervisor is not None:
         supervisor.gpus = record.gpus
@@ -35,7 +112,7 @@ async def adopt(
     return await records.adopt(name, line, log), fits
 
 
-async def stop_stray(
+async def _stop_stray(
     name: str, process: EngineProcess, records: EngineRecords, drained: asyncio.Future[None] | None
 ) -> None:
     """Stop an engine that is not wanted any more, once the gateway that still uses it has ``drained``."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.engines.adoption import adopt, stop_stray
+from enginehouse.engines.adoption import Adoption
 from enginehouse.engines.back_off import Pauses
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.engine_records import EngineRecords
@@ -20,17 +19,13 @@ from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.ownership import EngineOwnership, OwnedLauncher, OwnedProcess
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.second_tries import SecondTries
-from enginehouse.engines.state_file import EngineRecord, Footprints, StateFile
+from enginehouse.engines.state_file import Footprints, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher
 from enginehouse.interfaces.places import Place
 from enginehouse.scheduling.collaborators import EngineControl
 
-_log = logging.getLogger(__name__)
-
-_FIRST_LOOK_S = 2.0
-"""The time for which a starting gateway waits for adopted engines. Slower ones become ready later."""
 _MEASURE_EVERY_S = 30.0
 
 
@@ -84,9 +79,11 @@ class EnginePool(EngineControl):
         self._versions: dict[str, int] = {}
         self._retired: set[str] = set()
         self.supervisors: dict[str, Supervisor] = {}
-        self._before: dict[str, asyncio.Task[None]] = {}
-        self._strays: list[asyncio.Task[None]] = []
         self._tasks = BackgroundTasks()
+        self._adoption = Adoption(
+            name, self.supervisors, self._records, state_file, self.gpus, self._tasks, self._examine, on_exited
+        )
+        self._before = self._adoption.before
         for replica, managed in replicas.items():
             self.put(replica, managed, relaunch=False)
 
@@ -102,18 +99,7 @@ class EnginePool(EngineControl):
         if the earlier gateway still uses them, when it has ``drained``.
         """
         self.begin()
-        if self._state_file.is_lost:
-            await self._recover()
-        records = [(name, record) for name, record in self._state_file.records.items() if record.host == self.name]
-        await asyncio.gather(*(self._take_over(name, record, drained) for name, record in records))
-        if self._before:
-            await asyncio.wait(self._before.values(), timeout=_FIRST_LOOK_S)
-
-    async def _recover(self) -> None:
-        try:
-            await self._records.recover()
-        except EnginehouseError as error:
-            _log.error("Host '%s' cannot be asked for engines that still run: %s", self.name, error)
+        await self._adoption.open(drained)
 
     async def close(self) -> None:
         """Stop every engine that is still this gateway's. Servers elsewhere keep what they have loaded."""
@@ -217,8 +203,8 @@ class EnginePool(EngineControl):
         self._pauses.refuse_too_soon(replica)
         self._pauses.note_start(replica)
         try:
-            if self._strays:
-                await asyncio.wait(self._strays)
+            if self._adoption.strays:
+                await asyncio.wait(self._adoption.strays)
             await self._prepare_gpus(replica, supervisor)
             await supervisor.start(self._second_tries.begin(replica, self.measured.get(replica)))
         except NotEnoughMemory:
@@ -321,35 +307,8 @@ class EnginePool(EngineControl):
                 if state is ReplicaState.READY:
                     await self._meter.measure(replica, self.supervisors[replica])
 
-    # --- adoption
-
     def found(self, replica: str, process: EngineProcess) -> None:
         """Take over a model that a server elsewhere has loaded by itself."""
         before = self._before.get(replica)
         if self._states[replica] in AT_REST and (before is None or before.done()):
-            owned = OwnedProcess(process, self._ownership)
-            self._before[replica] = self._tasks.start(self._adopt(replica, owned, Place(port=0)))
-
-    async def _take_over(self, name: str, record: EngineRecord, drained: asyncio.Future[None] | None) -> None:
-        named = ((replica, supervisor) for replica, supervisor in self.supervisors.items() if supervisor.name == name)
-        replica, supervisor = next(named, (None, None))
-        process, fits = await adopt(name, record, supervisor, self._records)
-        if process is not None and not fits:
-            stopping = stop_stray(name, process, self._records, drained)
-            if drained is None:
-                await stopping
-            else:
-                self._strays.append(self._tasks.start(stopping))
-        elif process is not None and replica is not None:
-            _log.info("%s still runs and is taken over", name)
-            self.gpus.adopt(replica, record.gpus)
-            self._before[replica] = self._tasks.start(self._adopt(replica, process, record.place))
-
-    async def _adopt(self, replica: str, process: EngineProcess, place: Place) -> None:
-        supervisor = self.supervisors[replica]
-        try:
-            await supervisor.adopt(process, place, asleep=supervisor.name in self._state_file.sleepers)
-            await self._examine(replica, supervisor)
-        except EnginehouseError:  # the supervisor has logged it
-            if supervisor.state is ReplicaState.FAILED:
-                self._on_exited(replica)
+            self._adoption.begin(replica, OwnedProcess(process, self._ownership), Place(port=0))

@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import msgspec
 
+from enginehouse.domain.cache_events import PromptTokens
 from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import EnginehouseError, LoadFailed
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport, support_of
-from enginehouse.interfaces.drivers import Driver, LoadedModel, ServedModel
+from enginehouse.interfaces.drivers import CacheFollower, Driver, LoadedModel, ServedModel
 from enginehouse.interfaces.launch_spec import FoundModel, ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess, Exit, Launcher
 from enginehouse.interfaces.places import Place
@@ -198,6 +199,9 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     "fill_in": ("a PartialAnswer", _instance(PartialAnswer)),
     "continuation": _CONTINUATION,
     "following": _CONTINUATION,
+    "check_cache_events": _ANYTHING,
+    "follow_cache": ("a CacheFollower", _instance(CacheFollower)),
+    "tokenize": ("PromptTokens or None", _instance(PromptTokens, type(None))),
     "bootstrap_port": _NUMBER,
     "bootstrap": _BYTES,
     # launchers

@@ -63,7 +63,7 @@ class ManagedEngines:
         self._make_host: Callable[[str, HostContext], Host]
         self._hosts: Mapping[str, Host] = {}
         self._tasks = BackgroundTasks()
-        self._unloads: set[asyncio.Future[None]] = set()
+        self._unloads: set[asyncio.Future[RequestError]] = set()
 
     def build(self, state_file: StateFile, prober: Prober, drains: Drains) -> None:
         """Make the hosts. Raises ``ConfigError`` or ``PluginError``. Nothing is started."""
@@ -138,7 +138,7 @@ class ManagedEngines:
         for host in self._hosts.values():
             host.queue.reject(host.pool.states().keys(), lambda _: error)
         for unload in self._unloads:
-            unload.set_exception(error)
+            unload.set_result(error)  # whoever is cancelled meanwhile would not retrieve an exception
         self._unloads.clear()
 
     async def close(self, error: RequestError) -> None:
@@ -195,13 +195,15 @@ class ManagedEngines:
 
     async def _wait_for(self, unloads: Iterable[Coroutine[Any, Any, None]]) -> None:
         stopped = asyncio.gather(*unloads)
-        rejected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        rejected: asyncio.Future[RequestError] = asyncio.get_running_loop().create_future()
         self._unloads.add(rejected)
         try:
             await wait_for_first([stopped], rejected)
         finally:
             self._unloads.discard(rejected)
-        await (rejected if rejected.done() else stopped)
+        if rejected.done():
+            raise rejected.result()
+        await stopped
 
     @property
     def models(self) -> Sequence[str]:

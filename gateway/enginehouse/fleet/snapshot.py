@@ -5,11 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
 
 from enginehouse.domain.replica import Candidate, ReplicaState
-
-_NONE: Final[Mapping[str, tuple[Candidate, ...]]] = MappingProxyType({})
 
 
 class Snapshot:
@@ -22,13 +19,13 @@ class Snapshot:
 
     __slots__ = ("_models", "_unlisted")
 
-    def __init__(self, models: Mapping[str, tuple[Candidate, ...]] = _NONE, unlisted: tuple[str, ...] = ()) -> None:
-        self._models = models
+    def __init__(self, models: dict[str, tuple[Candidate, ...]] | None = None, unlisted: tuple[str, ...] = ()) -> None:
+        self._models = models if models is not None else {}
         self._unlisted = unlisted
 
     @property
     def models(self) -> Mapping[str, tuple[Candidate, ...]]:
-        return self._models
+        return MappingProxyType(self._models)
 
     @property
     def unlisted(self) -> tuple[str, ...]:
@@ -44,7 +41,7 @@ class Snapshot:
         for offered in offers:
             for model, candidate in offered.items():
                 models[model] = (*models.get(model, ()), candidate)
-        return Snapshot(MappingProxyType(models), unlisted)
+        return Snapshot(models, unlisted)
 
     def candidates(self, model: str) -> tuple[Candidate, ...]:
         """The replicas that serve ``model``, healthy or not. Empty for an unknown model."""
@@ -67,7 +64,7 @@ class Snapshot:
 
         ``places`` orders the backends. The two snapshots share the rows that did not change.
         """
-        models = dict(self.models)
+        models = self._models.copy()
         for model in {**before, **after}:
             old, new = before.get(model), after.get(model)
             if old is new:
@@ -77,7 +74,7 @@ class Snapshot:
                 models[model] = row
             else:
                 del models[model]
-        return Snapshot(MappingProxyType(models), unlisted)
+        return Snapshot(models, unlisted)
 
 
 def _replaced(

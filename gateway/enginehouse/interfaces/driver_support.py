@@ -11,6 +11,7 @@ from enginehouse.interfaces.drivers import (
     Driver,
     EngineClient,
     SupportsBootstrap,
+    SupportsCacheEvents,
     SupportsContinuation,
     SupportsFigures,
     SupportsHandOver,
@@ -26,6 +27,7 @@ SUPPORTS = (
     SupportsSleep,
     SupportsFigures,
     SupportsContinuation,
+    SupportsCacheEvents,
     SupportsHandOver,
     SupportsBootstrap,
 )
@@ -45,6 +47,7 @@ class DriverSupport(NamedTuple):
     sleep: SupportsSleep
     figures: SupportsFigures
     continuation: SupportsContinuation
+    cache_events: SupportsCacheEvents | None
     hand_over: SupportsHandOver | None
     bootstrap: SupportsBootstrap | None
 
@@ -58,6 +61,7 @@ def support_of(driver: Driver) -> DriverSupport:
         sleep=driver if isinstance(driver, SupportsSleep) else _NoSleep(),
         figures=driver if isinstance(driver, SupportsFigures) else SupportsFigures(),
         continuation=driver if isinstance(driver, SupportsContinuation) else _NoContinuation(),
+        cache_events=driver if isinstance(driver, SupportsCacheEvents) else None,
         hand_over=driver if isinstance(driver, SupportsHandOver) else None,
         bootstrap=driver if isinstance(driver, SupportsBootstrap) else None,
     )

@@ -9,6 +9,8 @@ from typing import Protocol
 
 import msgspec
 
+from enginehouse.config.kv_events import KvEventSettings
+from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
 from enginehouse.domain.errors import CannotContinue, LoadFailed
@@ -78,8 +80,8 @@ class Driver(ABC):
 
     One object serves all backends of its kind, so it keeps no state about any of them. A driver of a plain server needs
     these two methods. For what its engines can do besides, a driver also inherits from ``SupportsLaunch``,
-    ``SupportsLoading``, ``SupportsSleep``, ``SupportsFigures``, ``SupportsContinuation``, ``SupportsHandOver`` or
-    ``SupportsBootstrap``.
+    ``SupportsLoading``, ``SupportsSleep``, ``SupportsFigures``, ``SupportsContinuation``, ``SupportsCacheEvents``,
+    ``SupportsHandOver`` or ``SupportsBootstrap``.
     """
 
     endpoints: Collection[str] = ()
@@ -292,6 +294,56 @@ class SupportsContinuation(ABC):
         engine.
         """
         raise CannotContinue("The engine cannot be asked for the rest of a request that came from another one")
+
+
+class CacheFollower(ABC):
+    """Follows the prefix cache of one engine until ``close``."""
+
+    @property
+    @abstractmethod
+    def connected(self) -> bool:
+        """Whether the engine can be heard now."""
+
+    @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """Whether all events since the cache was empty are known."""
+
+    @property
+    @abstractmethod
+    def gaps(self) -> tuple[int, int]:
+        """The gaps that were filled, and those that could not be."""
+
+    @abstractmethod
+    def begin_anew(self) -> None:
+        """Tell all that the engine still knows of its cache once more: now, or when it is there."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Follow no longer."""
+
+
+class SupportsCacheEvents(ABC):
+    """A driver of engines that publish what their prefix caches store and evict."""
+
+    def check_cache_events(self, settings: KvEventSettings) -> None:
+        """Raise ``ConfigError``, without a key, if the events cannot be followed."""
+
+    @abstractmethod
+    def follow_cache(
+        self, backend: str, settings: KvEventSettings, on_events: Callable[[Sequence[CacheEvent]], None]
+    ) -> CacheFollower:
+        """Begin to call ``on_events`` with the events of the engine of ``backend``, in their order.
+
+        Called on the running event loop.
+        """
+
+    async def tokenize(self, engine: EngineClient, model: str, body: bytes) -> PromptTokens | None:
+        """Return the tokens of the prompt of a request with this ``body``; ``None`` if the engine does not tell them.
+
+        ``model``: the engine's name for the model. Any ``RequestError`` counts as ``None``.
+        """
+        return None
 
 
 class SupportsHandOver:

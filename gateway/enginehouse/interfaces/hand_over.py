@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse.interfaces.continuing import add_field
-
 _FIELD = "kv_transfer_params"
 _KEEP = b'{"do_remote_decode":true,"do_remote_prefill":false}'
 
 
 class _Answer(msgspec.Struct):
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def add_field(body: bytes, name: str, value: bytes) -> bytes:
+    """Return ``body`` with one more field, or unchanged if it may already have that field. ``value`` is JSON."""
+    if b'"%s"' % name.encode() in body:
+        return body
+    end = body.rindex(b"}")
+    comma = b"" if body[:end].rstrip().endswith(b"{") else b","
+    return b'%s%s"%s":%s}' % (body[:end], comma, name.encode(), value)
 
 
 def prompt_request(body: bytes) -> bytes:

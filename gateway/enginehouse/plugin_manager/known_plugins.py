@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 class KnownPlugin(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +27,7 @@ class KnownPlugin(msgspec.Struct, frozen=True, kw_only=True):
 @lru_cache(maxsize=1)
 def known_plugins() -> Sequence[KnownPlugin]:
     """Every known plugin, by name."""
-    tables = tomllib.loads(Path(__file__).with_name("known_plugins.toml").read_text(encoding="utf-8"))
+    tables = msgspec.toml.decode(Path(__file__).with_name("known_plugins.toml").read_bytes())
     return [msgspec.convert({"name": name, **tables[name]}, KnownPlugin) for name in sorted(tables)]
 
 

@@ -9,7 +9,6 @@ import msgspec
 from enginehouse.domain.instance import ClusterView, InstanceView
 from enginehouse.domain.migration import Migration
 from enginehouse.rescheduling.recent_moves import RecentMoves
-from enginehouse.rescheduling.selection import EVERYTHING
 
 
 class PairRules:
@@ -56,7 +55,7 @@ class PairRules:
             return "they are in different zones"
         if not source.shares_model(destination):
             return "they share no model"
-        if not _is_evacuation(migration):
+        if not migration.moves_everything:
             for each in pair:
                 if self._recent.rests(each, self._now_ms):
                     return f"{each} rests after a migration (cool_down)"
@@ -87,11 +86,6 @@ class PairRules:
         self._requests.update(migration.requests)
         self._arriving[migration.destination] += 1
         self._arriving_tokens[migration.destination] += _tokens(migration)
-
-
-def _is_evacuation(migration: Migration) -> bool:
-    """Whether all requests must move, even from an instance that rests."""
-    return migration.rule == "NUM_REQ" and migration.value == EVERYTHING
 
 
 def _tokens(migration: Migration) -> int:

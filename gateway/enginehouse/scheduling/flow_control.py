@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from enginehouse.domain.errors import DeadlineMissed, RequestError, Shed
@@ -43,6 +43,12 @@ def unfit(
     return None
 
 
-def missed(tickets: Collection[Ticket], now: float) -> Sequence[Refusal]:
-    """The refusals of ``tickets`` whose deadline has passed."""
-    return [Refusal(each, DeadlineMissed(now - each.arrived)) for each in tickets if each.deadline <= now]
+def missed(
+    tickets: Collection[Ticket], now: float, seconds_left: Callable[[str], float] = lambda _: 0.0
+) -> Sequence[Refusal]:
+    """The refusals of ``tickets`` whose deadline has passed, or will before their replica is ready.
+
+    ``seconds_left`` returns the seconds until then, as far as they are known.
+    """
+    hurried = [(each, now + seconds_left(each.replica)) for each in tickets if each.deadline < math.inf]
+    return [Refusal(each, DeadlineMissed(end - each.arrived)) for each, end in hurried if each.deadline <= end]

@@ -30,6 +30,8 @@ from enginehouse.telemetry.plugin_times import SampledCall
 
 _UNNAMED = PluginId("scheduler", "")
 _TICK_S = 0.25
+_RESOLUTION_S = 0.001
+"""An event loop may call that much too early."""
 _FORGOTTEN_AFTER_S = 1.0
 """A scheduler refuses a request that waits for ``queue_timeout``. This much later, the queue does."""
 
@@ -256,23 +258,37 @@ class HostQueue(RequestQueue):
             self._handling = False
         self._listener.queue_changed()
         if self._timer is None and self._open:
-            self._timer = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+            self._tick_at(min(self.now() + _TICK_S, *(ticket.deadline for ticket in self._open)))
+
+    def _tick_at(self, when: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(when + _RESOLUTION_S, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         self._handle(lambda: self.sampled.call(self.now()))
-        for ticket, error in missed([*self._open], self.now()):
-            self._withdraw(ticket, error)
+        self._refuse_missed([*self._open])
         if self._queue_timeout:
             self._refuse_forgotten(self.now() - self._queue_timeout - _FORGOTTEN_AFTER_S)
 
     def _control_flow(self, ticket: Ticket) -> None:
         """Refuse ``ticket``, which waits for a slot, or another one, if that would take too long."""
+        self._refuse_missed([ticket])
+        if self._timer is not None and ticket.deadline < self._timer.when():
+            self._timer.cancel()
+            self._tick_at(ticket.deadline)
         waiting = [each.ticket for each in self.waiting() if each.phase is Phase.QUEUED]
         if ticket in waiting:
             refusal = unfit(ticket, waiting, [self.backlog], self._shed_after, self.now())
             if refusal is not None:
                 self._withdraw(*refusal)
+
+    def _refuse_missed(self, tickets: Collection[Ticket]) -> None:
+        for ticket, error in missed(tickets, self.now(), self._seconds_left):
+            self._withdraw(ticket, error)
+
+    def _seconds_left(self, replica: str) -> float:
+        """Until ``replica`` is ready, as far as that is known."""
+        return 0.0 if self.replica_state(replica) is ReplicaState.READY else self._swaps.seconds_left(replica)
 
     def _withdraw(self, ticket: Ticket, error: RequestError) -> None:
         """Refuse a waiting request without asking the scheduler, which sees its ticket cancelled."""

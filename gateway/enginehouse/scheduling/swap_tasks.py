@@ -25,6 +25,8 @@ class SwapTasks:
         self._on_done = on_done
         self._tasks: dict[SwapId, asyncio.Task[None]] = {}
         self.last = SwapId(0)
+        self._began: dict[str, float] = {}
+        self._fastest: dict[str, float] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -35,8 +37,9 @@ class SwapTasks:
     def start(self, target: str, evict: Sequence[str]) -> SwapId:
         """Begin a swap."""
         self.last = swap = SwapId(self.last + 1)
+        self._began[target] = began = _now()
         self._tasks[swap] = task = asyncio.ensure_future(self._swap(target, evict))
-        task.add_done_callback(partial(self._ended, swap, target))
+        task.add_done_callback(partial(self._ended, swap, target, began))
         return swap
 
     def cancel(self, swap: SwapId) -> None:
@@ -44,15 +47,29 @@ class SwapTasks:
         if (task := self._tasks.get(swap)) is not None:
             task.cancel()
 
+    def seconds_left(self, target: str) -> float:
+        """The seconds until ``target`` is ready, at the pace of its fastest load so far; 0 if there was none."""
+        now = _now()
+        return max(0.0, self._began.get(target, now) + self._fastest.get(target, 0.0) - now)
+
     async def _swap(self, target: str, evict: Sequence[str]) -> None:
         await self._engines.wait_out_pause(target, evict)  # before anything is evicted in vain
         await asyncio.gather(*(self._engines.evict(replica) for replica in evict))
         await self._engines.start(target)
 
-    def _ended(self, swap: SwapId, target: str, task: asyncio.Task[None]) -> None:
+    def _ended(self, swap: SwapId, target: str, began: float, task: asyncio.Task[None]) -> None:
         """Runs also for a swap cancelled before its first step, which no code inside ``_swap`` would see."""
         del self._tasks[swap]
-        self._on_done(SwapDone(swap=swap, target=target, error=_why_not(target, task)))
+        self._began.pop(target, None)
+        error = _why_not(target, task)
+        if error is None:
+            took = _now() - began
+            self._fastest[target] = min(took, self._fastest.get(target, took))
+        self._on_done(SwapDone(swap=swap, target=target, error=error))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _why_not(target: str, task: asyncio.Task[None]) -> Exception | None:

@@ -47,7 +47,8 @@ class KeyTotals(msgspec.Struct, array_like=True):
     requests: list[tuple[int, str, int]]
     input_tokens: int
     cached_tokens: int
-    output_tokens: list[tuple[str, int]]
+    from_usage: int
+    from_chunks: int
 
 
 class SeriesTotals(msgspec.Struct, array_like=True):
@@ -121,7 +122,8 @@ def _series(backend: str, model: str, series: Series) -> SeriesTotals:
 
 def _key(key: str, counts: KeyCounts) -> KeyTotals:
     requests = [(status, reason, number) for (status, reason), number in counts.requests.items()]
-    return KeyTotals(key, requests, counts.input_tokens, counts.cached_tokens, list(counts.output_tokens.items()))
+    tokens = counts.input_tokens, counts.cached_tokens, counts.from_usage, counts.from_chunks
+    return KeyTotals(key, requests, *tokens)
 
 
 def _add_key(counts: KeyCounts, totals: KeyTotals) -> None:
@@ -129,8 +131,8 @@ def _add_key(counts: KeyCounts, totals: KeyTotals) -> None:
         counts.requests[status, reason] += number
     counts.input_tokens += totals.input_tokens
     counts.cached_tokens += totals.cached_tokens
-    for source, number in totals.output_tokens:
-        counts.output_tokens[source] += number
+    counts.from_usage += totals.from_usage
+    counts.from_chunks += totals.from_chunks
 
 
 def _counts(histogram: Histogram) -> HistogramCounts:

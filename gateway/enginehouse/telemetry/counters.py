@@ -9,7 +9,7 @@ from math import inf
 from typing import Final
 
 from enginehouse.domain.errors import shortened
-from enginehouse.telemetry.record import SwapRecord
+from enginehouse.interfaces.exporters import SwapRecord
 from enginehouse.telemetry.request_facts import RequestFacts
 
 _LAST_SWAPS: Final = 64
@@ -56,44 +56,31 @@ class KeyCounts:
     """What one key has had of one model on one backend.
 
     Most requests end as the one before, so those in a row with one status and reason are added to a dict together.
+    Tokens of answers are ``from_usage`` of an engine, or counted ``from_chunks``.
     """
 
     __slots__ = (
-        "_from_chunks",
-        "_from_usage",
         "_reason",
         "_requests",
         "_row",
         "_status",
-        "_tokens",
         "cached_tokens",
+        "from_chunks",
+        "from_usage",
         "input_tokens",
     )
 
     def __init__(self) -> None:
-        self.input_tokens = self.cached_tokens = 0
+        self.input_tokens = self.cached_tokens = self.from_usage = self.from_chunks = 0
         self._requests: defaultdict[tuple[int, str], int] = defaultdict(int)
         self._row = self._status = 0
         self._reason = ""
-        self._tokens: defaultdict[str, int] = defaultdict(int)
-        self._from_usage = self._from_chunks = 0
 
     @property
     def requests(self) -> defaultdict[tuple[int, str], int]:
         """Their number by status and reason."""
         self._end_row()
         return self._requests
-
-    @property
-    def output_tokens(self) -> defaultdict[str, int]:
-        """Those of answers, by their source."""
-        if self._from_usage:
-            self._tokens["usage"] += self._from_usage
-            self._from_usage = 0
-        if self._from_chunks:
-            self._tokens["chunks"] += self._from_chunks
-            self._from_chunks = 0
-        return self._tokens
 
     def add(self, facts: RequestFacts) -> None:
         """Count a request."""
@@ -104,9 +91,9 @@ class KeyCounts:
         if (tokens := facts.tokens_out) is not None:
             self.input_tokens += facts.tokens_in or 0
             self.cached_tokens += facts.tokens_cached or 0
-            self._from_usage += tokens
+            self.from_usage += tokens
         else:
-            self._from_chunks += facts.events
+            self.from_chunks += facts.events
 
     def _end_row(self) -> None:
         if self._row:

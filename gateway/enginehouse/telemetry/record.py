@@ -1,20 +1,10 @@
-"""Parts of the records that the gateway keeps of its work."""
+"""The size of an answer."""
 
 from __future__ import annotations
 
 import msgspec
 
 from enginehouse.domain.request_record import EngineTimings
-
-
-class SwapRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One swap. Times are in seconds of the gateway's clock. ``outcome``: ``ready`` or ``failed``."""
-
-    target: str
-    evicted: tuple[str, ...]
-    began: float
-    ended: float
-    outcome: str
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):

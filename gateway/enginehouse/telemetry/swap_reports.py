@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from enginehouse.domain.errors import LoadCancelled
 from enginehouse.domain.ticket import SwapDone
+from enginehouse.interfaces.exporters import SwapRecord
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.telemetry.counters import Counters
-from enginehouse.telemetry.record import SwapRecord
 
 _log = logging.getLogger(__name__)
 

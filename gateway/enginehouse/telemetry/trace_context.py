@@ -28,6 +28,8 @@ _SAMPLED: Final = frozenset(b"13579bdf")
 """The last digit of the flags of a sampled trace."""
 SPANS_PER_ATTEMPT: Final = 8
 """The number of span numbers for each attempt."""
+UPSTREAM_SPAN: Final = 3
+"""The place, in an attempt, of the span of the call to its engine, which has got that number."""
 MOST_CAPTURED = 256 * 1024
 """The most bytes of a prompt, and of an answer, that a trace may have."""
 
@@ -91,7 +93,7 @@ class Trace:
     def lines(self) -> bytes:
         """The header lines with the current attempt's span, for an engine."""
         state = b"tracestate: %s\r\n" % self.state if self.state else b""
-        number = span_number(self.root, self.attempt, UPSTREAM)
+        number = span_number(self.root, self.attempt, UPSTREAM_SPAN)
         return b"traceparent: 00-%s-%016x-01\r\n%s" % (self.trace_id, number, state)
 
 
@@ -123,7 +125,3 @@ def with_trace(headers: Headers, lines: bytes) -> Headers:
     own = [line.partition(b": ") for line in lines.splitlines()]
     kept = [pair for pair in headers if pair[0] not in TRACE_HEADERS]
     return kept + [(name, value) for name, _, value in own]
-
-
-ROUTE, SCHEDULE, SWAP, UPSTREAM, BETWEEN = range(5)
-"""The places of the spans of one attempt."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers
-from enginehouse.telemetry.exporter.messages import TracedRequest
+from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.telemetry.trace_context import Parent, Trace, UnsampledLines, read_traceparent
 
 _FAILED: Final = 500

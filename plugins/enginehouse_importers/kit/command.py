@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from enginehouse import ConfigError
+from enginehouse import ConfigError, write_new_file
 
 if TYPE_CHECKING:
     from enginehouse_importers.kit.table import Converted, Note
@@ -67,7 +67,7 @@ def put_out(converted: Converted, output: Path | None, as_json: bool) -> None:
     config, notes = converted
     text = tomli_w.dumps(config, multiline_strings=True)
     if output is not None:
-        _write(output, text)
+        write_new_file(output, text)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode({"config": config, "notes": notes}), indent=2))
         return
@@ -85,16 +85,6 @@ def read_text(file: Path) -> str:
         raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"is not UTF-8 text (byte {error.start})", file=str(file)) from None
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        with file.open("x", encoding="utf-8") as out:
-            out.write(text)
-    except FileExistsError:
-        raise ConfigError("is there already", file=str(file), remedy="name a new file") from None
-    except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=str(file)) from None
 
 
 def _lines(notes: Iterable[Note]) -> list[str]:

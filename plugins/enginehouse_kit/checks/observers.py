@@ -8,6 +8,7 @@ from typing import Any
 
 from enginehouse import (
     AuditEntry,
+    Exporter,
     Health,
     LoadFailed,
     Migrated,
@@ -18,6 +19,7 @@ from enginehouse import (
     Route,
     SwapDone,
     SwapId,
+    TelemetrySettings,
 )
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect
@@ -27,8 +29,17 @@ Event = tuple[str, tuple[Any, ...]]
 
 
 def check_observer(factory: Callable[[], Observer]) -> None:
-    """Check that every event returns nothing, raises nothing and changes none of its arguments."""
+    """Check that every event returns nothing, raises nothing and changes none of its arguments.
+
+    An ``Exporter`` must sample a share from 0 to 1, whatever ``[telemetry]`` says, or nothing.
+    """
     it = factory()
+    if isinstance(it, Exporter):
+        for settings in (TelemetrySettings(), TelemetrySettings(traces="off"), TelemetrySettings(sample_ratio=0.5)):
+            sampling = it.sampling(settings)
+            expect(
+                sampling is None or 0 <= sampling[0] <= 1, f"sampling must have a ratio from 0 to 1, got {sampling!r}"
+            )
     for name, facts in events():
         before = deepcopy(facts)
         returned: Any = getattr(it, name)(*facts)

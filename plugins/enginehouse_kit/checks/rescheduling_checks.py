@@ -29,7 +29,6 @@ from enginehouse_kit.expect import expect
 
 _NOW_MS = 1_000_000
 _MANY = 100
-_EVERYTHING = -1
 
 
 def check_rescheduling_policy(factory: Callable[[], ReschedulingPolicy]) -> None:
@@ -169,8 +168,10 @@ def _check_migration(migration: object, view: ClusterView) -> None:
         migration.order in MIGRATION_ORDERS,
         f"order must be one of {', '.join(MIGRATION_ORDERS)}, got {migration.order!r}",
     )
-    everything = migration.rule == "NUM_REQ" and migration.value == _EVERYTHING
-    expect(everything or migration.value > 0, f"value must be above 0, or -1 with NUM_REQ, got {migration.value!r}")
+    expect(
+        migration.moves_everything or migration.value > 0,
+        f"value must be above 0, or -1 with NUM_REQ, got {migration.value!r}",
+    )
     expect(migration.policy != "", "policy must be the type of the policy")
     known = {request.id for request in instances[migration.source].requests}
     expect(set(migration.requests) <= known, f"requests must be requests of the source, got {migration}")

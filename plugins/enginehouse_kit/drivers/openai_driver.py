@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
 from enginehouse import (
+    CacheEvent,
+    CacheFollower,
     Capabilities,
+    ConfigError,
     Driver,
     EngineClient,
     EngineResponse,
     InstanceStatus,
+    KvEventSettings,
+    PromptTokens,
     ServedModel,
+    SupportsCacheEvents,
     SupportsFigures,
     UpstreamError,
 )
@@ -21,8 +28,11 @@ from enginehouse import (
 T = TypeVar("T")
 
 
-class OpenAICompatibleDriver(Driver, SupportsFigures):
-    """Queries health and models in the way that every OpenAI-compatible server supports."""
+class OpenAICompatibleDriver(Driver, SupportsFigures, SupportsCacheEvents):
+    """Queries health and models in the way that every OpenAI-compatible server supports.
+
+    The events of prefix caches are those of vLLM, which other engines publish too.
+    """
 
     health_path: ClassVar[str] = "/v1/models"
     """The path that answers 200 if and only if the engine can serve requests."""
@@ -45,6 +55,27 @@ class OpenAICompatibleDriver(Driver, SupportsFigures):
         """``GET /instance_status``, which has Llumnix's names. ``None`` for an engine without that page."""
         response = await engine.request("GET", "/instance_status")
         return None if response.status in (404, 405, 501) else read_json(response, InstanceStatus)
+
+    def check_cache_events(self, settings: KvEventSettings) -> None:
+        """Refuse ranks that publish at files, and a machine without ``pyzmq``."""
+        if settings.ranks > 1 and not settings.endpoint.startswith("tcp:"):
+            raise ConfigError("ranks have TCP ports of their own", remedy="give a tcp: endpoint")
+        if find_spec("zmq") is None:
+            raise ConfigError("needs the package pyzmq", remedy="pip install 'enginehouse[kv-events]'")
+
+    def follow_cache(
+        self, backend: str, settings: KvEventSettings, on_events: Callable[[Sequence[CacheEvent]], None]
+    ) -> CacheFollower:
+        """Follow the engine's ZeroMQ sockets."""
+        from enginehouse_kit.cache_events.ranks import RankedFollower  # few gateways follow caches
+
+        return RankedFollower(backend, settings, on_events)
+
+    async def tokenize(self, engine: EngineClient, model: str, body: bytes) -> PromptTokens | None:
+        """Ask ``POST /tokenize``."""
+        from enginehouse_kit.cache_events.tokens import prompt_tokens
+
+        return await prompt_tokens(engine, model, body)
 
 
 def read_json(response: EngineResponse, type: type[T]) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +31,22 @@ _IMAGES = {"/9j/": "jpeg", "iVBOR": "png", "R0lGO": "gif", "UklGR": "webp"}
 """The beginnings of images in base64."""
 
 
+class Function(msgspec.Struct, frozen=True):
+    """A tool, or a call of it."""
+
+    name: str = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    arguments: Any = None
+
+
+class Tool(msgspec.Struct):
+    """What holds a function."""
+
+    id: str | None = None
+    function: Function = Function()
+
+
 class Turn(msgspec.Struct):
     """A message of the conversation."""
 
@@ -38,7 +54,7 @@ class Turn(msgspec.Struct):
     content: str = ""
     thinking: str = ""
     images: list[str] | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[Tool] | None = None
     tool_name: str = ""
     tool_call_id: str = ""
 
@@ -56,7 +72,7 @@ class ChatBody(_Body, kw_only=True):
     """A request for ``/api/chat``."""
 
     messages: list[Turn] = []
-    tools: list[dict[str, Any]] | None = None
+    tools: list[Tool] | None = None
 
 
 class GenerateBody(_Body, kw_only=True):
@@ -103,7 +119,8 @@ def _loading(body: _Body, model: str) -> bytes:
 def _fields(body: _Body, model: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"model": model, "stream": body.stream}
     for name, value in (body.options or {}).items():
-        if name in _OPTIONS and not (name == "num_predict" and value < 0):  # below 0: as many as fit
+        endless = name == "num_predict" and isinstance(value, int) and value < 0  # as many as fit
+        if name in _OPTIONS and value is not None and not endless:
             fields[_OPTIONS[name]] = value
     if body.format == "json":
         fields["response_format"] = {"type": "json_object"}
@@ -137,14 +154,12 @@ def _messages(turns: Sequence[Turn]) -> Iterator[dict[str, Any]]:
         yield message
 
 
-def _call(call: Mapping[str, Any], id: str) -> dict[str, Any]:
-    function = call.get("function") or {}
-    return tool_call(call.get("id") or id, function.get("name", ""), json_text(function.get("arguments") or {}))
+def _call(call: Tool, id: str) -> dict[str, Any]:
+    return tool_call(call.id or id, call.function.name, json_text(call.function.arguments or {}))
 
 
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    function = tool.get("function") or {}
-    return function_tool(function.get("name", ""), function.get("description"), function.get("parameters"))
+def _tool(tool: Tool) -> dict[str, Any]:
+    return function_tool(tool.function.name, tool.function.description, tool.function.parameters)
 
 
 def _address(image: str) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from enginehouse import Translation
-from enginehouse_protocols.fields import put
+from enginehouse_protocols.chats import read_usage
+from enginehouse_protocols.fields import of_engine, put
 
 EMBEDDINGS = "/v1/embeddings"
 
@@ -26,6 +27,15 @@ class EmbeddingsBody(msgspec.Struct):
 
     model: str
     prompt: str
+
+
+class _Vector(msgspec.Struct):
+    embedding: Any
+    index: int = 0
+
+
+class _Vectors(msgspec.Struct):
+    data: list[_Vector]
 
 
 def embed(body: EmbedBody, model: str) -> Translation:
@@ -49,13 +59,14 @@ class _Embeddings(Translation):
         self._began = time.monotonic_ns()
 
     def answer(self, answer: dict[str, Any]) -> bytes:
+        usage = read_usage(answer.get("usage"))
         return msgspec.json.encode(
             {
                 "model": self._model,
                 "embeddings": _vectors(answer),
                 "total_duration": time.monotonic_ns() - self._began,
                 "load_duration": 0,
-                "prompt_eval_count": (answer.get("usage") or {}).get("prompt_tokens", 0),
+                "prompt_eval_count": usage.prompt if usage is not None else 0,
             }
         )
 
@@ -66,5 +77,5 @@ class _OneEmbedding(_Embeddings):
 
 
 def _vectors(answer: dict[str, Any]) -> list[Any]:
-    entries = sorted(answer.get("data") or (), key=lambda entry: entry.get("index", 0))
-    return [entry["embedding"] for entry in entries]
+    entries = of_engine(answer, _Vectors).data
+    return [entry.embedding for entry in sorted(entries, key=lambda entry: entry.index)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
+from threading import Thread
 from time import time
 from typing import Any
 
@@ -22,10 +24,20 @@ _WAIT_S = 0.25
 _SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;
+PRAGMA wal_autocheckpoint = 0;
+PRAGMA wal_checkpoint;
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS responses (id TEXT PRIMARY KEY, used REAL, size INTEGER, response BLOB, conversation BLOB);
 CREATE INDEX IF NOT EXISTS responses_used ON responses (used);
-CREATE INDEX IF NOT EXISTS responses_size ON responses (size);
+DROP INDEX IF EXISTS responses_size;
+CREATE TABLE IF NOT EXISTS total (size INTEGER);
+INSERT INTO total SELECT total(size) FROM responses WHERE NOT EXISTS (SELECT * FROM total);
+CREATE TRIGGER IF NOT EXISTS kept AFTER INSERT ON responses BEGIN UPDATE total SET size = size + new.size; END;
+CREATE TRIGGER IF NOT EXISTS dropped AFTER DELETE ON responses BEGIN UPDATE total SET size = size - old.size; END;
+COMMIT;
 """
+_MOST_LOGGED = 4_000_000
+"""After so many bytes the log is moved into the file. That takes some ms, so a thread does it."""
 
 
 class StoredResponses:
@@ -37,6 +49,8 @@ class StoredResponses:
     def __init__(self, most: int) -> None:
         self._most = most
         self._database: sqlite3.Connection | None = None
+        self._path: Path | None = None
+        self._logged = 0
 
     def open(self, folder: Path) -> None:
         """Keep responses in a file of ``folder``, where all processes of the gateway and the next one find them."""
@@ -46,6 +60,7 @@ class StoredResponses:
         try:
             path.touch(mode=0o600)
             self._database = _connect(str(path))
+            self._path = path
         except (OSError, sqlite3.Error) as error:
             _log.warning("Responses are kept by each process alone: %s cannot be used: %s", path, error)
 
@@ -55,14 +70,18 @@ class StoredResponses:
         entry = response["id"], time(), len(said) + len(conversation), said, conversation
         try:
             with self._open() as database:
-                database.execute("INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?)", entry)
-                (size,) = database.execute("SELECT sum(size) FROM responses").fetchone()
+                database.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?)", entry)
+                (size,) = database.execute("SELECT size FROM total").fetchone()
                 while size > self._most:
                     oldest, freed = database.execute("SELECT id, size FROM responses ORDER BY used LIMIT 1").fetchone()
                     database.execute("DELETE FROM responses WHERE id = ?", (oldest,))
                     size -= freed
         except sqlite3.Error as error:
             _log.warning("A response is not kept: %s", error)
+        self._logged += entry[2]
+        if self._path is not None and self._logged > _MOST_LOGGED:
+            self._logged = 0
+            Thread(target=_move_log, args=(self._path,), daemon=True).start()
 
     def conversation(self, id: str) -> list[Item]:
         """All items up to the end of a response. Raises ``InvalidRequest`` for one that is not kept."""
@@ -115,6 +134,14 @@ class StoredResponses:
         if self._database is None:
             self._database = _connect(":memory:")
         return self._database
+
+
+def _move_log(path: Path) -> None:
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            database.executescript("PRAGMA synchronous = OFF; PRAGMA wal_checkpoint;")
+    except sqlite3.Error as error:
+        _log.warning("The log of %s grows: %s", path, error)
 
 
 def _connect(path: str) -> sqlite3.Connection:

@@ -8,8 +8,6 @@ from enginehouse import ClusterView, Migration, Plan, ReschedulingPolicy, Resche
 from enginehouse_rescheduling.failing import failed_domain
 from enginehouse_rescheduling.pairs import round_robin
 
-_EVERYTHING = -1
-
 
 class FailoverPolicy(ReschedulingPolicy):
     """Moves all requests from each failed instance of a role, and from its failure domain, to one outside of it."""
@@ -33,7 +31,7 @@ class FailoverPolicy(ReschedulingPolicy):
                     destination=pair.destination.id,
                     rule="NUM_REQ",
                     order="LR",
-                    value=_EVERYTHING,
+                    value=Migration.EVERYTHING,
                 )
                 for pair in round_robin(sources, destinations)
             )

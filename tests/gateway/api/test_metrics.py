@@ -13,13 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from enginehouse.api.pages.metrics.engines import MetricsPage, merged
 from enginehouse.api.pages.metrics.families import histograms, numbers
-from enginehouse.api.pages.metrics.push import as_record
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.telemetry import metric_list
 from enginehouse.telemetry.counters import Counters, Histogram
-from enginehouse.telemetry.exporter.messages import MetricBatch
-from enginehouse.telemetry.exporter.metrics import metrics_data
 from enginehouse.testing import request_record
+from enginehouse_otlp.messages import MetricBatch
+from enginehouse_otlp.metric_push import as_record
+from enginehouse_otlp.process.metrics import metrics_data
 from tests.support.request_facts import facts_of
 
 
@@ -45,7 +45,7 @@ def test_a_stream_counts_its_times_and_tokens() -> None:
     assert (series.duration.total, series.routing.total, series.overhead.total) == (4.5, 0.25, 0.25)
     assert (series.queue_wait.total, series.first_byte.total, series.first_token.total) == (0.25, 2.0, 2.5)
     assert series.inter_token.total == 0.5
-    assert (series.keys[""].input_tokens, series.keys[""].output_tokens) == (0, {"chunks": 5})
+    assert (series.keys[""].input_tokens, series.keys[""].from_usage, series.keys[""].from_chunks) == (0, 0, 5)
 
 
 def test_a_request_that_was_never_sent_has_no_times_of_its_engine() -> None:

@@ -20,7 +20,7 @@ NOT_OF_THE_GATEWAY = {
     "matplotlib",
     "opentelemetry",
     "rich",
-    "enginehouse.telemetry.exporter.spans",
+    "enginehouse_otlp.process.spans",
     "enginehouse.testing",
     "enginehouse_bench.bench_command",
     "enginehouse_importers.kit.command",
@@ -104,15 +104,15 @@ def test_a_gateway_is_built_without_what_only_others_need(tmp_path: Path) -> Non
 def test_every_command_is_where_it_is_said_to_be() -> None:
     commands = enginehouse.commands
     assert isinstance(commands, LazyCommands)
-    assert len(commands) == len(list(commands)) > 4
+    assert len(commands) == len(list(commands)) > 2
     assert {name: commands[name].name for name in commands} == {name: name for name in commands}
 
 
 def test_an_unknown_command_is_none_and_others_can_be_taken_out() -> None:
-    commands = LazyCommands({"a": "enginehouse.cli.check:check"})
+    commands = LazyCommands({"a": "enginehouse.cli.serve:serve"})
     assert commands.get("b") is None
     assert "a" in commands
-    assert commands["a"].name == "check"
+    assert commands["a"].name == "serve"
     del commands["a"]
     assert list(commands) == []
     with pytest.raises(KeyError):

@@ -27,8 +27,7 @@ from enginehouse.config.guards import GuardSettings
 from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.limits import LimitSettings
 from enginehouse.config.load_config import load_config
-from enginehouse.config.page import page
-from enginehouse.config.render import effective, json_schema
+from enginehouse.config.render import changed, effective, effective_data, json_schema
 from enginehouse.config.routing import MirrorSettings, RoutingSettings, RuleSettings, WeightSettings
 from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import (
@@ -46,6 +45,7 @@ from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import config_type, shape_of
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.config.zones import ZoneSettings
+from enginehouse_offline.config_page import page
 from tests.support.config_files import Load
 from tests.support.hypothesis_profiles import TIMING_CHECKS
 
@@ -159,7 +159,8 @@ def test_the_effective_configuration_reads_back_the_same(file: Path, config: Con
     secrets += [source.api_key for source in config.discovery.values()] + [config.limits.url]
     secrets += config.telemetry.headers.values()
     assert load_config(file, {name: name for name in secrets}).config == config
-    file.write_bytes(page(config).encode())
+    written = effective_data(config)
+    file.write_bytes(page(written, changed(written)).encode())
     assert load_config(file, {name: name for name in secrets}).config == config
 
 

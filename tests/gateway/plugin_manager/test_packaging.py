@@ -1,21 +1,17 @@
 from __future__ import annotations
 
 import re
-import sys
 from typing import Any
+
+import msgspec
 
 from enginehouse import hookspecs
 from enginehouse.plugin_manager.kinds import KINDS
 from tests.support.paths import ROOT
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 
 def project() -> dict[str, Any]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return msgspec.toml.decode((ROOT / "pyproject.toml").read_text(), type=dict[str, Any])
 
 
 def folders() -> set[str]:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Callable, Mapping
-from functools import cache
-from typing import Any
 
 import pytest
-import starlette.routing
 
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream import connection as connections
@@ -86,8 +83,6 @@ def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def registry() -> Registry:
-    routing: Any = starlette.routing
-    routing.compile_path = cache(routing.compile_path)  # thousands of gateways have the same 140 routes
     return installed_plugins()
 
 

@@ -11,9 +11,11 @@ import pytest
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
 from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.followed_events import FollowedEvents
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from tests.support.scripted_engine import Cut, ScriptedEngine, StartEngine, Step
+from tests.support.waiting import within
 
 
 class MakeClient(Protocol):
@@ -113,6 +115,22 @@ async def test_events_are_followed_until_they_end(engine: StartEngine, client: M
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
     served.plays(head + b": hello\n\nevent: x\nda", b"ta: 1\n\ndata: 2\r\ndata: 3\r\n\r\n", Cut.CLOSE)
     assert await follow(client(served)) == ([b"1", b"2\n3"], "its events have ended")
+
+
+async def test_a_connection_that_has_no_events_is_left_to_who_takes_it_next(engine: StartEngine) -> None:
+    served = await engine()
+    served.plays(b"HTTP/1.1 404 X\r\ncontent-length: 2\r\n\r\n{}")
+    upstream = Upstream("a", BackendSettings(url=served.url), TimeoutSettings(), Outside())
+    following = asyncio.create_task(follow(Client(upstream, 5.0)))
+    while (taken := upstream.pool.take()) is None:  # noqa: ASYNC110 - the very next turn counts
+        await asyncio.sleep(0)
+    assert not following.done(), "it has not heard yet that there are no events"
+    later = FollowedEvents(lambda _: None)
+    taken.send(later, b"GET /later HTTP/1.1\r\n\r\n")
+    await following
+    with pytest.raises(UpstreamError, match="status 200"):
+        await within(later.ended)
+    upstream.pool.close()
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,34 @@ async def test_a_client_that_waits_to_be_told_is_not_told_to_send_in_vain(
         assert await client.rest() == b""
 
 
+async def test_a_client_sends_on_undisturbed_what_is_too_large(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    """A reset in the middle of a large body would hide the answer from many clients."""
+    gateway = await house(await engine(), server={"max_body": 10})
+    client = await gateway.client()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\n\r\n"
+    client.send(head + b"x" * 4_000_000)
+    await client.drained()
+    reply = await client.reply()
+    assert (reply.status, reply.header("connection")) == (413, "close")
+    assert await client.everything() == b""
+
+
+async def test_a_client_that_sends_a_refused_body_for_ever_is_cut_off(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    gateway = await house(await engine(), server={"max_body": 10})
+    client = await gateway.client()
+    client.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 20000\r\n\r\nx")
+    assert (await client.reply()).status == 413
+    gateway.seconds_pass(60)
+    assert gateway.receiving
+    client.send(b"x")
+    gateway.seconds_pass(10)
+    assert await client.rest() == b""
+
+
 async def test_a_waiting_client_in_a_pipeline_is_told_when_its_turn_comes(
     house: OpenGateway, engine: StartEngine, only_fast: None
 ) -> None:

@@ -9,10 +9,11 @@ import json
 import pytest
 
 from enginehouse.domain.errors import LoadFailed
-from enginehouse.telemetry.exporter.framing import frame, read_frame
-from enginehouse.telemetry.exporter.messages import RequestBatch, TracedRequest
-from enginehouse.telemetry.exporter.spans import Span, spans
+from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.telemetry.trace_context import MOST_CAPTURED, read_traceparent
+from enginehouse_otlp.framing import frame, read_frame
+from enginehouse_otlp.messages import RequestBatch
+from enginehouse_otlp.process.spans import Span, spans
 from tests.support.keys import bearer, key
 from tests.support.launched_engine import Launch
 from tests.support.model_engine import StartModelEngine

@@ -18,7 +18,7 @@ def counted() -> Counters:
     keyed = counters.key_counts(series, "k")
     keyed.requests[200, "match"] += 3
     keyed.input_tokens, keyed.cached_tokens = 70, 7
-    keyed.output_tokens["usage"] += 9
+    keyed.from_usage, keyed.from_chunks = 9, 5
     counters.refuse("queue_full", "m")
     counters.retries["a"] += 1
     counters.continued("b", "moved", "tokens", 0.1)
@@ -40,7 +40,7 @@ def test_totals_of_two_workers_add_up() -> None:
     assert [*series.duration.exemplars.values()] == [("trace", 0.2)]
     assert series.keys["k"].requests == {(200, "match"): 6}
     assert (series.keys["k"].input_tokens, series.keys["k"].cached_tokens) == (140, 14)
-    assert series.keys["k"].output_tokens == {"usage": 18}
+    assert (series.keys["k"].from_usage, series.keys["k"].from_chunks) == (18, 10)
     assert owner.refused == {("queue_full", "m"): 2}
     assert owner.retries == {"a": 2}
     assert owner.hedges == {("a", "won"): 8}

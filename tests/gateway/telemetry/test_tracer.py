@@ -5,10 +5,10 @@ import pytest
 
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.request import Headers
-from enginehouse.telemetry.exporter.messages import TracedRequest
+from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.telemetry.trace_context import (
     SPANS_PER_ATTEMPT,
-    UPSTREAM,
+    UPSTREAM_SPAN,
     Parent,
     Trace,
     UnsampledLines,
@@ -123,7 +123,7 @@ def test_an_engine_is_told_of_its_own_span() -> None:
     trace.attempt = 1
     second = with_trace(headers, trace.lines())
     assert [name for name, _ in first] == [b"host", b"baggage", b"traceparent", b"tracestate"]
-    assert dict(first)[b"traceparent"] == b"00-%s-%016x-01" % (TRACE, span_number(trace.root, 0, UPSTREAM))
+    assert dict(first)[b"traceparent"] == b"00-%s-%016x-01" % (TRACE, span_number(trace.root, 0, UPSTREAM_SPAN))
     assert dict(first)[b"traceparent"] != dict(second)[b"traceparent"]
 
 

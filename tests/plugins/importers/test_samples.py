@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import tomli_w
 import yaml
 from click.testing import CliRunner
 
-from enginehouse.cli.check import check
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config
 from enginehouse_importers import litellm, nexus, olla, ollama, presets, router_commands
 from enginehouse_importers.kit.table import UNKNOWN, Converted
 from enginehouse_importers.llama_swap import convert as llama_swap
+from enginehouse_offline.check import check
 from tests.support.walked_keys import vanished
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SAMPLES = Path(__file__).parent / "samples"
 REQUIRED = {
@@ -36,7 +31,7 @@ Convert = Callable[[str, str], Converted]
 FILES: Mapping[str, tuple[Convert, Callable[[str], Any], Callable[[Any], str]]] = {
     "litellm.yaml": (litellm.convert, yaml.safe_load, yaml.safe_dump),
     "olla.yaml": (olla.convert, yaml.safe_load, yaml.safe_dump),
-    "nexus.toml": (nexus.convert, tomllib.loads, tomli_w.dumps),
+    "nexus.toml": (nexus.convert, msgspec.toml.decode, tomli_w.dumps),
     "llama_swap.yaml": (llama_swap.convert, yaml.safe_load, lambda data: yaml.safe_dump(data, sort_keys=False)),
 }
 

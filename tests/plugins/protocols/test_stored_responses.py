@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +77,29 @@ def test_in_a_folder_that_cannot_be_used_they_are_kept_in_memory(tmp_path: Path)
 def test_without_room_the_error_says_how_to_get_it() -> None:
     with pytest.raises(InvalidRequest, match=r"plugins\.responses\.stored"):
         StoredResponses(0).conversation("a")
+
+
+def test_a_file_of_an_earlier_version_keeps_its_size(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "responses.sqlite")) as database, database:
+        database.execute("CREATE TABLE responses (id PRIMARY KEY, used REAL, size INTEGER, response, conversation)")
+        database.execute("CREATE INDEX responses_size ON responses (size)")
+        database.execute("INSERT INTO responses VALUES ('old', 0, 900, x'7b7d', x'5b5d')")
+    stored = StoredResponses(1000)
+    stored.open(tmp_path)
+    assert stored.response("old") == b"{}"
+    stored.keep(response("new"), [])
+    assert stored.response("new")
+    with pytest.raises(NotFound):
+        stored.response("old")
+
+
+def test_the_log_of_a_file_does_not_grow_for_ever(tmp_path: Path) -> None:
+    stored = StoredResponses(2_000_000)
+    stored.open(tmp_path)
+    for place in range(12):
+        stored.keep(response(str(place), "x" * 500_000), [])
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and thread.daemon:
+                thread.join()
+    assert stored.response("11")
+    assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 12_000_000

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import InvalidRequest, Protocol, ProtocolRequest, Translation
+from enginehouse import InvalidRequest, Protocol, ProtocolRequest, Translation, UpstreamError
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses
@@ -249,3 +250,75 @@ def test_a_namespace_of_tools_is_left_out() -> None:
     tools = [{"type": "namespace", "name": "mcp", "tools": []}, {"type": "function", "name": "add", "parameters": {}}]
     chat = asked(translated(Responses(), "/v1/responses", {"model": "m", "input": "hi", "tools": tools}))
     assert [tool["function"]["name"] for tool in chat["tools"]] == ["add"]
+
+
+OLLAMA = {
+    "model": "m",
+    "messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}],
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+    "options": {"num_predict": 5, "stop": ["a"]},
+}
+ENGINE = {
+    "choices": [
+        {
+            "message": {"content": "a", "reasoning": "b", "tool_calls": CALLS},
+            "finish_reason": "stop",
+            "stop_reason": "x",
+        }
+    ],
+    "usage": {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1}},
+}
+ODD: list[Any] = [None, True, -1, 1.5, "", "x", [], [1], [{}], {}, {"a": [None]}]
+
+
+def mutated(value: Any) -> Iterator[Any]:
+    """Copies of ``value`` with an odd one somewhere inside."""
+    if isinstance(value, dict | list):
+        for place in list(value) if isinstance(value, dict) else range(len(value)):
+            for other in [*ODD, *mutated(value[place])]:
+                changed = value.copy()
+                changed[place] = other
+                yield changed
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/api/generate"])
+def test_odd_fields_of_ollama_are_passed_on_or_refused(path: str) -> None:
+    for body in mutated(OLLAMA):
+        with suppress(InvalidRequest):
+            translated(Ollama(), path, body)
+
+
+def test_options_of_ollama_without_a_value_are_left_out() -> None:
+    chat = asked(translated(Ollama(), "/api/chat", OLLAMA | {"options": {"num_predict": None, "seed": None}}))
+    assert not chat.keys() & {"max_tokens", "seed"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("protocol", "path", "more"),
+    [
+        (Ollama(), "/api/chat", {"messages": [{"role": "user", "content": "hi"}]}),
+        (Messages(), "/v1/messages", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 9}),
+        (Responses(), "/v1/responses", {"input": "hi"}),
+    ],
+)
+def test_odd_answers_of_engines_are_the_engines_fault(
+    protocol: Protocol, path: str, more: dict[str, Any], stream: bool
+) -> None:
+    for answer in mutated(ENGINE):
+        translation = translated(protocol, path, {"model": "m", "stream": stream, **more})
+        with suppress(UpstreamError):
+            translation.event(answer) if stream else translation.answer(answer)
+            translation.end()
+
+
+def test_arguments_that_an_engine_sends_as_an_object_arrive() -> None:
+    call = {"id": "c", "function": {"name": "f", "arguments": {"a": 1}}}
+    answer = message({"role": "user", "content": "hi"}).answer({"choices": [{"message": {"tool_calls": [call]}}]})
+    assert json.loads(answer)["content"][0]["input"] == {"a": 1}
+
+
+@pytest.mark.parametrize("data", [None, "x", [1], [{}], [{"embedding": [], "index": "x"}]])
+def test_embeddings_that_are_none_are_the_engines_fault(data: Any) -> None:
+    with pytest.raises(UpstreamError, match="cannot be read"):
+        translated(Ollama(), "/api/embed", {"model": "m", "input": "x"}).answer({"data": data, "usage": True})

@@ -87,12 +87,16 @@ def test_engines_that_are_gone_are_forgotten() -> None:
     assert {"gone-9999", *(each.backend for each in engines)} <= known.keys()
 
 
-def test_the_parts_are_the_cost() -> None:
-    costs, engines = EngineCosts(1.0), replicas(4)
+@pytest.mark.parametrize("tokens", [1000, 9000])
+@pytest.mark.parametrize("number", [4, 40])
+def test_the_parts_are_the_cost(number: int, tokens: int) -> None:
+    costs, engines = EngineCosts(1.0), replicas(number)
     costs.answered(costs.engine("gpu-0"), 0.2, 300)
     costs.expect(costs.engine("gpu-2"), 700)
-    for each, (cost, parts) in zip(engines, costs.explained(engines, {"m@gpu-2": 2000}, 1000), strict=True):
-        assert cost == pytest.approx(sum(parts) + each.priority)
+    everywhere = {each.replica: 64 for each in engines}
+    for cached in ({}, {"m@gpu-2": 2000}, everywhere, everywhere | {"m@gpu-1": 640, "m@gpu-3": 8000}):
+        for each, (cost, parts) in zip(engines, costs.explained(engines, cached, tokens), strict=True):
+            assert cost == pytest.approx(sum(parts) + each.priority)
 
 
 def test_the_cost_of_one_that_was_not_asked_about_is_not_known() -> None:

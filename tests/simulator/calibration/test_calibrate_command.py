@@ -95,6 +95,9 @@ def test_a_replay_is_compared_with_the_engine(tmp_path: Path) -> None:
     [
         (["calibrate", "-o", "x.toml"], "needs the URL of an engine"),
         (["calibrate", "http://127.0.0.1:9", "--model", "m", "-o", "x.toml"], "http://127.0.0.1:9 cannot be measured"),
+        (["calibrate", "127.0.0.1:9", "--model", "m", "-o", "x.toml"], "write http://HOST:PORT"),
+        (["calibrate", "http://127.0.0.1:99999", "--model", "m", "-o", "x.toml"], "write http://HOST:PORT"),
+        (["calibrate", "http://127.0.0.1:9", "--model", "m", "-o", "x"], "is no .toml file"),
         (["calibrate", "-o", "x.toml", "--from-traces", "missing.json"], "missing.json"),
         (["validate", "x.csv", "--gateway", "http://x", "--model", "m"], "nothing to validate"),
         (

@@ -125,6 +125,17 @@ def test_bad_input_is_refused_with_a_remedy(arguments: list[str], problem: str, 
     assert problem in result.output
 
 
+def test_a_fleet_that_answers_nothing_has_no_price_of_tokens(profile: str, tmp_path: Path) -> None:
+    trace = tmp_path / "long.csv"
+    trace.write_text("arrival,input_length,output_length\n0,9000,10\n")
+    told = invoke(
+        *(str(trace), "--profile", profile, "--slo", "ttft=1s"),
+        *("--instances", "1", "--seeds", "1", "--price", "2", "--jobs", "1"),
+    )
+    assert "of a million tokens" in told
+    assert "No fleet has" in told
+
+
 def test_a_plan_needs_the_speed_of_the_engines(trace: str) -> None:
     result = CliRunner().invoke(plan, [trace, "--slo", "ttft=1s"])
     assert result.exit_code == 1

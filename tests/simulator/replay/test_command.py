@@ -109,7 +109,24 @@ def test_refused_requests_are_counted_apart(tmp_path: Path) -> None:
     assert (figures["requests"], figures["rejected"], figures["slo_attainment"]) == (1, 1, 0.5)
     assert figures["rejections"] == {"invalid_request": 1}
     assert figures["ttft_ms"]["p50"] > 0
-    assert "1 requests were rejected" in invoke("replay", str(path))
+    assert "1 request (1 invalid_request)" in invoke("replay", str(path))
+
+
+def test_a_replay_that_answers_nothing_shows_no_latencies(tmp_path: Path) -> None:
+    path = tmp_path / "long.csv"
+    path.write_text("arrival,input_length,output_length\n0,9000,1\n")
+    told = invoke("replay", str(path))
+    assert "0 requests in" in told
+    assert "ttft" not in told
+
+
+@pytest.mark.parametrize(
+    "arguments", [("replay", "--speedup", "nan"), ("trace", "--rate", "inf"), ("roofline", "--flops-share", "nan")]
+)
+def test_a_number_is_finite(arguments: tuple[str, ...], trace: str) -> None:
+    result = CliRunner().invoke(sim, [*arguments, *([trace] if arguments[0] == "replay" else [])])
+    assert result.exit_code == 2
+    assert "is no finite number" in result.output
 
 
 # --- variants

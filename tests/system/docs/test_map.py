@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.support.paths import DOCS, ROOT
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 CORE = ROOT / "gateway" / "enginehouse"
 MAP = (DOCS / "explanation" / "the-house.md").read_text("utf-8")
@@ -80,7 +75,7 @@ def test_the_inner_rooms_are_named_beside_their_room(room: str) -> None:
 
 
 def test_the_floors_are_those_of_the_import_contract() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    contracts = msgspec.toml.decode((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     layers = [re.split(" [|:] ", layer) for layer in contracts[0]["layers"]]
     contracted = {
         name.removeprefix("enginehouse."): floor for floor, names in enumerate(reversed(layers)) for name in names

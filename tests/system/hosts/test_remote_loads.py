@@ -206,6 +206,15 @@ def test_another_configuration_keeps_what_is_loaded(serve: Serve, router: FakeRo
     assert router.loads == ["a"]
 
 
+def test_a_server_that_is_removed_keeps_what_it_has_loaded(serve: Serve, router: FakeRouter) -> None:
+    gateway = known(serve(CHECKS + backend("one", router)), "a")
+    assert gateway.ask("a").status_code == 200
+    gateway.reconfigure(CHECKS)
+    gateway.until(lambda _: "a@one is stopped" in gateway.log)
+    assert "one may still have a loaded: its backend was removed from the configuration" in gateway.log
+    assert router.is_loaded("a")
+
+
 def test_what_a_server_reports_is_known_at_once(serve: Serve, router: FakeRouter) -> None:
     gateway = known(serve('[checks]\ninterval = "60s"\n' + backend("one", router)), "a")
     assert gateway.asking("a").result().status_code == 200

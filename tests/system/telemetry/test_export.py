@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from enginehouse.telemetry.genai_metrics import METRICS
 from enginehouse.telemetry.metric_list import ALL
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+from enginehouse_otlp.genai_metrics import METRICS
 from tests.support import plain_httpx
 from tests.support.otlp_collector import GrpcCollector, HttpCollector
 from tests.support.traced_gateway import ask, backend, settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -17,11 +16,6 @@ from enginehouse.app.virtual.virtual_gateway import VirtualGateway
 from enginehouse.config.load_config import LoadedConfig, load_config, read_document
 from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import load_plugins
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _LAUNCHING = ("driver", "path", "command")
 
@@ -70,8 +64,8 @@ class VirtualSettings(msgspec.Struct, frozen=True, kw_only=True):
 def _parsed(key: str, text: str) -> dict[str, Any]:
     """``key = text`` as a document. A text that is no TOML value is a string."""
     for value in (text, json.dumps(text)):
-        with suppress(tomllib.TOMLDecodeError):
-            return tomllib.loads(f"{key} = {value}")
+        with suppress(msgspec.DecodeError):
+            return msgspec.toml.decode(f"{key} = {value}", type=dict[str, Any])
     raise ConfigError("is not the name of a key", key=key, remedy="write it as in the file: routing.strategy")
 
 

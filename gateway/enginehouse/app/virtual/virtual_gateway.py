@@ -202,14 +202,14 @@ def _managed(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _reached(config: Config, addresses: Mapping[str, str]) -> Config:
-    """``config`` with virtual addresses, a virtual launcher on each host, and without exports and access log."""
+    """``config`` with virtual addresses, a virtual launcher on each host, and without exports and the like."""
     replace = msgspec.structs.replace
     hosts = {name: config.hosts.get(name, HostSettings()) for name in [*config.hosts, *hosts_of(config)]}
     return replace(
         config,
-        backends={name: replace(each, url=addresses[name]) for name, each in config.backends.items()},
+        backends={name: replace(each, url=addresses[name], kv_events=None) for name, each in config.backends.items()},
         hosts={name: replace(each, launcher=_LAUNCHER, placement={}) for name, each in hosts.items()},
-        models={name: replace(each, placement={}) for name, each in config.models.items()},
+        models={name: replace(each, placement={}, kv_events=False) for name, each in config.models.items()},
         telemetry=replace(config.telemetry, traces="off", push_metrics=0.0, genai_metrics=False, access_log=False),
     )
 

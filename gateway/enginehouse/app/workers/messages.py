@@ -12,9 +12,9 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
+from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry.counter_transfer import CountedTotals, HistogramCounts
-from enginehouse.telemetry.exporter.messages import TracedRequest
 
 
 class WorkerMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):

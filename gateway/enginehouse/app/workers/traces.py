@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from enginehouse.app.workers.messages import Traced
-from enginehouse.telemetry.exporter.messages import TracedRequest
+from enginehouse.interfaces.exporters import TracedRequest
 
 _BATCH: Final = 64
 _BATCH_EVERY_S: Final = 0.25

@@ -59,7 +59,7 @@ from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.usage import UsageRow
-from enginehouse.engines.kv_events.followed_caches import CacheView, kv_events_of
+from enginehouse.engines.followed_caches import CacheView, kv_events_of
 from enginehouse.fleet.load_board import BoardReader
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
@@ -137,7 +137,7 @@ class Worker:
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self._path.access_log.add
         self._tasks.start(self._path.callers.start())
-        self._path.caches.follow(kv_events_of(self.config))
+        self._path.caches.follow(kv_events_of(self.config, self._drivers))
         self._beat()
         self._report_soon()
 
@@ -197,7 +197,7 @@ class Worker:
         before = change_relay(self.relay, self.admission, new, drivers, upstreams, router)
         if renewed:
             self._path.caches.use(view)
-        self._path.caches.follow(kv_events_of(new))
+        self._path.caches.follow(kv_events_of(new, drivers))
         self._path.fleet.become(fleet)
         self._drivers, self.config, self.version = drivers, new, message.version
         for name, upstream in before.items():

@@ -11,6 +11,7 @@ import msgspec
 from starlette.types import ASGIApp
 
 from enginehouse.app.callers import Callers
+from enginehouse.app.exports import GuardedExporter
 from enginehouse.app.workers.channel import Channel
 from enginehouse.app.workers.desk import TicketDesk
 from enginehouse.app.workers.messages import (
@@ -53,7 +54,6 @@ from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.live.traced_request import swaps_of
 from enginehouse.relay.live.worker_request import WorkerRequest
 from enginehouse.relay.relay import Relay
-from enginehouse.telemetry.exporter_process import ExporterProcess
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.observers import Observers
 
@@ -73,7 +73,7 @@ class OwnerParts(NamedTuple):
     recall: Callable[[str], None]
     learned: Callable[[WorkerLink, Learned], None]
     log: LogRing
-    exporter: ExporterProcess | None
+    exporter: GuardedExporter | None
     callers: Callers
     observers: Observers
 

@@ -8,6 +8,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from enginehouse.config.schema import ModelSettings
+from enginehouse.domain.errors import UpstreamError
 from enginehouse.domain.replica import replica_name
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import ManagedReplica
@@ -115,7 +116,9 @@ class RemoteServers:
         return server
 
     def _connect(self, name: str, timeout: float) -> EventClient:
-        return Client(self._context.upstreams[name], timeout)
+        if (upstream := self._context.upstreams.get(name)) is None:
+            raise UpstreamError("its backend was removed from the configuration")
+        return Client(upstream, timeout)
 
     def _found(self, name: str) -> Callable[[str, EngineProcess], None]:
         return lambda model, process: self._on_found(replica_name(model, name), process)

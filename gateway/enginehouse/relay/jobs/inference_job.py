@@ -9,7 +9,7 @@ from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.replica import Candidate, Health
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
-from enginehouse.interfaces.continuing import add_field
+from enginehouse.interfaces.hand_over import add_field
 from enginehouse.interfaces.protocols import ProtocolRequest
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 from enginehouse.domain.errors import shortened
 from enginehouse.domain.request_record import RequestRecord
+from enginehouse.interfaces.exporters import SwapRecord, TracedRequest
 from enginehouse.relay.jobs.job import Job
-from enginehouse.telemetry.exporter.messages import TracedRequest
-from enginehouse.telemetry.record import SwapRecord
 from enginehouse.telemetry.request_parameters import request_parameters
 from enginehouse.telemetry.trace_context import MOST_CAPTURED, Trace
 

@@ -60,8 +60,9 @@ class TranslatingDoor(ChangingDoor):
         for event in read_events(chunk):
             try:
                 pieces.append(self._event(translation, event.data, chunk[begin : event.end]))
+            except RequestError as error:
+                pieces.append(translation.error_event(error.status, error.envelope()))
             except Exception:
-                _log.exception("The protocol '%s' failed", self._protocol.name)
                 pieces.append(translation.error_event(500, failed(self._protocol).envelope()))
             begin = event.end
         return b"".join(pieces)
@@ -84,13 +85,13 @@ class TranslatingDoor(ChangingDoor):
         except RequestError as error:
             return error.status, self._protocol.error(error.status, error.envelope())
         except Exception:
-            _log.exception("The protocol '%s' failed", self._protocol.name)
             return 500, self._protocol.error(500, failed(self._protocol).envelope())
         return self._status, self._protocol.error(self._status, _envelope(body))
 
 
 def failed(protocol: Protocol) -> PluginFailed:
-    """The error of a protocol that raised an exception."""
+    """Log the exception that a protocol has raised. Returns the error that clients get."""
+    _log.exception("The protocol '%s' failed", protocol.name)
     return PluginFailed(f"The protocol '{protocol.name}' failed; the gateway's log has the reason")
 
 

@@ -62,7 +62,7 @@ class Client:
                 raise UpstreamTimeout(f"no events from {self._upstream.name} in {self._timeout:g} s")
             await events.ended
         finally:
-            connection.abort()
+            connection.abandon(events)
             del events  # a failure refers to this frame, and the events to the failure
 
     async def _request(self, method: str, path: str, body: bytes) -> EngineResponse:
@@ -88,8 +88,7 @@ async def _ask(connection: Connection, request: bytes, share: EngineShare) -> En
     try:
         return await answer.done
     finally:
-        if not answer.ended:
-            connection.abort()
+        connection.abandon(answer)
         del answer  # a failure refers to this frame, and the answer to the failure
 
 
@@ -102,7 +101,6 @@ class _WholeAnswer:
 
     def __init__(self, share: EngineShare) -> None:
         self.done: asyncio.Future[EngineResponse] = asyncio.get_running_loop().create_future()
-        self.ended = False
         self._head: AnswerHead | None = None
         self._body = bytearray()
         self._share = share
@@ -117,12 +115,9 @@ class _WholeAnswer:
             )
             return
         self._body += body
-        if complete:
-            self.ended = True
-            if self._head is not None:
-                self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), bytes(self._body)))
+        if complete and self._head is not None:
+            self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), bytes(self._body)))
 
     def broken(self, why: str, *, stale: bool) -> None:
-        self.ended = True
         if not self.done.done():
             self.done.set_exception(_Stale() if stale else UpstreamError(why))

@@ -131,6 +131,11 @@ class Connection:
         self._receiver = None
         self._transport.abort()
 
+    def abandon(self, receiver: Receiver) -> None:
+        """``abort``, unless ``receiver`` has all of its answer: then another request may have the connection."""
+        if self._receiver is receiver:
+            self.abort()
+
     def close(self) -> None:
         """Close an idle connection."""
         self._transport.close()

@@ -85,7 +85,7 @@ def _totals(series: Series) -> tuple[int, int, int, int, int]:
             failed += count if status >= 400 else 0
         prompts += counts.input_tokens
         cached += counts.cached_tokens
-        answers += sum(counts.output_tokens.values())
+        answers += counts.from_usage + counts.from_chunks
     return requests, failed, prompts, cached, answers
 
 

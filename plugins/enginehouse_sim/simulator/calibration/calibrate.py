@@ -131,13 +131,14 @@ def calibrate(
 
 
 def _verdict(worst: float, apart: float) -> tuple[Verdict, str]:
-    if worst > _POOR:
-        return "unusable", f"probes that the costs were not fitted to are off by {worst:.0%} (median)"
-    if apart > _FAR_APART:
-        return "unsure", f"repeats of the same probe are {apart:.0%} apart: the engine or the machine had other work"
+    why = []
     if worst > _GOOD:
-        return "unsure", f"probes that the costs were not fitted to are off by {worst:.0%} (median)"
-    return "usable", ""
+        why.append(f"probes that the costs were not fitted to are off by {worst:.0%} (median)")
+    if apart > _FAR_APART:
+        why.append(f"repeats of the same probe are {apart:.0%} apart: the engine or the machine had other work")
+    if not why:
+        return "usable", ""
+    return "unusable" if worst > _POOR else "unsure", "; ".join(why)
 
 
 def _profile(fitted: Fitted, engine: str, limits: EngineLimits, source: str, worst: float) -> PassProfile:

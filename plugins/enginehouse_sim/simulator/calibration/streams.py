@@ -12,17 +12,29 @@ from urllib.parse import urlsplit
 import httptools
 import msgspec
 
-from enginehouse import GatewayError
+from enginehouse import ConfigError, GatewayError
 
 _TIMEOUT_S = 300.0
 
 
 class EngineAddress(msgspec.Struct, frozen=True):
-    """An engine's or gateway's address, the model to ask for, and the key of the API."""
+    """An engine's or gateway's address, the model to ask for, and the key of the API.
+
+    Raises ``ConfigError`` for what is no address.
+    """
 
     url: str
     model: str = ""
     key: str = ""
+
+    def __post_init__(self) -> None:
+        try:
+            parts = urlsplit(self.url)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_address = False
+        if not is_address:
+            raise ConfigError(f"{self.url!r} is no address of an engine", remedy="write http://HOST:PORT")
 
 
 class _ChoiceOfStream(msgspec.Struct):

@@ -51,6 +51,7 @@ class _Play:
 
     def __init__(self, address: EngineAddress, requests: Sequence[TraceRequest]) -> None:
         self.record = Record()
+        self.problem = f"{address.url} answers without a token"
         self._address = address
         self._requests = requests
         self._chance = random.Random()
@@ -72,8 +73,9 @@ class _Play:
         body = body_for("", real_prompt(request, self._run, self._chance), max(1, request.output_length))
         try:
             timed = await stream(self._address, body)
-        except GatewayError:
+        except GatewayError as error:
             self.record.reject("failed")
+            self.problem = str(error)
             return
         if not timed.events:
             self.record.reject("empty")
@@ -99,9 +101,10 @@ async def played(
         on_progress((len(records) + share) / runs)
 
     for _ in range(runs):
-        record = await _Play(address, requests).play(note)
+        play = _Play(address, requests)
+        record = await play.play(note)
         if not record.requests:
-            raise GatewayError(f"{address.url} answered none of the requests")
+            raise GatewayError(f"None of the requests was answered: {play.problem}")
         records.append(record)
     return records
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial, wraps
@@ -17,6 +18,17 @@ from enginehouse_sim.simulator.domain.constants import SchedulerConstants, Sched
 from enginehouse_sim.simulator.domain.drafts import DraftMethod
 from enginehouse_sim.simulator.offload.settings import OffloadSettings
 from enginehouse_sim.simulator.steps.profile import load_profile, profile_names
+
+
+class Finite(click.FloatRange):
+    """A number in a range; neither infinite nor ``nan``, which click takes for one in any range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{number} is no finite number.", param, ctx)
+        return number
+
 
 POSITIVE = click.IntRange(min=1)
 _CONSTANTS = frozenset(SchedulerConstants.__struct_fields__)
@@ -36,8 +48,8 @@ duration_option = partial(click.option, callback=_seconds, metavar="DURATION")
 
 _positive = partial(click.option, type=POSITIVE)
 _count = partial(click.option, type=click.IntRange(min=0), default=0)
-_ratio = partial(click.option, type=click.FloatRange(min=0), default=1.0)
-_share = partial(click.option, type=click.FloatRange(0, 1))
+_ratio = partial(click.option, type=Finite(min=0), default=1.0)
+_share = partial(click.option, type=Finite(0, 1))
 _either = partial(click.option, default=True)
 
 
@@ -68,11 +80,9 @@ _OPTIONS = (
         help="Blocks of the KV cache.",
     ),
     _count("--host-blocks", help="Blocks of host memory to which requests are offloaded."),
-    click.option(
-        "--host-bandwidth", type=click.FloatRange(min=1), default=25e9, help="Bytes per second to host memory."
-    ),
+    click.option("--host-bandwidth", type=Finite(min=1), default=25e9, help="Bytes per second to host memory."),
     _count("--store-blocks", help="Blocks of a store that engines of the same model share."),
-    click.option("--store-bandwidth", type=click.FloatRange(min=1), default=10e9, help="Bytes per second from there."),
+    click.option("--store-bandwidth", type=Finite(min=1), default=10e9, help="Bytes per second from there."),
     _positive("--offload-within", "starvation_within", default=8, help="Passes before blocks run out to offload in."),
     _positive("--offload-safe-for", "safe_for", default=32, help="Passes that blocks must last for a return."),
     click.option(

@@ -61,7 +61,11 @@ def _rows(plan: FoundPlan) -> Iterator[tuple[str, Sequence[str]]]:
     yield "lacks", [fleet.bottleneck for fleet in fleets]
     if fleets[0].cost_per_hour is not None:
         yield "price of an hour", [f"{fleet.cost_per_hour:,.2f}" for fleet in fleets]
-        yield "of a million tokens", [f"{fleet.cost_per_million_tokens:,.3f}" for fleet in fleets]
+        yield "of a million tokens", [_price(fleet.cost_per_million_tokens) for fleet in fleets]
+
+
+def _price(price: float | None) -> str:
+    return "" if price is None else f"{price:,.3f}"
 
 
 def _answer(plan: FoundPlan) -> str:

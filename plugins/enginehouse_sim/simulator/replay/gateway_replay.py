@@ -65,7 +65,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[PlannedFault, ...] = ()
 
 
-class TracedRequest(InferenceRequest):
+class ReplayedRequest(InferenceRequest):
     """A request of a trace as the gateway's decisions see it: a completion of token ids."""
 
     def __init__(self, trace: TraceRequest, number: int, model: str) -> None:
@@ -234,7 +234,7 @@ class GatewayReplay(VirtualEngines):
         return with_flags(core, [*engine_flags(spec), *spec.args]) if spec and backend.driver == "sim" else core
 
     def _submit(self, number: int, trace: TraceRequest) -> None:
-        request = TracedRequest(trace, number, trace.model or self._model)
+        request = ReplayedRequest(trace, number, trace.model or self._model)
         self.clients[number] = client = PlayedClient(trace, number, self.record, self._loop.time, self._client_ended)
         self.gateway.submit(request, request.for_engines(number), client, trace.key)
 

@@ -110,15 +110,18 @@ class PlayedEngine:
         """
         state = self._core.scheduler.state
         constants = state.constants
+        most = max(1, asked.output_length if max_tokens is None else max_tokens)
+        if asked.input_length + made + most > constants.max_model_len:
+            return None
         prompt = prompt_of(asked, number) if self._core.makes_text else [0] * asked.input_length
         wanted = RequestState(
             request_id=id or str(number),
             prompt_token_ids=prompt + [TOKEN] * made,
-            max_tokens=max(1, asked.output_length if max_tokens is None else max_tokens),
+            max_tokens=most,
             ignore_eos=True,
             arrival_time=at,
         )
-        if wanted.num_tokens + wanted.max_tokens > constants.max_model_len or never_fits(state, wanted):
+        if never_fits(state, wanted):
             return None
         wanted.block_hashes = block_hashes_of(asked, number, constants.block_size)
         return wanted

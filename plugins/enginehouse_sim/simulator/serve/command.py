@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from enginehouse import EnginehouseError
-from enginehouse_sim.simulator.core.options import core_options, duration_option
+from enginehouse_sim.simulator.core.options import Finite, core_options, duration_option
 from enginehouse_sim.simulator.server.settings import KvEventsConfig
 
 _PORT = click.IntRange(0, 65535)
@@ -48,7 +48,7 @@ def _kv_events(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.option("--unit", default="", help="Unit in a cluster.", show_default=False)
 @click.option("--role", type=click.Choice(_ROLES), default="neutral", help="Role in a cluster.")
 @click.option("--llumlet-port", type=_PORT, help="Port for migration commands over gRPC; 0 picks one.")
-@click.option("--kv-bandwidth", type=click.FloatRange(min=1), default=64e9, help="Bytes per second between engines.")
+@click.option("--kv-bandwidth", type=Finite(min=1), default=64e9, help="Bytes per second between engines.")
 @click.option(
     "--store", type=click.Path(path_type=Path), help="File of the store; other engines on this machine may share it."
 )

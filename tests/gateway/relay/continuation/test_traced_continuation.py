@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse.telemetry.exporter.messages import TracedRequest
-from enginehouse.telemetry.exporter.spans import spans
+from enginehouse.interfaces.exporters import TracedRequest
+from enginehouse_otlp.process.spans import spans
 from tests.support.model_engine import Break, StartModelEngine
 from tests.support.scripted_engine import Cut
 from tests.support.served_gateway import MODEL, OpenGateway

@@ -33,7 +33,7 @@ class Sampled:
         counts.requests[status, "match"] += 1
         counts.input_tokens += 100
         counts.cached_tokens += 40
-        counts.output_tokens["usage"] += 20
+        counts.from_usage += 20
         series.duration.observe(first_token + 1)
         series.answered(first_token, first_token, 1.0, 20)
 

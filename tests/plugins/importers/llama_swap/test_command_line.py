@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -11,11 +11,6 @@ from enginehouse.cli import enginehouse
 from enginehouse.config.load_config import load_config
 from enginehouse.domain.errors import ConfigError
 from enginehouse_importers.llama_swap.convert import CORS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 TEXT = """
 logRequests: true
@@ -41,7 +36,7 @@ def run(*arguments: str | Path) -> Result:
 def test_toml_goes_to_standard_output_and_notes_to_standard_error(file: Path) -> None:
     result = run(file)
     assert result.exit_code == 0
-    assert tomllib.loads(result.stdout) == {**EVERY_FILE, "models": {"a": COMMAND, "b": COMMAND}}
+    assert msgspec.toml.decode(result.stdout) == {**EVERY_FILE, "models": {"a": COMMAND, "b": COMMAND}}
     lines = result.stderr.splitlines()
     assert [line.partition(": left out")[0] for line in lines] == [
         "note: models.a.compat, models.b.compat",

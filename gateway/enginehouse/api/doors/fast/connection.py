@@ -130,14 +130,14 @@ class FastDoor(Turns):
         """Pass a piece of a body on. It is dropped if the request is answered already; then only its time counts."""
         cycle = self.cycle
         self._lines.body += len(body)
-        if isinstance(cycle, Inbound):
-            self._allowance.reset()
-            cycle.receive(body)
-        elif not cycle.response_complete:
-            self._allowance.reset()
-            super().on_body(body)
-        else:
+        if cycle.response_complete:
             self._allowance.used -= len(body)
+            return
+        self._allowance.reset()
+        if isinstance(cycle, Inbound):
+            cycle.receive(body)
+        else:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._allowance.reset()
@@ -147,6 +147,8 @@ class FastDoor(Turns):
             self.cycle.keep_alive = self.cycle.keep_alive and self.parser.should_keep_alive()
         self._between = True
         if isinstance(self.cycle, Inbound):
+            if self.cycle.response_complete:  # a refused one
+                self.transport.close()
             self.cycle.received()
         else:
             super().on_message_complete()

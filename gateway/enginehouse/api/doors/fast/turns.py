@@ -27,10 +27,11 @@ class Turns(HttpToolsProtocol):
     ``cycle`` is the request received last, ``_current`` the hot request being answered. They differ when the client
     pipelines. ``_ready`` is a hot request that waits only for the client to read earlier answers. ``_asgi_cycle`` is a
     request that the application answers while others wait behind it. ``_successor``: set once another gateway has taken
-    over.
+    over. ``_between``: the last request has been received.
     """
 
     cycle: Any
+    _between: bool
 
     def __init__(
         self,
@@ -78,14 +79,19 @@ class Turns(HttpToolsProtocol):
             self.loop.call_soon(self.leave, self._successor)  # not now: the parser may have more for this connection
 
     def answered(self, inbound: Inbound) -> None:
-        """Turn to the next request after ``inbound``, or close."""
+        """Turn to the next request after ``inbound``, or close.
+
+        The body of a request that was refused is read first, for a minute at most, and dropped: a close would reset the
+        connection, and many clients that send would not see the answer.
+        """
         self._current = None
         if inbound.keep_alive and not self.pipeline:
             self.idle_since = self.loop.time()
             if self._successor is not None:
                 self.loop.call_soon(self.leave, self._successor)
             return
-        if not inbound.keep_alive:
+        sends = inbound is self.cycle and not self._between and not inbound.expects
+        if not inbound.keep_alive and not sends:
             self.transport.close()
         self.on_response_complete()
 

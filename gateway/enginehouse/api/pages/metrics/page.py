@@ -25,10 +25,10 @@ from enginehouse.api.pages.metrics.workers import WorkerFigures, worker_metrics
 from enginehouse.domain.discovery_status import DiscoveryStatus
 from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.interfaces.exporters import ExportCounters
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import metric_list as metrics
-from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.plugin_times import PluginTimes
 

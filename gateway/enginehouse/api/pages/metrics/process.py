@@ -10,8 +10,8 @@ from importlib.metadata import version
 from prometheus_client.core import Metric
 
 from enginehouse.api.pages.metrics.families import histograms, numbers
+from enginehouse.interfaces.exporters import ExportCounters
 from enginehouse.telemetry import metric_list as metrics
-from enginehouse.telemetry.exporter_process import ExportCounters
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.plugin_times import PluginTimes
 

@@ -92,8 +92,8 @@ def _of_keys(counters: Counters, count: Callable[[KeyCounts], int]) -> Numbers:
 def _output_tokens(counters: Counters) -> Numbers:
     for backend, model, series in counters:
         for key, counts in series.keys.items():
-            for source, count in counts.output_tokens.items():
-                yield [backend, model, source, key], count
+            yield [backend, model, "usage", key], counts.from_usage
+            yield [backend, model, "chunks", key], counts.from_chunks
 
 
 def _each(counters: Counters, histogram: Callable[[Series], Histogram]) -> Histograms:

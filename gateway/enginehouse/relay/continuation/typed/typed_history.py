@@ -10,7 +10,6 @@ import msgspec
 from enginehouse.domain.continuation import StreamTraits
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
-from enginehouse.interfaces.continuing import CHAT
 from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.relay.continuation.chunk_writer import EventWriter
 from enginehouse.relay.continuation.stream_history import StreamHistory
@@ -42,7 +41,7 @@ class TypedHistory(StreamHistory):
     def __init__(
         self, path: str, body: bytes, traits: StreamTraits, as_chat: Callable[[bytes], bytes], memory: EngineMemory
     ) -> None:
-        super().__init__(CHAT, body, traits, added=False, memory=memory)
+        super().__init__("/v1/chat/completions", body, traits, added=False, memory=memory)
         self.progress.ends = None  # an event may have several tokens, whatever the engine's chats are like
         self._asked = body
         self._as_chat = as_chat

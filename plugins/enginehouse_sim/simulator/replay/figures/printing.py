@@ -17,16 +17,16 @@ def print_one(figures: Report) -> None:
     """Print all figures of one replay."""
     console = Console()
     console.print(
-        f"{figures.requests} requests in {figures.virtual_seconds:,.1f} virtual seconds: "
+        f"{_counted(figures.requests, 'request')} in {figures.virtual_seconds:,.1f} virtual seconds: "
         f"{figures.requests_per_second:,.2f} requests/s, {figures.output_tokens_per_second:,.1f} output tokens/s"
     )
     console.print(
-        f"{figures.steps} steps of {figures.mean_batch:.1f} requests; {figures.preemptions} preemptions; "
+        f"{_counted(figures.steps, 'step')} of {figures.mean_batch:.1f} requests; {figures.preemptions} preemptions; "
         f"{figures.cache_hit_ratio:.1%} of the input was cached"
     )
     if figures.rejected:
         why = ", ".join(f"{number} {code}" for code, number in figures.rejections.items())
-        console.print(f"{figures.rejected} requests were rejected, and are in no other figure: {why}")
+        console.print(f"Rejected, and in no other figure: {_counted(figures.rejected, 'request')} ({why})")
     if figures.slo_attainment is not None:
         console.print(f"{figures.slo_attainment:.1%} of all requests were answered within the objectives")
     if figures.retried or figures.hedged or figures.continued or figures.broken:
@@ -34,6 +34,8 @@ def print_one(figures: Report) -> None:
             f"{figures.retried} retries, {figures.hedged} hedges, {figures.continued} continuations of broken streams; "
             f"{figures.broken} answers stayed broken"
         )
+    if not figures.requests:
+        return
     latencies = Table("ms", "mean", "p50", "p90", "p99", "max")
     for name in _LATENCIES:
         spread: Distribution = getattr(figures, f"{name}_ms")
@@ -45,6 +47,10 @@ def print_one(figures: Report) -> None:
         costs.add_row(size, str(cost.steps), f"{cost.mean_us:,.1f}", f"{cost.mean_us_per_request:,.2f}")
     console.print(costs)
     console.print(f"{figures.speed:,.0f} virtual seconds in each real one")
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"
 
 
 class _Row(msgspec.Struct, frozen=True):

@@ -20,6 +20,8 @@ _LOOKED_AT = 1000
 """The rows that decide the format."""
 _OUT_OF_PLACE = 10_000
 """How many rows a request may stand before or after its place in the order of arrival."""
+_LONGEST_S = 366 * 86400
+"""The longest trace."""
 _TOLD_EVERY = 256
 _JSON = (".jsonl", ".json", ".ndjson")
 
@@ -43,7 +45,11 @@ class Trace:
         if first is None:
             raise TraceError(f"{self.path} has no requests")
         for request in chain([first], requests):
-            yield msgspec.structs.replace(request, arrival=request.arrival - first.arrival)
+            arrival = request.arrival - first.arrival
+            if arrival > _LONGEST_S:
+                problem = f"a request arrives {arrival:.3g} seconds after the first one: is the unit of time another"
+                raise TraceError(f"{self.path}: {problem}?")
+            yield msgspec.structs.replace(request, arrival=arrival)
         self.share_read = 1.0
 
     def watched(self, on_progress: Callable[[float], None]) -> Iterator[TraceRequest]:
@@ -70,11 +76,11 @@ class Trace:
     def _request(self, found: Format, line: int, row: Row) -> TraceRequest:
         try:
             request = found.request(row)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise TraceError(f"{self.path}, line {line}: {found.name} rows have {found.wants} ({error!r})") from None
-        if request.input_length < 1 or request.output_length < 0 or not math.isfinite(request.arrival):
-            problem = "a request has an arrival, at least 1 token of input, and no fewer than 0 out"
-            raise TraceError(f"{self.path}, line {line}: {problem}")
+        except ValueError as error:
+            problem = f"{error}; {found.name} rows have {found.wants}"
+            raise TraceError(f"{self.path}, line {line}: {problem}") from None
+        if not request.input_length:
+            raise TraceError(f"{self.path}, line {line}: a request has at least 1 token of input")
         return request
 
     def _in_order(self, requests: Iterator[tuple[int, TraceRequest]]) -> Iterator[TraceRequest]:
@@ -123,5 +129,7 @@ class Trace:
                     read += len(line)
                     self.share_read = read / size
                     yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise TraceError(f"{self.path} cannot be read: {error}") from error
+        except OSError as error:
+            raise TraceError(f"{self.path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise TraceError(f"{self.path} is no text in UTF-8: {error}") from None

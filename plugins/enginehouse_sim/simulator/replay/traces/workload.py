@@ -87,8 +87,9 @@ def _draw(text: str) -> Draw:
         raise ConfigError(f"{text!r} is no length", key="--lengths", remedy=remedy)
     last = int(found[4])
     first = int(found[1] or last)
-    if not 1 <= first <= last:
-        raise ConfigError(f"{text!r} is no length: the first number is 0 or too large", key="--lengths")
+    if not 1 <= first <= last <= _LONGEST:
+        why = f"the first number is 0 or too large, or the last one is above {_LONGEST:,}"
+        raise ConfigError(f"{text!r} is no length: {why}", key="--lengths")
     if found[3]:
         return lambda chance: _bounded(chance.expovariate(1 / last))
     if found[2] == "~":

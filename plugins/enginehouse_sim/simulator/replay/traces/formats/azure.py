@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from enginehouse_sim.simulator.replay.traces.formats.row import Row
+from enginehouse_sim.simulator.replay.traces.formats.row import Row, length, text
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 _FRACTION = re.compile(r"\.(\d+)")
@@ -27,16 +27,19 @@ class Azure:
 
     def request(self, row: Row) -> TraceRequest:
         return TraceRequest(
-            arrival=_seconds(row["TIMESTAMP"]),
-            input_length=int(row["ContextTokens"]),
-            output_length=int(row["GeneratedTokens"]),
+            arrival=_seconds(text(row, "TIMESTAMP")),
+            input_length=length(row, "ContextTokens"),
+            output_length=length(row, "GeneratedTokens"),
         )
 
 
-def _seconds(text: str) -> float:
-    """Seconds since the epoch; a time without a zone is UTC."""
-    whole = datetime.fromisoformat(_FRACTION.sub("", text).replace("Z", "+00:00"))
-    fraction = _FRACTION.search(text)
+def _seconds(date: str) -> float:
+    """Seconds since the epoch; a time without a zone is UTC. Raises ``ValueError``."""
+    try:
+        whole = datetime.fromisoformat(_FRACTION.sub("", date).replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"TIMESTAMP is {date!r}, not a date") from None
+    fraction = _FRACTION.search(date)
     if whole.tzinfo is None:
         whole = whole.replace(tzinfo=timezone.utc)
     return whole.timestamp() + (float(f"0.{fraction[1]}") if fraction else 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse_sim.simulator.replay.traces.formats.row import Row, doubt_blocks
+from enginehouse_sim.simulator.replay.traces.formats.row import Row, doubt_blocks, ids, length, number
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 _BLOCK = 512
@@ -32,9 +32,9 @@ class Mooncake:
 
     def request(self, row: Row) -> TraceRequest:
         return TraceRequest(
-            arrival=float(row["timestamp"]) / 1000,
-            input_length=int(row["input_length"]),
-            output_length=int(row["output_length"]),
-            prefix_ids=tuple(int(each) for each in row["hash_ids"]),
+            arrival=number(row, "timestamp") / 1000,
+            input_length=length(row, "input_length"),
+            output_length=length(row, "output_length"),
+            prefix_ids=ids(row, "hash_ids"),
             prefix_tokens=_BLOCK,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from enginehouse_sim.simulator.replay.traces.formats.row import Row
+from enginehouse_sim.simulator.replay.traces.formats.row import Row, ids, length, number
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 
@@ -24,11 +24,11 @@ class Plain:
 
     def request(self, row: Row) -> TraceRequest:
         return TraceRequest(
-            arrival=float(row["arrival"]),
-            input_length=int(row["input_length"]),
-            output_length=int(row["output_length"]),
-            prefix_ids=_ids(row.get("prefix_ids") or ()),
-            prefix_tokens=max(1, int(row.get("prefix_tokens") or 512)),
+            arrival=number(row, "arrival"),
+            input_length=length(row, "input_length"),
+            output_length=length(row, "output_length"),
+            prefix_ids=ids(row, "prefix_ids"),
+            prefix_tokens=length(row, "prefix_tokens") if row.get("prefix_tokens") else 512,
             model=str(row.get("model") or ""),
             key=str(row.get("key") or ""),
             stream=_flag(row.get("stream")),
@@ -41,7 +41,3 @@ def _flag(value: Any) -> bool:
     if text not in ("true", "false"):
         raise ValueError(f"stream is true or false, not {value!r}")
     return text == "true"
-
-
-def _ids(value: str | Sequence[Any]) -> Sequence[int]:
-    return tuple(int(each) for each in (value.split() if isinstance(value, str) else value))

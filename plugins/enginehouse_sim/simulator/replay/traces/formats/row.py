@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 Row = Mapping[str, Any]
+LONGEST = 10_000_000
+"""The most tokens of a prompt or an answer: no engine takes longer ones, so the field means something else."""
 
 
 class Format(Protocol):
@@ -24,7 +27,49 @@ class Format(Protocol):
         """Why rows with these fields may have other units; empty if there is no reason."""
 
     def request(self, row: Row) -> TraceRequest:
-        """Convert a row. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
+        """Convert a row. Raises ``ValueError``, whose message names the field."""
+
+
+def text(row: Row, name: str) -> str:
+    """The field of that name. Raises ``ValueError``."""
+    return _converted(row, name, str, "a text")
+
+
+def number(row: Row, name: str) -> float:
+    """The field of that name, as a finite number. Raises ``ValueError``."""
+    found = _converted(row, name, float, "a number")
+    if not math.isfinite(found):
+        raise ValueError(f"{name} is {row[name]!r}, not a number")
+    return found
+
+
+def length(row: Row, name: str) -> int:
+    """The field of that name, as a number of tokens. Raises ``ValueError``."""
+    found = _converted(row, name, int, "a whole number")
+    if not 0 <= found <= LONGEST:
+        raise ValueError(f"{name} is {found}, which is {'below 0' if found < 0 else f'above {LONGEST:,}'}")
+    return found
+
+
+def ids(row: Row, name: str) -> tuple[int, ...]:
+    """The ids in the field of that name, in CSV with spaces between; none without it. Raises ``ValueError``."""
+    value = row.get(name) or ()
+    try:
+        return tuple(map(int, value.split() if isinstance(value, str) else value))
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} is {value!r}, not whole numbers") from None
+
+
+_Value = TypeVar("_Value", int, float, str)
+
+
+def _converted(row: Row, name: str, to: Callable[[Any], _Value], wanted: str) -> _Value:
+    if row.get(name) is None:
+        raise ValueError(f"{name} is missing")
+    try:
+        return to(row[name])
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} is {row[name]!r}, not {wanted}") from None
 
 
 def doubt_blocks(rows: Sequence[Row], tokens: int) -> str:

@@ -1,0 +1,72 @@
+"""A configuration that a gateway would start with, for commands that show it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from enginehouse.app import rehearse_start
+from enginehouse.app.build_router import settle
+from enginehouse.config.load_config import load_config
+from enginehouse.config.render import changed, effective, effective_data
+from enginehouse.config.schema import Config
+from enginehouse.config.worker_count import WorkerCount, worker_count
+from enginehouse.domain.errors import ConfigError
+from enginehouse.plugin_manager.discovery import load_plugins
+
+
+class CheckedConfig(NamedTuple):
+    """``file``: ``None`` without one. ``warnings``: all of them. ``plugins``: how many are loaded."""
+
+    file: Path | None
+    config: Config
+    warnings: tuple[str, ...]
+    plugins: int
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The configuration as in a file, with masked secrets."""
+        return effective_data(self.config)
+
+    @property
+    def toml(self) -> str:
+        """``written``, as TOML."""
+        return effective(self.config)
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """What of ``written`` differs from the defaults."""
+        return changed(self.written)
+
+    @property
+    def workers(self) -> WorkerCount:
+        """How many processes would serve."""
+        return worker_count(self.config.server)
+
+
+def check_config(file: Path | None) -> CheckedConfig:
+    """Build a gateway as ``serve`` does, and start nothing. Raises the ``ConfigError`` or ``PluginError`` of that."""
+    loaded, heard = load_config(file, os.environ), _Heard()
+    logging.getLogger().addHandler(heard)
+    try:
+        found = load_plugins(loaded.config.plugins)
+        rehearse_start(loaded.config, found.registry)
+    except ConfigError as error:
+        raise error.located(str(loaded.file) if loaded.file else "") from None
+    finally:
+        logging.getLogger().removeHandler(heard)
+    settled = settle(loaded.config, found.registry)[0]
+    return CheckedConfig(loaded.file, settled, (*loaded.warnings, *heard.messages), len(found.plugins))
+
+
+class _Heard(logging.Handler):
+    """Keeps the warnings that the gateway logs while it is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())

@@ -1,0 +1,156 @@
+"""The prefix caches of all engines that publish events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.config.kv_events import KvEventSettings
+from enginehouse.config.managed import possible_backends
+from enginehouse.config.schema import Config
+from enginehouse.domain.cache_events import CacheEvent, PromptTokens
+from enginehouse.domain.errors import ConfigError, EnginehouseError
+from enginehouse.engines.cache_sockets import launched_events
+from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.drivers import CacheFollower, EngineClient, SupportsCacheEvents
+
+_log = logging.getLogger(__name__)
+
+
+class Published(NamedTuple):
+    """Where an engine publishes its events, and the driver that follows them."""
+
+    settings: KvEventSettings
+    driver: SupportsCacheEvents
+
+
+class CacheView:
+    """The ``EngineCaches`` of one router: a reload may prepare another one that is never used."""
+
+    def __init__(self, caches: FollowedCaches) -> None:
+        self.listeners: list[Callable[[str, list[CacheEvent]], None]] = []
+        self._caches = caches
+
+    def follows(self, backend: str) -> bool:
+        return self._caches.follows(backend)
+
+    def listen(self, on_events: Callable[[str, list[CacheEvent]], None]) -> None:
+        self.listeners.append(on_events)
+
+    def tokenize(self, backend: str, model: str, body: bytes, on_tokens: Callable[[PromptTokens], None]) -> None:
+        self._caches.tokenize(backend, model, body, on_tokens)
+
+
+class FollowedCaches:
+    """Follows engines' caches for the router in force. ``client`` returns the means to ask the engine of a backend.
+
+    An engine tokenizes one prompt at a time; others that come meanwhile are left out.
+    """
+
+    def __init__(self, client: Callable[[str], EngineClient]) -> None:
+        self._client = client
+        self._published: Mapping[str, Published] = {}
+        self._followers: dict[str, CacheFollower] = {}
+        self._view = CacheView(self)
+        self._asked: set[str] = set()
+        self._tasks = BackgroundTasks()
+
+    def follow(self, published: Mapping[str, Published]) -> None:
+        """Follow the caches of these backends, and no others. Needs a running event loop."""
+        before, self._published = self._published, published
+        for name in [*self._followers]:
+            if name not in published or published[name].settings != before[name].settings:
+                self._followers.pop(name).close()
+        for name, (settings, driver) in published.items():
+            if name not in self._followers:
+                self._followers[name] = driver.follow_cache(name, settings, partial(self._tell, name))
+
+    def close(self) -> None:
+        """Follow no cache any more."""
+        self.follow({})
+        self._tasks.cancel()
+
+    def use(self, view: CacheView) -> None:
+        """Tell the router with this ``view`` what happens from now on, and what engines still know of before."""
+        self._view = view
+        for follower in self._followers.values():
+            follower.begin_anew()
+
+    def follows(self, backend: str) -> bool:
+        """Whether ``backend`` publishes events."""
+        return backend in self._published
+
+    def tokenize(self, backend: str, model: str, body: bytes, on_tokens: Callable[[PromptTokens], None]) -> None:
+        """As in ``EngineCaches``."""
+        if backend in self._published and backend not in self._asked:
+            self._asked.add(backend)
+            self._tasks.start(self._tokenize(backend, model, body, on_tokens))
+
+    def figures(self) -> Sequence[Mapping[str, Any]]:
+        """For ``/api/status``: whether each engine is connected and all its events are known; gaps in them."""
+        return [
+            {
+                "backend": name,
+                "connected": each.connected,
+                "exact": each.exact,
+                "gaps_filled": each.gaps[0],
+                "gaps_lost": each.gaps[1],
+            }
+            for name, each in self._followers.items()
+        ]
+
+    async def _tokenize(self, backend: str, model: str, body: bytes, on_tokens: Callable[[PromptTokens], None]) -> None:
+        try:
+            tokens = await self._published[backend].driver.tokenize(self._client(backend), model, body)
+            if tokens is not None:
+                on_tokens(tokens)
+        except (EnginehouseError, KeyError):
+            _log.debug("Backend '%s' does not tokenize", backend)
+        finally:
+            self._asked.discard(backend)
+
+    def _tell(self, backend: str, events: Sequence[CacheEvent]) -> None:
+        try:
+            for listener in self._view.listeners:
+                listener(backend, list(events))
+        except Exception:  # of a strategy
+            _log.exception("A strategy failed to take the events of the prefix cache of '%s'", backend)
+
+
+def kv_events_of(config: Config, drivers: Mapping[str, DriverSupport]) -> Mapping[str, Published]:
+    """The backends that publish events, also those that the gateway launches. ``drivers``: by type.
+
+    Raises ``ConfigError`` for events that cannot be followed.
+    """
+    found = {
+        name: _published(f"backends.{name}.kv_events", each.kv_events, drivers[each.driver])
+        for name, each in config.backends.items()
+        if each.kv_events is not None
+    }
+    for name, model in config.models.items():
+        if model.kv_events:
+            for backend, host in possible_backends(name, model).items():
+                settings = _launched(config, name, backend, host)
+                found[backend] = _published(f"models.{name}.kv_events", settings, drivers[model.driver])
+    return found
+
+
+def _published(key: str, settings: KvEventSettings, driver: DriverSupport) -> Published:
+    if driver.cache_events is None:
+        raise ConfigError("the driver cannot follow the events of its engines", key=key, remedy="remove it")
+    try:
+        driver.cache_events.check_cache_events(settings)
+    except ConfigError as error:
+        raise ConfigError(error.problem, key=key, remedy=error.remedy) from None
+    return Published(settings, driver.cache_events)
+
+
+def _launched(config: Config, model: str, backend: str, host: str) -> KvEventSettings:
+    settings = config.hosts.get(host)
+    if settings is not None and settings.launcher != "local":
+        problem, remedy = f"its host '{host}' may be another machine", "remove it"
+        raise ConfigError(problem, key=f"models.{model}.kv_events", remedy=remedy)
+    return launched_events(config.server.name, backend)

@@ -1,1 +1,0 @@
-"""Follows the events that engines publish of their prefix caches."""

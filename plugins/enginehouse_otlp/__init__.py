@@ -1,0 +1,24 @@
+"""Traces and metrics for OpenTelemetry's collectors.
+
+::
+
+    otlp_exporter     what the gateway calls
+    otel_environment  what is traced, and where it goes: [telemetry] and the OTEL_* variables
+    exporter_process  the process that exports, as the gateway sees it
+    metric_push       the gateway's metrics, at intervals; genai_metrics: the histograms of OpenTelemetry's conventions
+    messages          the messages between the gateway and that process; framing: their frames on a pipe
+    operations        the names of operations in spans and metrics
+    process/          that process
+"""
+
+from __future__ import annotations
+
+from enginehouse import Observer, Register, hookimpl
+
+
+@hookimpl
+def register_observers(register: Register[Observer]) -> None:
+    """Register the exporter, which ``[telemetry]`` configures."""
+    from enginehouse_otlp.otlp_exporter import OtlpExporter  # the process that exports does without
+
+    register("otlp", OtlpExporter)

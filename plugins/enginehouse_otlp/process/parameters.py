@@ -1,0 +1,50 @@
+"""Attributes of a request's parameters."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+_MOST_STOPS: Final = 8
+_LONGEST_STOP: Final = 64
+_LARGEST: Final = 1 << 63
+
+
+def parameter_attributes(parameters: bytes) -> dict[str, Any]:
+    """The well-formed ones of ``parameters``, under their names in OpenTelemetry's conventions."""
+    if not parameters:
+        return {}
+    get = msgspec.json.decode(parameters, type=dict[str, Any]).get
+    most = get("max_completion_tokens") or get("max_output_tokens") or get("max_tokens")
+    found = {
+        "gen_ai.request.max_tokens": _int(most),
+        "gen_ai.request.temperature": _float(get("temperature")),
+        "gen_ai.request.top_p": _float(get("top_p")),
+        "gen_ai.request.top_k": _float(get("top_k")),
+        "gen_ai.request.frequency_penalty": _float(get("frequency_penalty")),
+        "gen_ai.request.presence_penalty": _float(get("presence_penalty")),
+        "gen_ai.request.seed": _int(get("seed")),
+        "gen_ai.request.choice.count": _int(get("n")) if get("n") != 1 else None,
+        "gen_ai.request.stop_sequences": _texts(get("stop") or get("stop_sequences")),
+        "gen_ai.output.type": _output_type((get("response_format") or {}).get("type")),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _int(value: Any) -> int | None:
+    return value if type(value) is int and -_LARGEST <= value < _LARGEST else None
+
+
+def _float(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) and abs(value) < _LARGEST else None
+
+
+def _texts(value: Any) -> list[str] | None:
+    texts = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    found = [text[:_LONGEST_STOP] for text in texts[:_MOST_STOPS] if isinstance(text, str)]
+    return found or None
+
+
+def _output_type(wanted: Any) -> str | None:
+    return "json" if wanted in ("json_object", "json_schema") else "text" if wanted == "text" else None

@@ -1,0 +1,75 @@
+"""What clients get of an answer that cannot be translated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enginehouse import Envelope, ProtocolRequest, Translation
+from enginehouse.relay.door import Door
+from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.relay.protocols.translating_door import TranslatingDoor
+from enginehouse_protocols.messages.protocol import Messages
+
+BODY = b'{"model": "m", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
+ODD = b'data: {"choices": [{"delta": {"content": 5}}]}\n\n'
+
+
+class Client(Door):
+    """Keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None: ...
+
+    def write(self, chunk: bytes) -> None:
+        self.written += chunk
+
+    finish = write
+
+    def abort(self) -> None: ...
+
+    def unread(self) -> int:
+        return 0
+
+
+def opened(translation: Translation) -> tuple[TranslatingDoor, Client]:
+    client = Client()
+    door = TranslatingDoor(client, Messages(), EngineMemory())
+    door.translation = translation
+    door.start(200, b"content-type: text/event-stream\r\n", None)
+    return door, client
+
+
+def translated() -> Translation:
+    made = Messages().translate(ProtocolRequest("/v1/messages", BODY, lambda _: True))
+    assert isinstance(made, Translation)
+    return made
+
+
+def test_an_odd_event_is_the_engines_fault(caplog: pytest.LogCaptureFixture) -> None:
+    door, client = opened(translated())
+    door.write(ODD)
+    assert b"event: error" in client.written
+    assert b"The engine's answer cannot be read: Expected `str | null`, got `int`" in client.written
+    assert not caplog.records
+
+
+def test_what_the_protocol_fails_at_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    class Fails(Translation):
+        def answer(self, answer: dict[str, Any]) -> bytes:
+            raise NotImplementedError
+
+        def event(self, event: dict[str, Any]) -> bytes:
+            raise KeyError("usage")
+
+        def error_event(self, status: int, envelope: Envelope) -> bytes:
+            return b"failed"
+
+    door, client = opened(Fails())
+    door.write(ODD)
+    assert b"failed" in client.written
+    assert "The protocol 'messages' failed" in caplog.text
+    assert "KeyError: 'usage'" in caplog.text
