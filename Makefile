@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: run test slow browser chaos compiled pure lint fix bench soak docs site engines protocols clean
+.PHONY: run test long slow browser chaos compiled pure lint fix bench soak docs site engines protocols clean
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -13,9 +13,13 @@ $(STAMP): pyproject.toml
 run: $(STAMP)  ## start the gateway in front of two simulated models
 	$(BIN)/enginehouse serve
 
-test: PROCESSES ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+test long: PROCESSES ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+test long: PYTEST = $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
 test: $(STAMP)  ## run the tests, in one process more than there are cores: many wait for engines
-	$(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
+	$(PYTEST)
+
+long: $(STAMP)  ## run the tests that compute for long: seeds with faults, simulations of the docs, contrib/
+	$(PYTEST) -m long
 
 slow: $(STAMP)  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -182,6 +182,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.places import EngineNeeds as EngineNeeds
     from enginehouse.interfaces.places import Place as Place
     from enginehouse.interfaces.places import PlacementOptions as PlacementOptions
+    from enginehouse.domain.gpu import Gpu as Gpu
     from enginehouse.interfaces.launchers import EngineOutput as EngineOutput
     from enginehouse.interfaces.launchers import EngineProcess as EngineProcess
     from enginehouse.interfaces.launchers import Exit as Exit

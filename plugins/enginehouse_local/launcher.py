@@ -17,8 +17,9 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed
+from enginehouse import EngineOutput, EngineProcess, Exit, Gpu, Launcher, LaunchLine, LoadFailed
 from enginehouse_local.log_file import LogFile
+from enginehouse_local.nvml import Nvml
 from enginehouse_local.processes import (
     PortWatch,
     bytes_moved_by,
@@ -54,8 +55,15 @@ class LocalLauncher(Launcher):
     engine's environment. An engine whose gateway died before recording it is found by that variable.
     """
 
+    reads_gpus = True
+
     def __init__(self) -> None:
         self._logs = Path()
+        self._nvml = Nvml()
+
+    def gpus(self) -> Sequence[Gpu]:
+        """Those of NVIDIA, if ``nvidia-ml-py`` is installed."""
+        return self._nvml.read()
 
     async def prepare(self, logs: Path) -> None:
         self._logs = logs

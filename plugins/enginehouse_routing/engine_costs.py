@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import exp, inf, sqrt
 from typing import Final, NamedTuple
 
-from enginehouse import Candidate, Load
+from enginehouse import Candidate
 from enginehouse_routing.cost_row import FEW, OVERHEAD, CostRow, crowd, rate_beside, work
 from enginehouse_routing.learned_rate import EngineState, LearnedRate
 
@@ -39,11 +39,6 @@ class CostParts(NamedTuple):
     wait: float
     own: float
     harm: float
-
-
-def _are_limited(loads: Sequence[Load]) -> bool:
-    """Whether the slots of any are known: only then requests wait for one. To ask that first is cheaper."""
-    return any(load.slots for load in loads)
 
 
 class EngineCosts:
@@ -195,13 +190,12 @@ class EngineCosts:
 
     def _crowd(self, row: CostRow) -> float:
         """How much more tokens count because requests wait for which there is no free slot."""
-        loads = row.loads
-        if not _are_limited(loads) or not self.waiting:
+        if not self.waiting:
             return 0.0
         waiting = self.waiting.get(row.candidates[0].model, 0)
         if not waiting:
             return 0.0
-        for load in loads:
+        for load in row.loads:
             waiting -= max(0, load.slots - load.pending)
         return crowd(max(0, waiting), len(row.candidates))
 
@@ -232,13 +226,14 @@ class EngineCosts:
 
     def _computed_anew(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
         """What ``_computed`` returns, without reading or changing the columns of the row."""
-        fastest = 0.0
+        fastest, limited = 0.0, 0
         for place in range(len(row.engines)):
+            limited |= row.loads[place].slots
             engine = row.engines[place] or self._known(row, place)
             if engine is not None and (own := engine.learned.per_token) and (own < fastest or not fastest):
                 fastest = own
         costs: list[float] = []
-        more = self._crowd(row)
+        more = self._crowd(row) if limited else 0.0  # without slots, nobody waits for one
         for place, replica in enumerate(row.replicas):
             wait, ahead, factor, rate, trust = self._figures(row, place)
             unread = tokens
@@ -297,9 +292,7 @@ class EngineCosts:
             beside, ahead = slots, 0.0
         if row.cold[place]:
             wait += self.load_s(row.candidates[place])
-        running: float = beside
-        if beside > 4:
-            running = 2 * sqrt(beside)
+        running = float(beside) if beside <= 4 else 2 * sqrt(beside)
         return wait, ahead + _STEP_TOKENS * pending, 1 + _DELAY * running, rate or _FIRST_RATE, trust
 
     def adapter_s(self, candidate: Candidate) -> float:

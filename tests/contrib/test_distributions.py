@@ -38,6 +38,7 @@ def test_none_imports_another_which_only_this_folder_installs_beside_it() -> Non
         assert imported.isdisjoint(set(modules.values()) - {own}), distribution
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda folder: folder.name)
 def test_it_passes_its_own_tests_by_the_command_of_its_readme(

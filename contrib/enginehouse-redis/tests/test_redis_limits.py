@@ -61,7 +61,8 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 @needs_redis
 def test_it_passes_the_check_of_limit_stores(redis: RunningRedis) -> None:
-    check_limit_store(lambda: create("limit_store", "redis"), redis.url)
+    assert type(create("limit_store", "redis")) is RedisLimits
+    check_limit_store(PatientLimits, redis.url)
 
 
 @pytest.mark.parametrize("url", ["", "http://127.0.0.1", "redis://:secret@127.0.0.1:port/0"])

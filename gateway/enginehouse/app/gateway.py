@@ -63,6 +63,12 @@ class Gateway:
     over and returns its process id; set by a server that can.
     """
 
+    replace: Callable[[], Awaitable[int]] | None = None
+    _state_file: StateFile | None = None
+    _drained: asyncio.Future[None] | None = None
+    _first_round: asyncio.Future[None] | None = None
+    _settling: asyncio.Future[None] | None = None
+
     def __init__(
         self,
         config: Config,
@@ -106,11 +112,6 @@ class Gateway:
         )
         self.workers = self._alone
         self._loop_load = LoopLoad()
-        self._state_file: StateFile | None = None
-        self._drained: asyncio.Future[None] | None = None
-        self._first_round: asyncio.Future[None] | None = None
-        self._settling: asyncio.Future[None] | None = None
-        self.replace: Callable[[], Awaitable[int]] | None = None
         self.plugin_times = PluginTimes()
         self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)

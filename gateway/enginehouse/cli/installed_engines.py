@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import psutil
 
 from enginehouse.config.schema import ModelSettings, PluginSettings
-from enginehouse.engines.gpus.nvml import Nvml
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.engines.missing_program import missing_program
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.drivers import SupportsLaunch
+from enginehouse.interfaces.launchers import Launcher
 from enginehouse.plugin_manager.discovery import load_plugins
 
 _SHARE_OF_MEMORY = 0.8
@@ -23,8 +23,9 @@ class InstalledEngines:
     """``drivers``: by type; by default all that are installed."""
 
     def __init__(self, drivers: Mapping[str, SupportsLaunch] | None = None) -> None:
+        registry = load_plugins(PluginSettings()).registry
+        self._launcher: Launcher = registry.create("launcher", "local")
         if drivers is None:
-            registry = load_plugins(PluginSettings()).registry
             drivers = {type: support_of(registry.create("driver", type)).launch for type in registry.types("driver")}
         self.drivers = drivers
 
@@ -35,5 +36,5 @@ class InstalledEngines:
 
     def memory(self) -> int:
         """The bytes that engines may take together: those of the GPUs, else most of main memory."""
-        gpus = sum(gpu.total for gpu in Nvml().read())
+        gpus = sum(gpu.total for gpu in self._launcher.gpus())
         return gpus or int(psutil.virtual_memory().total * _SHARE_OF_MEMORY)

@@ -10,7 +10,7 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine_records import EngineRecords
-from enginehouse.engines.gpus.host_gpus import HostGpus
+from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.engines.supervisor import Supervisor

@@ -13,7 +13,7 @@ from enginehouse.engines.adoption import Adoption
 from enginehouse.engines.back_off import Pauses
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.engine_records import EngineRecords
-from enginehouse.engines.gpus.host_gpus import HostGpus
+from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.ownership import EngineOwnership, OwnedLauncher, OwnedProcess

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from enginehouse.engines.gpus.host_gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.guards import unguarded_launcher
+from enginehouse.engines.host_gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.placements import decode_placement

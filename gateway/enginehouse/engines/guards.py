@@ -12,6 +12,7 @@ import msgspec
 from enginehouse.domain.cache_events import PromptTokens
 from enginehouse.domain.continuation import Continuation, PartialAnswer
 from enginehouse.domain.errors import EnginehouseError, LoadFailed
+from enginehouse.domain.gpu import Gpu
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport, support_of
@@ -209,6 +210,7 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     "adopt": ("an EngineProcess or None", _instance(EngineProcess, type(None))),
     "prepare": _ANYTHING,
     "place": ("a Place or None", _instance(Place, type(None))),
+    "gpus": ("a list of Gpus", _list_of(Gpu)),
     "release": _ANYTHING,
     "marks": ("a dict of texts by process id", _are_marks),
     # processes

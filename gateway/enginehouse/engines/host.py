@@ -11,8 +11,8 @@ from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.gpus.host_gpus import host_gpus
 from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.host_gpus import host_gpus
 from enginehouse.engines.host_memory import HostMemory, host_memory
 from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostRules
@@ -63,10 +63,11 @@ class Host(QueueListener):
         self._servers = RemoteServers(name, context, self._note_found)
         self._idle = IdleKeeper(self.replicas.ttls())
         self._has_released = False
+        launcher = context.make_launcher(context.launcher(name), name)
         self.pool = EnginePool(
             name,
             self.replicas.all,
-            launcher=context.make_launcher(context.launcher(name), name),
+            launcher=launcher,
             ports=self._ports,
             connect=self._publisher.client,
             state_file=state_file,
@@ -74,7 +75,7 @@ class Host(QueueListener):
             on_examined=self._note_examined,
             on_exited=self._note_exited,
             downloads=context.downloads,
-            gpus=host_gpus(context.host_settings(name)),
+            gpus=host_gpus(context.host_settings(name), launcher),
             footprints=state_file.footprints,
             ownership=ownership,
         )

@@ -20,7 +20,7 @@ from enginehouse.config.secret_variables import secret_variables, withheld_from
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role
 from enginehouse.engines.cache_sockets import events_config
-from enginehouse.engines.gpus.host_gpus import CUDA_VISIBLE_DEVICES
+from enginehouse.engines.host_gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.missing_program import missing_program
 from enginehouse.engines.ports import is_own_port
 from enginehouse.engines.pulled_models import PulledModels

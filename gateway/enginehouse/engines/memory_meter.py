@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 
 from enginehouse.aio.timeouts import run_within
-from enginehouse.engines.gpus.host_gpus import HostGpus
+from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.state_file import Footprints
 from enginehouse.engines.supervisor import Supervisor
 

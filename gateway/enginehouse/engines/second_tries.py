@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from enginehouse.engines.gpus.host_gpus import HostGpus
+from enginehouse.engines.host_gpus import HostGpus
 
 _log = logging.getLogger(__name__)
 

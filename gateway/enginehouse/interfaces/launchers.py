@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from enginehouse.domain.gpu import Gpu
 from enginehouse.interfaces.places import LOOPBACK, EngineNeeds, Place, PlacementOptions
 
 
@@ -111,6 +112,8 @@ class Launcher(ABC):
     """The options of a place. The gateway decodes them strictly when it reads its configuration."""
     places_gpus: bool = False
     """Whether ``place`` chooses the GPUs. Otherwise the gateway does, among those of ``hosts.*.gpus``."""
+    reads_gpus: bool = False
+    """Whether ``gpus`` tells anything."""
 
     async def prepare(self, logs: Path) -> None:
         """Called before everything else, and again after it has raised an exception.
@@ -128,6 +131,14 @@ class Launcher(ABC):
         was kept must be free after any exception, also a cancellation.
         """
         return None
+
+    def gpus(self) -> Sequence[Gpu]:
+        """Return the GPUs that engines may use, as they are now; ``()`` if there are none, or nobody knows of them.
+
+        Only called with ``reads_gpus``, every few seconds in a thread, and once at the start. May block for some
+        milliseconds.
+        """
+        return ()
 
     async def release(self, place: Place) -> None:
         """Free a place in which no engine runs: the launch failed, or was given up before it began."""

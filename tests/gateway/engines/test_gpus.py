@@ -12,8 +12,10 @@ import pytest
 from enginehouse import ConfigError
 from enginehouse.config.schema import HostSettings
 from enginehouse.domain.gpu import Gpu
-from enginehouse.engines.gpus.host_gpus import HostGpus, assign_gpus, host_gpus
-from enginehouse.engines.gpus.nvml import Nvml
+from enginehouse.engines.host_gpus import HostGpus, assign_gpus, host_gpus
+from enginehouse_local import LocalLauncher
+from enginehouse_local.nvml import Nvml
+from tests.support.fake_engines import FakeLauncher
 from tests.support.fake_gpus import GIB, FakeGpus, FakeNvml, gpu
 from tests.support.virtual_time import Run
 
@@ -97,9 +99,9 @@ async def test_a_process_counts_on_every_gpu() -> None:
 
 
 def test_only_the_gpus_of_a_list_make_the_budget(library: FakeNvml) -> None:
-    assert host_gpus(HostSettings(gpus=[1])).total == 80 * GIB
-    assert host_gpus(HostSettings()).total is None
-    assert host_gpus(HostSettings(gpus=[1], launcher="elsewhere")).total is None
+    assert host_gpus(HostSettings(gpus=[1]), LocalLauncher()).total == 80 * GIB
+    assert host_gpus(HostSettings(), LocalLauncher()).total is None
+    assert host_gpus(HostSettings(gpus=[1]), FakeLauncher()).total is None
 
 
 class FallingMemory(FakeGpus):

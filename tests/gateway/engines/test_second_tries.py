@@ -12,7 +12,7 @@ from enginehouse import EngineOutput, EngineProcess, LaunchLine, NotEnoughMemory
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.gpu import Gpu
 from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.gpus.host_gpus import HostGpus
+from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile

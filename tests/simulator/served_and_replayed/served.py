@@ -24,6 +24,7 @@ from tests.support import plain_httpx
 ADMIN = "secret-of-admin"
 _PATIENCE_S = 60.0
 """Far more than a busy machine needs for one step."""
+_COUNTER = re.compile(rf"enginehouse_({'|'.join(Counts._fields)})_total(?:{{.*}})? (\S+)$")
 
 
 class Served:
@@ -132,15 +133,18 @@ class Served:
     async def _seen(self, client: httpx.AsyncClient) -> Seen:
         headers = {"authorization": f"Bearer {ADMIN}"}
         page = (await client.get("/metrics", headers=headers)).text
-        counts = Counts(**{name: _sum_of(name, page) for name in Counts._fields})
+        counts = _counts_of(page)
         answer = (await client.get("/api/decisions?limit=1000", headers=headers)).json()
         return Seen(ways_of(reversed(answer["decisions"])), dict(self._ends), counts)
 
 
-def _sum_of(name: str, page: str) -> int:
-    """The sum of a counter over all its labels."""
-    found = re.findall(rf"^enginehouse_{name}_total(?:{{.*}})? (\S+)$", page, re.MULTILINE)
-    return sum(int(float(value)) for value in found)
+def _counts_of(page: str) -> Counts:
+    """The sums of the counters over all their labels."""
+    sums = dict.fromkeys(Counts._fields, 0)
+    for line in page.splitlines():
+        if found := _COUNTER.match(line):
+            sums[found[1]] += int(float(found[2]))
+    return Counts(**sums)
 
 
 def _code(response: httpx.Response, answer: str) -> str:

@@ -329,6 +329,7 @@ class Attempt:
             problem = RequestError("Internal error; see the gateway's log")
         self._task = None
         report(problem)
+        problem = None  # the traceback of its cause may lead to this frame
 
     async def _find_out(self, report: Callable[[bool], None]) -> None:
         assert self.slot is not None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
@@ -16,6 +17,8 @@ from enginehouse.domain.errors import Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.domain.request import Headers
 from enginehouse.relay.heads.headers import FOR_THE_GATEWAY
 from enginehouse.relay.upstream.upstream import Upstream
+
+_log = logging.getLogger("websockets.client")
 
 _PING_EVERY_S = 20.0
 _FAREWELL_S = 5.0
@@ -92,6 +95,10 @@ class _Connect(connect):
 
 
 class _EngineSocket(ClientConnection):
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.logger = self.protocol.logger = _log  # the adapter of websockets before 17 makes a cycle with the socket
+
     async def keepalive(self) -> None:
         """Send a ping now and then, without an error in the log if the engine leaves. It may have left already."""
         with suppress(ConnectionClosed):

@@ -19,8 +19,6 @@ _MOST_COARSE: Final = 2048
 """Two million tokens. More is not looked at: hashing it would hold up the event loop."""
 _MOST_FOLLOWED: Final = 4096
 """Pieces of 4096 characters that are kept to compare new prompts with: 16 MiB of ASCII, or up to 64 MiB."""
-_MOST_CUTS: Final = 1024
-"""Texts of up to 4096 characters that are kept with their fine chunks: 4 MiB of ASCII, or up to 16 MiB."""
 _Content: TypeAlias = str | Sequence[int]
 """A text, or token ids."""
 
@@ -101,10 +99,8 @@ class Prompt:
     def _cut(self, place: int) -> list[int]:
         size, before = self._size, self.coarse[place - 1] if place else self._root
         begin = place * size * _FINE_IN_COARSE
-        begins = range(begin, min(begin + size * _FINE_IN_COARSE, len(self._content) - size + 1), size)
-        if isinstance(self._content, str):
-            return _cut_alike(before, self._content, begins)
-        return _chain(before, -1, self._content, begins)
+        end = min(begin + size * _FINE_IN_COARSE, len(self._content) - size + 1)
+        return _chain(before, -1, self._content, range(begin, end, size))
 
 
 class PromptExtractor(Extractor):
@@ -196,32 +192,6 @@ def _followed(before: int, text: str, begins: range) -> list[int]:
                 _following.popitem(last=False)
             before = number
         chunks.append(before)
-    return chunks
-
-
-_cuts: Final[OrderedDict[str, tuple[int, str, list[int]]]] = OrderedDict()
-"""For the first piece of a text, what came before it last, the text in pieces of fine chunks, and their numbers."""
-
-
-def _cut_alike(before: int, text: str, begins: range) -> list[int]:
-    """What ``_chain`` returns for fine chunks. Pieces that an earlier text has too keep their numbers."""
-    begin, size, end = begins.start, begins.step, begins.start + len(begins) * begins.step
-    first, same, chunks = text[begin : begin + size], 0, list[int]()
-    known = _cuts.get(first)
-    if known is not None and known[0] == before:
-        _, other, numbers = known
-        same = min(len(other), end - begin)
-        if not text.startswith(other[:same], begin):
-            same = size
-            while text.startswith(other[same : same + size], begin + same):
-                same += size
-        chunks = numbers[: same // size]
-    rest = range(begin + same, end, size)
-    if rest:
-        chunks += _chain(chunks[-1] if chunks else before, -1, text, rest)
-        _cuts[first] = before, text[begin:end], chunks
-        if len(_cuts) > _MOST_CUTS:
-            _cuts.popitem(last=False)
     return chunks
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import logging
 from collections.abc import Sequence
 from typing import Any
 
-from enginehouse.domain.gpu import Gpu
+from enginehouse import Gpu
 
 _log = logging.getLogger(__name__)
 
@@ -36,10 +35,6 @@ class Nvml:
             _log.warning("The GPUs cannot be read any more: %s", error)
             self._library = None
             return ()
-
-    async def read_aside(self) -> Sequence[Gpu]:
-        """``read`` in a thread."""
-        return await asyncio.to_thread(self.read)
 
     def _gpu(self, index: int) -> Gpu:
         library = self._library

@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.schema import HostSettings
-from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.errors import ConfigError, PluginFailed
 from enginehouse.domain.gpu import Gpu, GpuStatus
-from enginehouse.engines.gpus.nvml import Nvml
+from enginehouse.interfaces.launchers import Launcher
 
 _log = logging.getLogger(__name__)
 
 CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-_LOCAL = "local"
 _REFRESH_S = 5.0
 _PAUSE_S = 0.1
 _FREED_WITHIN_S = 10.0
@@ -25,7 +25,7 @@ _STILL_BYTES = 16 << 20
 
 
 class GpuReader(Protocol):
-    """Reads the GPUs of this machine."""
+    """Reads the GPUs of a host."""
 
     def read(self) -> Sequence[Gpu]:
         """The GPUs now. Blocks for some milliseconds."""
@@ -37,7 +37,7 @@ class GpuReader(Protocol):
 class HostGpus:
     """Knows the GPUs of a host, and which engine has which of them.
 
-    ``reader`` reads those of this machine; ``None`` for a host elsewhere. ``allowed``: the numbers that the host may
+    ``reader`` reads them; ``None`` if nobody can. ``allowed``: the numbers that the host may
     use, ``None`` for all. ``now``: the last reading of them.
     """
 
@@ -162,19 +162,30 @@ class HostGpus:
         return [gpu for gpu in self.now if own is None or gpu.index in own]
 
     async def _keep_reading(self) -> None:
-        await self.refresh()
-        while self.now:
-            await asyncio.sleep(_REFRESH_S)
+        with suppress(PluginFailed):  # logged; what was read last stays
             await self.refresh()
+            while self.now:
+                await asyncio.sleep(_REFRESH_S)
+                await self.refresh()
 
     def _take(self, read: Sequence[Gpu]) -> None:
         allowed = self.allowed
         self.now = [gpu for gpu in read if allowed is None or gpu.index in allowed]
 
 
-def host_gpus(settings: HostSettings) -> HostGpus:
-    """The GPUs of a host. Their free memory is known only if its engines run on this machine."""
-    return HostGpus(Nvml() if settings.launcher == _LOCAL else None, _allowed(settings))
+class _LaunchersGpus:
+    """Those that a launcher tells."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self.read = launcher.gpus
+
+    async def read_aside(self) -> Sequence[Gpu]:
+        return await asyncio.to_thread(self.read)
+
+
+def host_gpus(settings: HostSettings, launcher: Launcher) -> HostGpus:
+    """The GPUs of a host. Their free memory is known only if its ``launcher`` tells it."""
+    return HostGpus(_LaunchersGpus(launcher) if launcher.reads_gpus else None, _allowed(settings))
 
 
 def _allowed(settings: HostSettings) -> Sequence[int] | None:

@@ -1,1 +1,0 @@
-"""The GPUs of this machine: their free memory, and their assignment to engines."""
