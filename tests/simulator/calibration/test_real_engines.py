@@ -1,8 +1,8 @@
 """The accuracy that docs/how-to/plan-capacity.md states, with what real engines did.
 
-``recorded/ENGINE`` has the probes that ``sim calibrate`` sent to an engine, and what the engine did with three traces
-in the same minutes, most of them behind a gateway, by ``sim validate --measured``. The profile is fitted and the traces are replayed
-anew each time.
+``recorded/ENGINE`` has the probes that ``sim calibrate`` sent to an engine, and what the engine did with traces in the
+same minutes by ``sim validate --measured``, behind a gateway or asked directly. The profile is fitted and the traces
+are replayed anew each time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RATES = {
     "llama-server-direct": {"busy": 8.0, "saturated": 25.0},
     "vllm": {"light": 5.0, "busy": 14.0, "saturated": 35.0},
 }
-"""Requests in a second; the traces have 100 requests. An engine that was asked directly holds the waiting ones itself."""
+"""Requests in a second; the traces have 100. An engine that is asked directly holds the waiting ones itself."""
 SEEDS = {"light": 1, "busy": 2, "saturated": 3}
 MEDIAN, P99, TWICE = 0.15, 0.30, 2.0
 """The errors that may be, or else twice the engine's own spread between two runs."""
