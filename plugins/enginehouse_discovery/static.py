@@ -60,6 +60,8 @@ class StaticDiscoverer(Discoverer):
 
 def read_list(text: bytes, place: str) -> Mapping[str, FoundBackend]:
     """The backends of a list in TOML or JSON, which stands at ``place``. Raises ``ValueError`` for any other text."""
+    if not text.strip():  # somebody is about to write it
+        raise ValueError(f"{place} is empty: an empty table 'backends' withdraws them all")
     try:
         return msgspec.convert(_parsed(text), _List).backends
     except ValueError as error:

@@ -158,7 +158,7 @@ class KeptKeys(Recogniser):
         """
         self.refresh()
         if not asked.name or not asked.name.isprintable():
-            raise InvalidRequest("A key needs a name", param="name")
+            raise InvalidRequest("A key needs a name of printable characters", param="name")
         if asked.key:
             raise InvalidRequest("The gateway chooses the secret: leave out 'key'", param="key")
         if asked.name in self._keys or asked.name in self._taken():

@@ -10,7 +10,7 @@
     build_router        makes the router
     build_rescheduling  makes the rescheduler, or its planner alone
     continuations       makes the rules for streams that break
-    exports             makes what sends traces and metrics to a collector
+    exports             finds the exporter among the observers, and makes the tracer
     plugin_instances    makes instances of registered types with their parameters
     rehearsal           builds a gateway and starts nothing
     reload              reads the configuration again, on request or when its file changes

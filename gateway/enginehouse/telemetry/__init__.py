@@ -2,13 +2,11 @@
 
 ::
 
-    record            a swap, the tokens of an answer
+    record            the tokens of an answer
     request_facts     what is known of a request that has ended
     answer_meter      counts an answer while it passes
     tracer            decides which requests are traced
     trace_context     reads the trace of a client, and writes the one for engines
-    exporter_process  starts the exporter and sends it records
-    exporter/         the exporter: makes spans and sends them to a collector
     metric_list       all metrics, with their labels and meanings
     counters          counters and histograms of finished requests
     decisions         the last routes

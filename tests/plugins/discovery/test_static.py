@@ -57,3 +57,9 @@ async def test_a_list_at_a_url() -> None:
     with ListServer() as server:
         watch = StaticDiscoverer(StaticConfig(url=f"{server.url}/list", interval=0.001)).watch()
         assert await anext(watch) == await anext(watch) == {"a": A}
+
+
+def test_an_empty_file_is_one_that_is_being_written() -> None:
+    with pytest.raises(ValueError, match=r"/etc/list is empty: an empty table 'backends' withdraws them all"):
+        read_list(b"\n", "/etc/list")
+    assert read_list(b"[backends]", "/etc/list") == {}

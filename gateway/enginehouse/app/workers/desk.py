@@ -85,7 +85,7 @@ class TicketDesk:
         """Ask for a replica."""
         queue = self._queues.get(message.backend)
         if queue is None:
-            error = ReplicaLost(f"'{message.replica}' was removed while a request waited for it")
+            error = ReplicaLost(message.replica)
             self.refuse(message.ticket, error, joined_load=False)
             return
         ticket = Ticket(

@@ -54,3 +54,10 @@ def test_the_places_of_a_worker_that_has_died_are_given_back_once() -> None:
     desk.release()
     assert not any(queue.in_use.values()), "a place that came free as the first went back was never the worker's"
     assert not queue.waiting
+
+
+def test_a_request_for_a_backend_that_is_gone_is_told_so() -> None:
+    sent: list[Any] = []
+    desk = TicketDesk(0, {}, sent.append, lambda: None, lambda _: None)
+    desk.submit(Submit(1, "a", "m@a", "request", 0, 0.0, None, None, 0.0))
+    assert "The replica 'm@a' was lost while the request waited for it" in str(sent)

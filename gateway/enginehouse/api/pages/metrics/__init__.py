@@ -9,5 +9,4 @@
     fleet     backends, replicas and queues
     process   the event loop, plugins, the exporter of traces
     engines   GET /metrics/engines: the pages of all engines as one
-    push      the same metrics for an OTLP collector
 """
