@@ -13,9 +13,9 @@ $(STAMP): pyproject.toml
 run: $(STAMP)  ## start the gateway in front of two simulated models
 	$(BIN)/enginehouse serve
 
-test long: PROCESSES ?= $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+test long: PROCESSES ?= $$((2 * $$(getconf _NPROCESSORS_ONLN) + 1))
 test long: PYTEST = $(BIN)/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder
-test: $(STAMP)  ## run the tests, in one process more than there are cores: many wait for engines
+test: $(STAMP)  ## run the tests, in two processes for each core and one more: many wait for engines
 	$(PYTEST)
 
 long: $(STAMP)  ## run the tests that compute for long: seeds with faults, simulations of the docs, contrib/

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from enginehouse import ReplicaState
+from tests.gateway.relay.continuation.test_broken_engines import CHAT, body, unbroken
 from tests.gateway.relay.continuation.test_moves import VLLM, WHOLE, Streaming
-from tests.support.model_engine import StartModelEngine
+from tests.support.launched_engine import Launch
+from tests.support.model_engine import Break, StartModelEngine
+from tests.support.scripted_engine import Cut
 from tests.support.seen_stream import read_stream
 from tests.support.served_gateway import OpenGateway
 
@@ -57,3 +63,29 @@ async def test_a_stream_that_cannot_be_continued_stays(house: OpenGateway, model
     assert len(old.relay.live) == 1
     streaming.gate.set()
     await streaming.rest()
+
+
+async def test_a_stream_that_waits_for_its_next_engine_stays(
+    house: OpenGateway, model_engine: StartModelEngine, launched: Launch
+) -> None:
+    """It is no request that the successor could answer from the beginning: the client has a part of the answer."""
+    alone = await model_engine()
+    old, new = await house(alone, backend=VLLM), await house(alone, backend=VLLM)
+    managed = launched(old, "a", concurrency=4)
+    managed.state = ReplicaState.READY
+    exits = asyncio.Event()
+    alone.breaks = [Break(4, exits, Cut.CLOSE)]
+    client = await old.client()
+    client.send(old.post(body()))
+    await client.head()
+    wire = await client.chunk()
+    exits.set()
+    managed.exits()
+    await managed.starting()
+    old.leave_to(new)
+    await managed.gets_ready()
+    while not wire.endswith(b"[DONE]\n\n"):
+        wire += await client.chunk()
+    assert read_stream(wire).answer == unbroken(CHAT, body()).answer
+    assert await client.chunk() == b""
+    assert (await client.ask(new.get("/health"))).status == 200, "the connection is the successor's now"

@@ -204,8 +204,12 @@ class Inbound(Door):
         return self._as_it_came(saved[0]), saved[1]
 
     def take_back(self) -> bytes | None:
-        """Withdraw the whole request, and return it as it came; ``None`` if an engine has it, or if it is refused."""
-        if self._error is not None or (self.exchange is not None and not self.exchange.withdraw()):
+        """Withdraw the whole request, and return it as it came.
+
+        ``None`` if an engine has it, if it is refused, or if its answer has begun, even if no engine has the rest now.
+        """
+        answering = self.exchange is not None and (not self._body or not self.exchange.withdraw())
+        if self._error is not None or answering:
             return None
         body = self._body or b"".join(self._pieces)
         self.exchange = None
