@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from enginehouse.domain.explanation import RouteDetails
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.route import RouteDetails
 from enginehouse.interfaces.observers import Observer
 
 if TYPE_CHECKING:  # the process that exports needs neither
