@@ -35,7 +35,7 @@ MODULES = {
         "slow_reader",
         "turns",
     ),
-    "gateway/enginehouse/domain": ("backend_load",),
+    "gateway/enginehouse/domain": ("backend_load", "replica", "route"),
     "gateway/enginehouse/fleet": ("fleet", "health", "snapshot", "stale_averages"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "opener", "queue_slot"),
     "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),

@@ -112,8 +112,8 @@ if _typing.TYPE_CHECKING:
     # --- Routes
     from enginehouse.domain.route import Reason as Reason
     from enginehouse.domain.route import Route as Route
-    from enginehouse.domain.route import RouteDetails as RouteDetails
-    from enginehouse.domain.route import Verdict as Verdict
+    from enginehouse.domain.explanation import Verdict as Verdict
+    from enginehouse.domain.explanation import RouteDetails as RouteDetails
     from enginehouse.interfaces.scorers import WeightedScorer as WeightedScorer
 
     # --- Scheduling
@@ -277,7 +277,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.cli.offline import OfflinePlanner as OfflinePlanner
     from enginehouse.engines.pulled_models import PulledModels as PulledModels
     from enginehouse.engines.pulled_models import PulledNote as PulledNote
-    from enginehouse.domain.route import Explanation as Explanation
+    from enginehouse.domain.explanation import Explanation as Explanation
     from enginehouse.domain.scale_status import ScaleStatus as ScaleStatus
 
     # --- Picking

@@ -2,7 +2,8 @@
 
 ::
 
-    check, config_page        check and schema: is the configuration right, and what is in effect
+    check, config_page        is the configuration right, and what is in effect
+    schema                    what a configuration may have, for editors
     explain/                  what would be decided: route, swap, rescheduling, scale
     pulled                    pull, list, show and rm: downloaded models
     run, served_files         serves models' files without a configuration
@@ -29,7 +30,7 @@ def register_commands(register: Register[Any]) -> None:
     register("reschedule", partial(_command, "reschedule"))
     register("rm", partial(_command, "pulled", "rm"))
     register("run", partial(_command, "run"))
-    register("schema", partial(_command, "check", "schema"))
+    register("schema", partial(_command, "schema"))
     register("show", partial(_command, "pulled", "show"))
 
 

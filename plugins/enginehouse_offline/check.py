@@ -1,4 +1,4 @@
-"""``enginehouse check`` and ``schema``: what is in effect, and what a configuration may have."""
+"""``enginehouse check``: validates the configuration and prints what is in effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from enginehouse import (
     PluginError,
     check_config,
     config_option,
-    json_schema,
     warn,
 )
 from enginehouse_offline.config_page import page
@@ -59,12 +58,6 @@ def check(config: Path | None, in_full: bool, as_json: bool, strict: bool) -> No
         click.echo(page(checked.written, checked.changed), nl=False)
     if strict and checked.warnings:
         sys.exit(1)
-
-
-@click.command()
-def schema() -> None:
-    """Print the JSON schema of enginehouse.toml, for editors."""
-    _print_json(json_schema())
 
 
 def _verdict(checked: CheckedConfig) -> str:

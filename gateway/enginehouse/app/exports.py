@@ -32,11 +32,10 @@ class TraceTaker(Protocol):
 
 
 class GuardedExporter:
-    """The ``exporter`` of a plugin. An exception of what it does for a request is logged, and costs the trace."""
+    """The ``exporter`` of a plugin. What it fails at once the gateway runs is logged, and costs traces."""
 
     def __init__(self, plugin: PluginId, exporter: Exporter) -> None:
-        self.start, self.close, self.sampling = exporter.start, exporter.close, exporter.sampling
-        self.counters = exporter.counters
+        self.start, self.sampling, self.counters = exporter.start, exporter.sampling, exporter.counters
         self._plugin = plugin
         self._exporter = exporter
 
@@ -61,6 +60,13 @@ class GuardedExporter:
             self._exporter.add(request)
         except Exception as error:
             log_plugin_failure(self._plugin, "failed in add", error)
+
+    async def close(self) -> None:
+        """As in ``Exporter``."""
+        try:
+            await self._exporter.close()
+        except Exception as error:
+            log_plugin_failure(self._plugin, "failed in close", error)
 
 
 def find_exporter(

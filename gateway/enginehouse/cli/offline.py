@@ -22,10 +22,10 @@ from enginehouse.config.managed import hosts_of_model
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.rules import LOCAL_HOST
 from enginehouse.domain.errors import ConfigError, RequestError
+from enginehouse.domain.explanation import Explanation
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Migrated, Migration, Plan
 from enginehouse.domain.request import Headers
-from enginehouse.domain.route import Explanation
 from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.scalers import ModelLoad, ScaleView

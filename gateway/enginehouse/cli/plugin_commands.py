@@ -48,6 +48,10 @@ class GroupWithPlugins(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
+            from enginehouse.plugin_manager.installed import registered_names
+
+            if args[0] in self._own(registered_names(_HOOK)):
+                ctx.fail(f"No such command '{args[0]}': its plugin is disabled, or cannot be used.")
             near = get_close_matches(args[0], self.list_commands(ctx), n=1)
             if not near:
                 raise

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import Enum
-
-import msgspec
 
 from enginehouse.domain.backend_load import Load
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
@@ -53,7 +52,8 @@ def replica_name(model: str, backend: str) -> str:
     return f"{model}@{backend}"
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
     """A replica that may serve a request. All fields but ``load`` are constant."""
 
     model: str
@@ -85,4 +85,4 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tier: int = 0
     """How good the backend's models are, as the configuration says; 0 if it does not."""
     capabilities: Capabilities = UNKNOWN
-    load: Load = msgspec.field(default_factory=Load)
+    load: Load = field(default_factory=Load)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse.domain.route import Reason, RouteDetails
+from enginehouse.domain.explanation import RouteDetails
+from enginehouse.domain.route import Reason
 
 
 class StreamGap(msgspec.Struct, frozen=True, gc=False):

@@ -1,12 +1,12 @@
-"""Routes and their explanations."""
+"""Routes: where requests go."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-import msgspec
-
+from enginehouse.domain.explanation import RouteDetails
 from enginehouse.domain.replica import Candidate
 
 
@@ -20,103 +20,49 @@ class Reason(str, Enum):
     HEDGE = "hedge"
 
 
-class RouteDetails(msgspec.Struct, frozen=True):
-    """The figures of a decision. ``candidates`` counts those of the chosen model, also those that failed the request.
+@dataclass(init=False)
+class Route:
+    """The routing decision for one request. It never changes.
 
-    ``dropped`` counts the candidates that each filter dropped, of all models that were tried, and ``reasons`` says why,
-    if no candidate was left. ``losers``: other candidates with their scores, if they have any. Both name the first 10.
+    - ``requested``: the model that the client asked for.
+    - ``chosen``: the replica that serves the request.
+    - ``attempted``: the models considered, in order. The last one is the chosen replica's.
+    - ``details``: only of traced requests.
+    - ``prefill``: the replica that reads the prompt for ``chosen``, if another one does.
+    - ``placement``: what the strategy follows the request with, a ``Placement``; ``None`` if it does not.
+    - ``waits``: ``chosen`` has no free slot: the request waits for any replica of the model. Nothing follows it yet.
     """
 
-    strategy: str
-    candidates: int
-    dropped: dict[str, int] = {}
-    score: float | None = None
-    began: float | None = None
-    """When the decision began, on the clock of the request."""
-    losers: tuple[tuple[str, float | None], ...] = ()
-    reasons: tuple[str, ...] = ()
-
-
-class Route(msgspec.Struct, frozen=True):
-    """The routing decision for one request."""
-
     requested: str
-    """The model that the client asked for."""
     chosen: Candidate
-    """The replica that serves the request."""
     reason: Reason
     attempted: tuple[str, ...]
-    """The models considered, in order. The last one is the chosen replica's."""
-    details: RouteDetails | None = None
-    """Only of traced requests."""
-    prefill: Candidate | None = None
-    """The replica that reads the prompt for ``chosen``, if another one does."""
-    placement: Any = None
-    """What the strategy follows the request with, a ``Placement``; ``None`` if it does not."""
-    waits: bool = False
-    """``chosen`` has no free slot: the request waits for any replica of the model, and nothing follows it yet."""
+    details: RouteDetails | None
+    prefill: Candidate | None
+    placement: Any
+    waits: bool
+
+    def __init__(
+        self,
+        requested: str,
+        chosen: Candidate,
+        reason: Reason,
+        attempted: tuple[str, ...],
+        details: RouteDetails | None = None,
+        prefill: Candidate | None = None,
+        placement: Any = None,
+        waits: bool = False,
+    ) -> None:
+        self.requested = requested
+        self.chosen = chosen
+        self.reason = reason
+        self.attempted = attempted
+        self.details = details
+        self.prefill = prefill
+        self.placement = placement
+        self.waits = waits
 
     @property
     def model(self) -> str:
         """The model that serves the request."""
         return self.chosen.model
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """A strategy's rating of one candidate.
-
-    ``score`` is the total, or ``None`` if the strategy does not score; ``parts`` are its components, by name.
-    """
-
-    score: float | None = None
-    parts: dict[str, float] = {}
-
-
-class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
-    """One candidate of an ``Explanation``."""
-
-    replica: str
-    backend: str
-    model: str
-    score: float | None = None
-    parts: dict[str, float] = {}
-    slots: int | None = None
-    """The most requests that its backend serves at once; ``None`` if no limit is known."""
-    free: int | None = None
-    """Free slots."""
-    engine_waiting: int | None = None
-    """Requests that wait inside the engine; ``None``, as the next two, if it does not report its figures."""
-    kv_usage: float | None = None
-    """The share of the engine's KV cache that is in use, from 0 to 1."""
-    figures_age_ms: float | None = None
-    """The age of these two figures."""
-    cached_tokens: int | None = None
-    """Tokens of the prompt that the engine probably has in its cache; ``None`` if the strategy does not know."""
-    backlog_s: float | None = None
-    """Expected seconds before it could begin with the request; ``None`` if the strategy does not know."""
-    evicts: list[str] = []
-    """The replicas that would stop so that this one can be loaded."""
-    dropped_by: str | None = None
-    """The filter that dropped the candidate, or ``role`` if it serves nothing alone; ``None`` if it was kept."""
-    why: str | None = None
-    """The reason."""
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of a routing decision, as ``enginehouse explain route`` prints them.
-
-    ``chosen`` is a replica, or ``None`` with an ``error`` object.
-    """
-
-    requested: str
-    resolved: str | None
-    reason: str | None
-    attempted: list[str]
-    requirements: dict[str, Any]
-    candidates: list[ExplainedCandidate]
-    chosen: str | None
-    waits: bool | msgspec.UnsetType = msgspec.UNSET
-    """True if ``chosen`` has no free slot, so that the request would wait for any replica of the model; else absent."""
-    prefill: str | msgspec.UnsetType = msgspec.UNSET
-    """The replica that reads the prompt for ``chosen``; absent if no other one does."""
-    error: dict[str, Any] | None

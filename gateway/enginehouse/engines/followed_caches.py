@@ -62,11 +62,14 @@ class FollowedCaches:
         """Follow the caches of these backends, and no others. Needs a running event loop."""
         before, self._published = self._published, published
         for name in [*self._followers]:
-            if name not in published or published[name].settings != before[name].settings:
+            if published.get(name) != before[name]:
                 self._followers.pop(name).close()
         for name, (settings, driver) in published.items():
             if name not in self._followers:
-                self._followers[name] = driver.follow_cache(name, settings, partial(self._tell, name))
+                try:
+                    self._followers[name] = driver.follow_cache(name, settings, partial(self._tell, name))
+                except EnginehouseError as error:
+                    _log.error("The prefix cache of '%s' is not followed: %s", name, error)
 
     def close(self) -> None:
         """Follow no cache any more."""

@@ -37,8 +37,8 @@ class GpuReader(Protocol):
 class HostGpus:
     """Knows the GPUs of a host, and which engine has which of them.
 
-    ``reader`` reads them; ``None`` if nobody can. ``allowed``: the numbers that the host may
-    use, ``None`` for all. ``now``: the last reading of them.
+    ``reader`` reads them; ``None`` if nobody can. ``allowed``: the numbers that the host may use, ``None`` for all.
+    ``now``: the last reading of them.
     """
 
     def __init__(self, reader: GpuReader | None = None, allowed: Sequence[int] | None = None) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from enginehouse.domain.explanation import RouteDetails
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.route import RouteDetails
 from enginehouse.interfaces.observers import Observer
 
 if TYPE_CHECKING:  # the process that exports needs neither
@@ -85,7 +85,7 @@ class Exporter(Observer):
 
     If several are installed, the gateway uses the last one; bundled plugins come first. The methods of an observer, and
     ``sampling``, are called in every process that relays requests, all others only in the one that owns the engines. An
-    exception of ``admits`` or ``add`` is logged and costs the trace.
+    exception of ``admits`` or ``add`` is logged and costs the trace, one of ``close`` is only logged.
     """
 
     @cached_property

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
+from enginehouse.domain.explanation import Verdict
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Verdict
 from enginehouse.interfaces.engine_caches import EngineCaches
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.scorers import WeightedScorer

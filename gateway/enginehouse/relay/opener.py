@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 
 from enginehouse.domain.errors import ShuttingDown
@@ -46,7 +45,7 @@ class Opener:
         self._endings = endings
         self._live = endings.live
         self._watchdog = Watchdog(endings.live, progress_reports, context.clock.now, context.waiting_room)
-        self._ids = itertools.count(1)
+        self._named = 0
         self._id_prefix = b"req-%s-" % os.urandom(6).hex().encode()
 
     def check_open(self) -> None:
@@ -172,7 +171,11 @@ class Opener:
         self._watchdog.wake()
 
     def _request_id(self, headers: Headers) -> bytes:
-        return find_request_id(headers) or b"%s%d" % (self._id_prefix, next(self._ids))
+        theirs = find_request_id(headers)
+        if theirs:
+            return theirs
+        self._named += 1
+        return b"%s%d" % (self._id_prefix, self._named)
 
 
 def shutting_down() -> ShuttingDown:

@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.explanation import ExplainedCandidate, Explanation, RouteDetails, Verdict
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import ExplainedCandidate, Explanation, Reason, RouteDetails, Verdict
+from enginehouse.domain.route import Reason
 from enginehouse.routing.filter_chain import Drop, FilterChain
 from enginehouse.routing.models_to_try import ModelToTry
 from enginehouse.routing.refusals import refusal, unpaired

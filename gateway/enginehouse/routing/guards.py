@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
+from enginehouse.domain.explanation import Verdict
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import InferenceRequest
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Verdict
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.scorers import WeightedScorer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -13,12 +14,13 @@ from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.explanation import Explanation, RouteDetails
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers, InferenceRequest
 from enginehouse.domain.requirements import Requirements, RuleEffects
-from enginehouse.domain.route import Explanation, Reason, Route, RouteDetails
+from enginehouse.domain.route import Reason, Route
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.strategies import Strategy
@@ -202,7 +204,7 @@ class Router:
     def place(self, requirements: Requirements, route: Route) -> Route:
         """``route``, from ``reroute``, with what follows the request along it."""
         placement = self._runner_of(route.chosen.model, requirements).placed(requirements, route.chosen)
-        return msgspec.structs.replace(route, placement=placement, waits=False)
+        return replace(route, placement=placement, waits=False)
 
     def _join(self, extractors: Sequence[Extractor]) -> Callable[[InferenceRequest, Requirements], None] | None:
         """One call for all extractors, if all are trusted and can do that."""
@@ -223,7 +225,7 @@ class Router:
         if decode is None or decode.replica == route.chosen.replica:
             return route
         placement = runner.placed(served, decode)
-        return msgspec.structs.replace(route, chosen=decode, prefill=route.chosen, placement=placement)
+        return replace(route, chosen=decode, prefill=route.chosen, placement=placement)
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         """Hand the figures of all engines to the strategies."""
@@ -320,7 +322,7 @@ class Router:
         score, losers = runner.scores(requirements, self._kept, route.chosen)
         candidates = len(snapshot.candidates(route.attempted[-1]))
         details = RouteDetails(runner.type, candidates, dropped, score, began, losers)
-        return msgspec.structs.replace(route, details=details)
+        return replace(route, details=details)
 
     def _candidates(
         self, model: str, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str]

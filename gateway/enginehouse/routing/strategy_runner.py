@@ -10,12 +10,12 @@ from typing import Final
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import PluginFailed, RequestError
+from enginehouse.domain.explanation import Verdict
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Verdict
 from enginehouse.interfaces.strategies import Placement, Strategy
 from enginehouse.routing.guarded_placement import GuardedPlacement
 from enginehouse.routing.guards import GuardedStrategy

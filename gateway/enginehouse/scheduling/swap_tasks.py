@@ -60,7 +60,8 @@ class SwapTasks:
     def _ended(self, swap: SwapId, target: str, began: float, task: asyncio.Task[None]) -> None:
         """Runs also for a swap cancelled before its first step, which no code inside ``_swap`` would see."""
         del self._tasks[swap]
-        self._began.pop(target, None)
+        if self._began.get(target) == began:  # else a later swap has the same target
+            del self._began[target]
         error = _why_not(target, task)
         if error is None:
             took = _now() - began

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from enginehouse.domain.explanation import RouteDetails
 from enginehouse.domain.request_record import AttemptRecord, EngineTimings, RequestRecord, StreamGap
-from enginehouse.domain.route import Reason, RouteDetails
+from enginehouse.domain.route import Reason
 
 _STEPS: Final = frozenset({"granted", "sent", "first_byte"})
 

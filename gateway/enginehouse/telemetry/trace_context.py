@@ -7,8 +7,8 @@ from os import urandom
 from random import getrandbits
 from typing import Final
 
+from enginehouse.domain.explanation import RouteDetails
 from enginehouse.domain.request import Headers
-from enginehouse.domain.route import RouteDetails
 
 _TRACEPARENT: Final = re.compile(
     rb"(?!ff)([0-9a-f]{2})-((?!0{32})[0-9a-f]{32})-((?!0{16})[0-9a-f]{16})-([0-9a-f]{2})(-.*)?"

@@ -10,8 +10,6 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-import msgspec
-
 from enginehouse import (
     MOST_REMEMBERED,
     Candidate,
@@ -217,7 +215,7 @@ def _unchanged(required: Requirements, candidates: Sequence[Candidate]) -> Itera
 
 def _counters(candidate: Candidate) -> tuple[Any, ...]:
     """The fields of a candidate and of its load."""
-    return msgspec.structs.astuple(candidate), _load_figures(candidate.load)
+    return tuple([getattr(candidate, each.name) for each in fields(candidate)]), _load_figures(candidate.load)
 
 
 def _expect_some_in_order(kept: Sequence[Candidate], candidates: Sequence[Candidate]) -> None:

@@ -4,6 +4,7 @@
 
     export_loop   the exporter's loop: reads messages, exports, reports
     destinations  the collector or the terminal, as the configuration and OTEL_* variables say
+    core_sharing  lets the gateway have the core that both share
     collector_state  logs when the collector goes away
     encoding      spans in OpenTelemetry's protocol, for the collector; printing: for the terminal
     spans         the spans of one request

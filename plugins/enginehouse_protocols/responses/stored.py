@@ -31,13 +31,15 @@ CREATE TABLE IF NOT EXISTS responses (id TEXT PRIMARY KEY, used REAL, size INTEG
 CREATE INDEX IF NOT EXISTS responses_used ON responses (used);
 DROP INDEX IF EXISTS responses_size;
 CREATE TABLE IF NOT EXISTS total (size INTEGER);
-INSERT INTO total SELECT total(size) FROM responses WHERE NOT EXISTS (SELECT * FROM total);
+INSERT INTO total SELECT (SELECT total(size) FROM responses) WHERE NOT EXISTS (SELECT * FROM total);
 CREATE TRIGGER IF NOT EXISTS kept AFTER INSERT ON responses BEGIN UPDATE total SET size = size + new.size; END;
 CREATE TRIGGER IF NOT EXISTS dropped AFTER DELETE ON responses BEGIN UPDATE total SET size = size - old.size; END;
 COMMIT;
 """
 _MOST_LOGGED = 4_000_000
 """After so many bytes the log is moved into the file. That takes some ms, so a thread does it."""
+_OF_A_CHANGE = 16_384
+"""The bytes that a change of a few pages adds to the log."""
 
 
 class StoredResponses:
@@ -78,10 +80,7 @@ class StoredResponses:
                     size -= freed
         except sqlite3.Error as error:
             _log.warning("A response is not kept: %s", error)
-        self._logged += entry[2]
-        if self._path is not None and self._logged > _MOST_LOGGED:
-            self._logged = 0
-            Thread(target=_move_log, args=(self._path,), daemon=True).start()
+        self._log_grows(entry[2])
 
     def conversation(self, id: str) -> list[Item]:
         """All items up to the end of a response. Raises ``InvalidRequest`` for one that is not kept."""
@@ -129,6 +128,14 @@ class StoredResponses:
         except sqlite3.Error as error:
             _log.warning("A response cannot be changed: %s", error)
             return 0
+        finally:
+            self._log_grows(_OF_A_CHANGE)
+
+    def _log_grows(self, size: int) -> None:
+        self._logged += size
+        if self._path is not None and self._logged > _MOST_LOGGED:
+            self._logged = 0
+            Thread(target=_move_log, args=(self._path,), daemon=True).start()
 
     def _open(self) -> sqlite3.Connection:
         if self._database is None:

@@ -37,11 +37,13 @@ class Kept(Exporter):
             raise RuntimeError("no way")
         self.requests.append(request)
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        if self.broken:
+            raise RuntimeError("no end")
 
 
-def guarded(exporter: Exporter) -> GuardedExporter:
-    found = find_exporter(TelemetrySettings(), [(PluginId("observer", "kept"), exporter)])
+def guarded(exporter: Exporter, name: str = "kept") -> GuardedExporter:
+    found = find_exporter(TelemetrySettings(), [(PluginId("observer", name), exporter)])
     assert found is not None
     return found
 
@@ -62,6 +64,13 @@ def test_an_exporter_that_fails_costs_the_trace_and_no_request(caplog: pytest.Lo
     assert tracer.begin([])[0] is None
     tracer.add(REQUEST)
     assert "The observer 'kept' failed in admits" in caplog.text
+
+
+async def test_an_exporter_that_fails_at_its_end_does_not_hold_up_that_of_the_gateway(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await guarded(Kept(broken=True), "ending").close()
+    assert "The observer 'ending' failed in close" in caplog.text
 
 
 def test_nothing_is_traced_if_the_exporter_wants_nothing() -> None:

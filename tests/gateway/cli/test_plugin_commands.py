@@ -64,7 +64,8 @@ def test_a_plugins_command_gets_its_parameters(install: Install, tmp_path: Path)
 def test_a_bundled_plugin_that_is_disabled_adds_nothing(tmp_path: Path) -> None:
     (tmp_path / "enginehouse.toml").write_text('[plugins]\ndisabled = ["operations"]\n')
 
-    assert "No such command 'drain'" in run("drain", "--help").stderr
+    assert "No such command 'drain': its plugin is disabled, or cannot be used." in run("drain", "--help").stderr
+    assert "Did you mean 'check'?" in run("chck").stderr
     assert " drain " not in run("--help").stdout
     assert run("bench", "--help").exit_code == 0
 

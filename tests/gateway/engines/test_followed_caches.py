@@ -60,11 +60,30 @@ class Tokenizes(OpenAICompatibleDriver):
         return Deaf()
 
 
+SETTINGS = KvEventSettings(endpoint="tcp://nobody:1")
+
+
+async def test_another_driver_follows_a_cache_anew_and_one_that_fails_disturbs_no_other() -> None:
+    class Fails(Tokenizes):
+        def follow_cache(self, *_: object) -> CacheFollower:
+            raise UpstreamError("no socket")
+
+    caches = FollowedCaches(lambda _: Engine())
+    first = Tokenizes()
+    caches.follow({"a": Published(SETTINGS, first)})
+    follower = caches._followers["a"]
+    caches.follow({"b": Published(SETTINGS, Fails()), "a": Published(SETTINGS, first)})
+    assert caches._followers == {"a": follower}
+    caches.follow({"a": Published(SETTINGS, Tokenizes())})
+    assert caches._followers["a"] is not follower
+    caches.close()
+
+
 async def tokens_of(engine: Engine) -> Sequence[PromptTokens]:
     """What comes of three questions at once."""
     caches, found = FollowedCaches(lambda _: engine), list[PromptTokens]()
     view = CacheView(caches)
-    caches.follow({"a": Published(KvEventSettings(endpoint="tcp://nobody:1"), Tokenizes())})
+    caches.follow({"a": Published(SETTINGS, Tokenizes())})
     for _ in range(3):
         view.tokenize("a", "there", CHAT, found.append)
     await asyncio.sleep(0)

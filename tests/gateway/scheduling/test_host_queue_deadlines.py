@@ -8,7 +8,9 @@ import pytest
 
 from enginehouse import ReplicaState
 from enginehouse.domain.errors import DeadlineMissed
-from tests.support.host_queues import FakeHolder, QueueStage
+from enginehouse.domain.ticket import SwapDone
+from enginehouse.scheduling.swap_tasks import SwapTasks
+from tests.support.host_queues import FakeEngines, FakeHolder, QueueStage
 from tests.support.virtual_time import Run, in_virtual_time
 
 __all__ = ["in_virtual_time"]
@@ -80,5 +82,27 @@ def test_a_deadline_that_passes_during_the_first_load_is_met_to_the_millisecond(
         with pytest.raises(DeadlineMissed):
             await hurried.answer
         assert stage.queue.now() - began == pytest.approx(0.13, abs=0.002)
+
+    in_virtual_time(scenario())
+
+
+def test_the_end_of_a_cancelled_load_leaves_the_next_one_of_the_replica(in_virtual_time: Run) -> None:
+    async def scenario() -> None:
+        engines, ends = FakeEngines({"a": ReplicaState.STOPPED}), asyncio.Queue[SwapDone]()
+        swaps = SwapTasks(engines, ends.put_nowait)
+        swaps.start("a", [])
+        await asyncio.sleep(5)
+        engines.may_start.set()
+        await ends.get()
+        engines.may_start.clear()
+        cancelled = swaps.start("a", [])
+        await asyncio.sleep(1)
+        swaps.cancel(cancelled)
+        again = swaps.start("a", [])
+        assert (await ends.get()).swap == cancelled
+        await asyncio.sleep(2)
+        assert swaps.seconds_left("a") == pytest.approx(3)
+        swaps.cancel(again)
+        await ends.get()
 
     in_virtual_time(scenario())

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import msgspec
 
+from enginehouse.domain.explanation import RouteDetails
 from enginehouse.domain.request_record import EngineTimings, StreamGap
-from enginehouse.domain.route import RouteDetails
 from enginehouse.testing import request_record
 from tests.support.request_facts import facts_of
 

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from enginehouse import InvalidRequest, NotFound
+from enginehouse_protocols.responses import stored as module
 from enginehouse_protocols.responses.request import Item
 from enginehouse_protocols.responses.stored import StoredResponses
 
@@ -93,13 +95,33 @@ def test_a_file_of_an_earlier_version_keeps_its_size(tmp_path: Path) -> None:
         stored.response("old")
 
 
-def test_the_log_of_a_file_does_not_grow_for_ever(tmp_path: Path) -> None:
+def test_a_file_that_is_opened_again_has_one_total(tmp_path: Path) -> None:
+    for place in range(3):
+        stored = StoredResponses(1000)
+        stored.open(tmp_path)
+        stored.keep(response(str(place)), [])
+    with closing(sqlite3.connect(tmp_path / "responses.sqlite")) as database:
+        assert (
+            database.execute("SELECT size FROM total").fetchall()
+            == database.execute("SELECT sum(size) FROM responses").fetchall()
+        )
+
+
+class AtOnce:
+    """A thread that has ended when it has been started."""
+
+    def __init__(self, target: Callable[..., None], args: tuple[Any, ...], daemon: bool) -> None:
+        self.start = partial(target, *args)
+
+
+def test_the_log_of_a_file_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Thread", AtOnce)
     stored = StoredResponses(2_000_000)
     stored.open(tmp_path)
     for place in range(12):
         stored.keep(response(str(place), "x" * 500_000), [])
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread() and thread.daemon:
-                thread.join()
+    stored.keep(response("small"), [])
+    for _ in range(1500):
+        assert stored.conversation("small")
     assert stored.response("11")
     assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 12_000_000

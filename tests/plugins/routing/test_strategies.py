@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from enginehouse import Candidate, Requirements, Scorer, Strategy, WeightedScorer
 from enginehouse.testing import candidate, check_strategy, requirements

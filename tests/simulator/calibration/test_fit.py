@@ -10,7 +10,15 @@ from enginehouse_sim.simulator.calibration.observation import Kind, Observation,
 from enginehouse_sim.simulator.steps.costs import PassCosts
 from enginehouse_sim.simulator.steps.profile import EngineLimits
 
-CPU = PassCosts(fixed_ms=2.04, token_ms=0.018, pair_ms=2.6e-5, kv_token_ms=2.8e-4, sequence_ms=0.054, prompt_ms=0.96)
+CPU = PassCosts(
+    fixed_ms=2.04,
+    token_ms=0.018,
+    pair_ms=2.6e-5,
+    kv_token_ms=2.8e-4,
+    sequence_ms=0.054,
+    prompt_ms=0.96,
+    waiting_ms=0.05,
+)
 """A real vLLM on a CPU with a tiny model."""
 GPU = PassCosts(weights_ms=5.6, token_ms=0.028, pair_ms=1e-6, kv_token_ms=5e-5, sequence_ms=0.02)
 """An engine whose small batches take as long as reading the weights."""
@@ -38,6 +46,7 @@ def observed(
                     kv_tokens=decodes * context,
                 )
                 works.append(("mixed", [mixed, StepWork(passes=2, decodes=decodes, kv_tokens=decodes * context)], 0))
+        works.append(("waiting", [StepWork(decodes=decodes, kv_tokens=decodes * 32, waiting=32 - decodes / 4)], 0))
     found = []
     for point, (kind, work, requests) in enumerate(works):
         for _ in range(repeats):
@@ -51,7 +60,7 @@ def observed(
 @pytest.mark.parametrize("costs", [CPU, GPU])
 def test_known_costs_are_recovered(costs: PassCosts) -> None:
     fitted = fit(observed(costs, request_ms=3.0))
-    for name in ("token_ms", "pair_ms", "kv_token_ms", "sequence_ms", "prompt_ms"):
+    for name in ("token_ms", "pair_ms", "kv_token_ms", "sequence_ms", "prompt_ms", "waiting_ms"):
         assert getattr(fitted.costs, name) == pytest.approx(getattr(costs, name), rel=0.05, abs=1e-4), name
     found, given = fitted.costs, costs  # no point tells the fixed cost from the weights, only their sum
     assert found.fixed_ms + found.weights_ms == pytest.approx(given.fixed_ms + given.weights_ms, rel=0.05)

@@ -44,6 +44,13 @@ def test_no_prompt_is_read_beside_as_many_streams_as_the_engine_serves(most: int
     assert most in {probe.streams for probe in probes}
 
 
+def test_requests_wait_only_at_an_engine_whose_places_the_probes_fill() -> None:
+    limits = EngineLimits(max_num_seqs=4)
+    waits = [probe for probe in probes_of(limits, bounds_of(limits, WANTED)) if probe.waiting]
+    assert [(probe.streams, probe.waiting, probe.requests) for probe in waits] == [(4, 8, 12), (4, 16, 20), (4, 32, 36)]
+    assert not any(probe.waiting for probe in probes_of(EngineLimits(max_num_seqs=256), WANTED))
+
+
 def test_streams_that_do_not_fit_into_the_cache_are_left_out() -> None:
     probes = probes_of(EngineLimits(block_size=16, total_gpu_blocks=1000), WANTED)
     assert max(probe.streams * probe.context for probe in probes) < 16_000

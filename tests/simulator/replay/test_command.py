@@ -157,6 +157,13 @@ def test_variants_stand_side_by_side(trace: str, gateway: str, tmp_path: Path) -
     assert "ttft p99" in table
 
 
+def test_a_strategy_that_does_not_exist_is_not_replayed_as_another_one(trace: str, gateway: str) -> None:
+    asked = ["replay", trace, "--config", gateway, "--set", "routing.strategy=smrt"]
+    result = CliRunner().invoke(sim, asked)
+    assert result.exit_code == 1
+    assert "there is no strategy 'smrt'" in result.output
+
+
 def test_variants_are_the_product_of_all_choices(trace: str) -> None:
     choices = ("--set", "routing.strategy=smart,random", "--set", "routing.max_retries=1,2")
     found = json.loads(invoke("replay", trace, "--limit", "2", "--json", *choices))

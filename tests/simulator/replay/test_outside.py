@@ -34,6 +34,18 @@ def profile(tmp_path: Path) -> str:
     return str(path)
 
 
+def test_each_request_that_waits_for_a_place_makes_a_step_longer(tmp_path: Path) -> None:
+    profile, trace = tmp_path / "waiting.toml", tmp_path / "three.csv"
+    profile.write_text(PROFILE.partition("[outside]")[0] + "waiting_ms = 2.0\n")
+    trace.write_text("arrival,input_length,output_length\n" + "0,20,3\n" * 3)
+    flags = ["--profile", str(profile), "--max-num-seqs", "1", "--no-async-scheduling"]
+    result = CliRunner().invoke(sim, ["replay", str(trace), *flags, "--json"])
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert figures["steps"] == 9
+    assert figures["virtual_seconds"] == pytest.approx(0.001 * 3 * (14 + 12 + 10))
+
+
 @pytest.fixture
 def trace(tmp_path: Path) -> str:
     path = tmp_path / "trace.csv"

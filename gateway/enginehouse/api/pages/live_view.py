@@ -9,10 +9,10 @@ from typing import Any
 
 from enginehouse.api.pages.condition import condition
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.explanation import ExplainedCandidate
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import AT_REST, Candidate
 from enginehouse.domain.request_record import AttemptRecord
-from enginehouse.domain.route import ExplainedCandidate
 from enginehouse.domain.ticket import Phase
 from enginehouse.engines.host_memory import HostMemory
 from enginehouse.engines.managed_engines import ManagedEngines

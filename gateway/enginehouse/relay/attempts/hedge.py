@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Final
-
-import msgspec
 
 from enginehouse.domain.errors import Overloaded, RequestError
 from enginehouse.domain.replica import ReplicaState
@@ -186,7 +185,7 @@ class Hedge:
         self._history, job.history = job.history, history
         if found is None:
             return None
-        route, chosen = msgspec.structs.replace(found[0], reason=Reason.HEDGE), found[0].chosen
+        route, chosen = replace(found[0], reason=Reason.HEDGE), found[0].chosen
         if route.waits or chosen.state is not ReplicaState.READY or chosen.model != first.model:
             return None
         return route, found[1]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
-
-import msgspec
 
 from enginehouse.aio.timeouts import run_unless
 from enginehouse.domain.continuation import Continuation
@@ -89,7 +88,7 @@ class Move:
         self._driver = context.continuation.drivers[destination].continuation
         upstream = context.upstreams[destination]
         self._engine = Client(upstream, context.continuation.migrate_timeout)
-        route = msgspec.structs.replace(self._source.route, chosen=candidate, details=None, placement=None)
+        route = replace(self._source.route, chosen=candidate, details=None, placement=None)
         self._attempt = Attempt(route, upstream, NEVER)
         self._readings = context.reading_ahead.setdefault(destination, ReadingAhead(destination))
         self._turn: ReadingTurn | None = None

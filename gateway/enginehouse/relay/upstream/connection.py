@@ -158,7 +158,8 @@ class Connection:
             return  # the parser, which is between two chunks, need not see this one
         first, self._began = not self._began, True
         if first and not self._head_only and (known := self._known_head.read(data)) is not None:
-            self._answer_known(*known)
+            head, body = known
+            self._answer_known(head, body)
             return
         self._pending += len(data)
         try:

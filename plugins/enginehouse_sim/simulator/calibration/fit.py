@@ -115,7 +115,7 @@ def _fit(observations: Sequence[Observation], crossing: int) -> Fitted:
             for row, ms in zip(rows, times, strict=True)
         )
         weights = [1.0 if error <= _HUBER else (_HUBER / error) ** 0.5 for error in off]
-    fixed, token, pair, kv_token, sequence, prompt, request = (float(f"{cost:.4g}") for cost in solution)
+    fixed, token, pair, kv_token, sequence, prompt, waiting, request = (float(f"{cost:.4g}") for cost in solution)
     costs = PassCosts(
         fixed_ms=fixed,
         weights_ms=float(f"{crossing * token:.4g}"),
@@ -124,6 +124,7 @@ def _fit(observations: Sequence[Observation], crossing: int) -> Fitted:
         kv_token_ms=kv_token,
         sequence_ms=sequence,
         prompt_ms=prompt,
+        waiting_ms=waiting,
     )
     return Fitted(costs=costs, request_ms=request)
 
@@ -148,8 +149,8 @@ def _mean(repeats: Sequence[Observation], crossing: int) -> tuple[list[float], f
 
 
 def _row(observation: Observation, crossing: int) -> list[float]:
-    """How often the time has each cost: fixed, token, pair, cached token, sequence, prompt, request."""
-    row = [0.0] * 6
+    """How often the time has each cost: fixed, token, pair, cached token, sequence, prompt, waiting, request."""
+    row = [0.0] * 7
     for work in observation.work:
         counts = (
             1.0,
@@ -158,6 +159,7 @@ def _row(observation: Observation, crossing: int) -> list[float]:
             work.kv_tokens,
             work.decodes + work.first_tokens,
             1.0 if work.prompt_tokens else 0.0,
+            work.waiting,
         )
         row = [total + work.passes * count for total, count in zip(row, counts, strict=True)]
     return [*row, observation.requests]

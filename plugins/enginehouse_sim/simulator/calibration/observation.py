@@ -9,7 +9,7 @@ import msgspec
 
 from enginehouse_sim.simulator.steps.costs import PassCosts
 
-Kind = Literal["prompt", "decode", "mixed", "cached"]
+Kind = Literal["prompt", "decode", "mixed", "waiting", "cached"]
 
 
 class StepWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,11 +21,13 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
     first_tokens: float = 0.0
     decodes: float = 0.0
     kv_tokens: float = 0.0
+    waiting: float = 0.0
 
     def milliseconds(self, costs: PassCosts) -> float:
         """How long all passes take with these costs."""
         ms = costs.fixed_ms + max(costs.weights_ms, costs.token_ms * (self.prompt_tokens + self.decodes))
         ms += costs.kv_token_ms * self.kv_tokens + costs.sequence_ms * (self.decodes + self.first_tokens)
+        ms += costs.waiting_ms * self.waiting
         if self.prompt_tokens:
             ms += costs.prompt_ms + costs.pair_ms * self.pairs
         return self.passes * ms

@@ -17,6 +17,8 @@ from enginehouse_sim.simulator.calibration.streams import EngineAddress, TimedSt
 _PATIENCE_S = 120.0
 _SHORT = 16
 _PROMPTS = 8
+_ARRIVED = 8
+"""After so many further tokens of each stream, the requests that are to wait have reached the engine."""
 
 
 class Prober:
@@ -72,16 +74,20 @@ class Prober:
         return timed
 
     async def _streams(self, probe: Probe) -> list[Observation]:
-        """Let streams run, time them alone, then beside prompts; then leave them.
+        """Let streams run, time them alone, then beside prompts or while others wait; then leave them.
 
-        A window in which a stream ends is left out: the engine stood still, or was much faster than before.
+        A window in which a stream ends is left out: the engine stood still, or was much faster than before. So is one
+        in which a request did not wait.
         """
         running = _RunningStreams(probe, self._address, self._facts, self._chance)
         found: list[Observation] = []
         try:
-            found.append(_decode(probe, await self._alone(running)))
+            await running.until_each_has(1)
+            found.append(_decode(probe, await self._window(running)))
             if probe.beside:
                 found.append(_mixed(probe, *await self._beside(probe, running)))
+            if probe.waiting:
+                found.append(_decode(probe, await self._while_others_wait(probe, running), probe.waiting))
         except _EndedTooSoon:
             pass
         finally:
@@ -89,8 +95,20 @@ class Prober:
             await self._ask(_SHORT, 1)  # the engine may still compute for the streams, and the next probe is alone
         return found
 
-    async def _alone(self, running: _RunningStreams) -> _Window:
-        await running.until_each_has(1)
+    async def _while_others_wait(self, probe: Probe, running: _RunningStreams) -> _Window:
+        waiting = [asyncio.ensure_future(self._ask(_SHORT, 1)) for _ in range(probe.waiting)]
+        try:
+            await running.until_each_has(_ARRIVED, running.mark())
+            window = await self._window(running)
+            if any(each.done() for each in waiting):
+                raise _EndedTooSoon("the engine has served a request that should wait")
+            return window
+        finally:
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _window(self, running: _RunningStreams) -> _Window:
         begin = running.mark()
         await running.until_each_has(WINDOW, begin)
         while running.goes_on(begin):
@@ -202,10 +220,11 @@ class _RunningStreams:
                 await task
 
 
-def _decode(probe: Probe, alone: _Window) -> Observation:
-    """The time of a pass without a prompt."""
-    work = StepWork(decodes=probe.streams, kv_tokens=probe.streams * alone.context)
-    return Observation(point=f"{probe.name}: alone", kind="decode", work=[work], ms=alone.ms_per_token)
+def _decode(probe: Probe, window: _Window, waiting: int = 0) -> Observation:
+    """The time of a pass without a prompt, while so many requests are ``waiting``."""
+    work = StepWork(decodes=probe.streams, kv_tokens=probe.streams * window.context, waiting=waiting)
+    point = probe.name if waiting else f"{probe.name}: alone"
+    return Observation(point=point, kind="waiting" if waiting else "decode", work=[work], ms=window.ms_per_token)
 
 
 def _mixed(probe: Probe, beside: _Window, prompts: int) -> Observation:

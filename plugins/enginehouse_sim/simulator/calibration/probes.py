@@ -15,6 +15,8 @@ WINDOW_S = 0.15
 """The seconds that both take at least, if the context has room: a fast engine makes 24 tokens in a few milliseconds."""
 INJECTED = 3
 """The prompts that are read at least, one after the other, beside running streams."""
+_WAITING = (8, 16, 32)
+"""How many requests wait for a place."""
 _LENGTHS = 8
 _REPEATS = 10
 _SHORTEST = 16
@@ -28,13 +30,14 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """One probe. ``streams`` 0: a prompt of ``context`` tokens alone, for its first token; it begins with the
     ``cached`` ones of a prompt that the engine has just read.
 
-    Else so many streams behind ``context`` tokens each, and then ``INJECTED`` prompts of ``beside`` tokens beside them;
-    none if that is 0.
+    Else so many streams behind ``context`` tokens each, and then ``INJECTED`` prompts of ``beside`` tokens beside them,
+    or so many requests that are ``waiting`` for the place of one; neither if both are 0.
     """
 
     context: int
     streams: int = 0
     beside: int = 0
+    waiting: int = 0
     cached: int = 0
 
     @property
@@ -43,13 +46,16 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
             return f"prompt {self.context} of which {self.cached} are known"
         if not self.streams:
             return f"prompt {self.context}"
+        if self.waiting:
+            return f"{self.streams} streams of {self.context}, {self.waiting} requests wait"
         if not self.beside:
             return f"{self.streams} streams of {self.context}"
         return f"{self.streams} streams of {self.context}, prompts of {self.beside}"
 
     @property
     def requests(self) -> int:
-        return self.streams + INJECTED * bool(self.beside) if self.streams else 1 + KNOWN * bool(self.cached)
+        others = self.waiting + INJECTED * bool(self.beside)
+        return self.streams + others if self.streams else 1 + KNOWN * bool(self.cached)
 
     @property
     def tokens(self) -> int:
@@ -77,10 +83,10 @@ def bounds_of(limits: EngineLimits, wanted: ProbeBounds) -> ProbeBounds:
 
 
 def probes_of(limits: EngineLimits, bounds: ProbeBounds) -> list[Probe]:
-    """All different probes: prompts of several lengths, one that a cache may know, and streams in several numbers and
-    lengths.
+    """All different probes: prompts of several lengths, one that a cache may know, streams in several numbers and
+    lengths, and requests that wait because the engine serves no more at once.
 
-    No prompt is read beside as many streams as the engine serves at once: it would wait.
+    No prompt is read beside so many streams.
     """
     step = (bounds.prompt / _SHORTEST) ** (1 / (_LENGTHS - 1))
     lengths = sorted({round(_SHORTEST * step**at) for at in range(_LENGTHS)})
@@ -95,6 +101,8 @@ def probes_of(limits: EngineLimits, bounds: ProbeBounds) -> list[Probe]:
             if not room or (number + 1) * (context + 6 * WINDOW) < 0.9 * room:
                 beside = lengths[(2 * at + number) % len(lengths)] if number < full else 0
                 streams.append(Probe(context=context, streams=number, beside=beside))
+    if full <= bounds.streams:
+        streams += [Probe(context=contexts[0], streams=full, waiting=number) for number in _WAITING]
     known = bounds.prompt - bounds.prompt // _NEW
     return [*prompts, Probe(context=bounds.prompt, cached=known), *streams]
 

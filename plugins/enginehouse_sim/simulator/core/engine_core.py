@@ -178,6 +178,7 @@ class EngineCore:
         scheduled = self.scheduler.schedule()
         result = self._runner.execute(scheduled)
         load = self._runner.load
+        load.waiting = len(self.scheduler.state.waiting)
         ends_at = begins_at + self._seconds(scheduled, load, begins_at)
         self._launched.append(InFlightStep(scheduled, result, ends_at, load))
 

@@ -91,11 +91,6 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
         return self.num_spec_tokens if self.draft_rules.lookahead else 0
 
     @property
-    def token_budget(self) -> int:
-        """The most tokens in one step."""
-        return self.max_num_batched_tokens
-
-    @property
     def token_capacity(self) -> int:
         """The tokens that all blocks hold together. Block 0 is vLLM's null block, which no request gets."""
         return (self.total_gpu_blocks - 1) * self.block_size

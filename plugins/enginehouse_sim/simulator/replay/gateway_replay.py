@@ -12,6 +12,7 @@ import msgspec
 
 from enginehouse import (
     Body,
+    ConfigError,
     Driver,
     EnginehouseError,
     InferenceRequest,
@@ -145,6 +146,7 @@ class GatewayReplay(VirtualEngines):
         self.gateway = gateway = self._setting.gateway.gateway(self)
         world = self.world
         try:
+            self._require_strategy()
             for backend in gateway.backends:
                 self.engines[backend.name] = engine = self._engine(backend)
                 outside = outside_costs(self._core(backend))
@@ -164,6 +166,14 @@ class GatewayReplay(VirtualEngines):
             await gateway.close()
             for engine in self.engines.values():
                 engine.close()
+
+    def _require_strategy(self) -> None:
+        """Raise ``ConfigError`` if a strategy to try does not exist: like ``serve``, the gateway uses another one."""
+        used = self.gateway.config.routing.strategy
+        for key, value in self._setting.gateway.values:
+            if key == "routing.strategy" and value.strip("\"'") != used:
+                remedy = "enginehouse plugins lists the strategies"
+                raise ConfigError(f"there is no strategy {value!r} that can be used", key="--set", remedy=remedy)
 
     def _note_end(self) -> None:
         record, counts = self.record, self.gateway.counts

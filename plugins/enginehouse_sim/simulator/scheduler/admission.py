@@ -75,7 +75,7 @@ def never_fits(state: SchedulerState, request: RequestState) -> bool:
     constants = state.constants
     if request.num_tokens > min(constants.token_capacity, longest_input(constants, request)):
         return True
-    longest_step = constants.token_budget - constants.draft_rules.slots
+    longest_step = constants.max_num_batched_tokens - constants.draft_rules.slots
     if not constants.chunked_prefill_enabled and request.num_tokens > longest_step:
         return True
     largest = max((source.length for source in request.mm_inputs), default=0)

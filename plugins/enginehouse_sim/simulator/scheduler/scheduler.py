@@ -55,7 +55,7 @@ class BatchScheduler:
         constants = state.constants
         plan = StepPlan(
             state.next_step,
-            constants.token_budget,
+            constants.max_num_batched_tokens,
             constants.max_num_encoder_input_tokens,
             constants.draft_rules.slots,
         )

@@ -15,6 +15,7 @@ class PassCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     token, of a prompt or of an answer; a pass takes the longer of its tokens and the weights. ``pair_ms``: attention
     between a prompt's token and one token of its context. ``kv_token_ms``: reading a cached token for a request that
     decodes. ``sequence_ms``: each request that gets a token. ``prompt_ms``: every pass that computes prompts.
+    ``waiting_ms``: each request that waits for a place meanwhile.
     """
 
     fixed_ms: float = 0.0
@@ -24,6 +25,7 @@ class PassCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     kv_token_ms: float = 0.0
     sequence_ms: float = 0.0
     prompt_ms: float = 0.0
+    waiting_ms: float = 0.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

@@ -7,16 +7,16 @@ from pathlib import Path
 import msgspec
 
 from enginehouse import ConfigError, did_you_mean
-from enginehouse_sim.simulator.steps.roofline import H100, LLAMA_3_8B, Gpu, Transformer
+from enginehouse_sim.simulator.steps.roofline import H100, LLAMA_3_8B, DataSheet, Transformer
 from enginehouse_sim.simulator.steps.transfer import KvShape
 
 GPUS = {
     "h100": H100,
-    "h200": Gpu(name="NVIDIA H200 SXM", flops=989e12, bandwidth=4.8e12),
-    "a100": Gpu(name="NVIDIA A100 80GB SXM", flops=312e12, bandwidth=2.039e12),
-    "l40s": Gpu(name="NVIDIA L40S", flops=362e12, bandwidth=0.864e12),
-    "l4": Gpu(name="NVIDIA L4", flops=121e12, bandwidth=0.3e12),
-    "a10g": Gpu(name="NVIDIA A10G", flops=70e12, bandwidth=0.6e12),
+    "h200": DataSheet(name="NVIDIA H200 SXM", flops=989e12, bandwidth=4.8e12),
+    "a100": DataSheet(name="NVIDIA A100 80GB SXM", flops=312e12, bandwidth=2.039e12),
+    "l40s": DataSheet(name="NVIDIA L40S", flops=362e12, bandwidth=0.864e12),
+    "l4": DataSheet(name="NVIDIA L4", flops=121e12, bandwidth=0.3e12),
+    "a10g": DataSheet(name="NVIDIA A10G", flops=70e12, bandwidth=0.6e12),
 }
 """Dense 16-bit operations and bytes per second, as the data sheets state them."""
 
@@ -37,7 +37,7 @@ class _ModelFile(msgspec.Struct):
     model_type: str = ""
 
 
-def gpu_called(name: str) -> Gpu:
+def gpu_called(name: str) -> DataSheet:
     """The GPU called ``name``. Raises ``ConfigError`` for an unknown one."""
     if name not in GPUS:
         remedy = did_you_mean(name, list(GPUS)) or f"use one of {', '.join(GPUS)}"

@@ -10,7 +10,7 @@ class StepLoad:
     and to itself and those of this step before it: ``prefill_pairs`` and ``own_pairs`` count these pairs, prompt by
     prompt. ``first_tokens``: prompts whose end is reached. ``decodes``: requests that generate. ``draft_tokens``:
     drafts verified. ``active_kv_tokens``: the tokens that decoding requests read from the KV cache; each request counts
-    shared ones. ``total_kv_tokens``: the capacity of the KV cache.
+    shared ones. ``total_kv_tokens``: the capacity of the KV cache. ``waiting``: the requests that wait for a place.
     """
 
     __slots__ = (
@@ -22,6 +22,7 @@ class StepLoad:
         "prefill_pairs",
         "prefill_tokens",
         "total_kv_tokens",
+        "waiting",
     )
 
     def __init__(
@@ -35,6 +36,7 @@ class StepLoad:
         draft_tokens: int = 0,
         active_kv_tokens: int = 0,
         total_kv_tokens: int = 0,
+        waiting: int = 0,
     ) -> None:
         self.prefill_tokens = prefill_tokens
         self.prefill_pairs = prefill_pairs
@@ -44,3 +46,4 @@ class StepLoad:
         self.draft_tokens = draft_tokens
         self.active_kv_tokens = active_kv_tokens
         self.total_kv_tokens = total_kv_tokens
+        self.waiting = waiting

@@ -20,7 +20,7 @@ class StepModel(ABC):
         """The duration of a step; 0 for one without load."""
 
     def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
-        """The duration of a step in which all requests decode, without drafts: exactly that of ``seconds``."""
+        """The duration of a step in which all requests decode, without drafts, and none waits: that of ``seconds``."""
         load = StepLoad(decodes=decodes, active_kv_tokens=active_kv_tokens, total_kv_tokens=total_kv_tokens)
         return self.seconds(load)
 
@@ -70,6 +70,7 @@ class PassSteps(StepModel):
         costs = self._costs
         ms = costs.fixed_ms + max(costs.weights_ms, costs.token_ms * (prompts + answers))
         ms += costs.kv_token_ms * load.active_kv_tokens + costs.sequence_ms * (load.decodes + load.first_tokens)
+        ms += costs.waiting_ms * load.waiting
         if prompts:
             ms += costs.prompt_ms + costs.pair_ms * (load.prefill_pairs + load.own_pairs)
         return ms / 1000
@@ -158,6 +159,7 @@ class SpedUp(StepModel):
             own_pairs=load.own_pairs,
             first_tokens=load.first_tokens,
             total_kv_tokens=load.total_kv_tokens,
+            waiting=load.waiting,
         )
         prefill = self._model.seconds(prompts)
         return prefill * self._prefill + (whole - prefill) * self._decode

@@ -16,7 +16,7 @@ from enginehouse_sim.simulator.steps.profile import PassProfile
 from enginehouse_sim.simulator.steps.transfer import KvShape
 
 
-class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+class DataSheet(msgspec.Struct, frozen=True, kw_only=True):
     """Dense 16-bit operations per second, bytes per second, and the shares of both that an engine reaches."""
 
     name: str
@@ -59,13 +59,13 @@ class Transformer(msgspec.Struct, frozen=True, kw_only=True):
         return (self.layer_weights + self.head_weights) * self.kv.dtype_bytes
 
 
-H100 = Gpu(name="NVIDIA H100 SXM", flops=989e12, bandwidth=3.35e12)
+H100 = DataSheet(name="NVIDIA H100 SXM", flops=989e12, bandwidth=3.35e12)
 LLAMA_3_8B = Transformer(
     name="Llama 3 8B", layers=32, hidden=4096, intermediate=14336, heads=32, vocabulary=128256, kv=KvShape()
 )
 
 
-def computed_profile(gpu: Gpu, model: Transformer) -> PassProfile:
+def computed_profile(gpu: DataSheet, model: Transformer) -> PassProfile:
     """The costs of a pass of ``model`` on one ``gpu``, to four digits."""
     bytes_of_token, head_flops = model.kv.bytes_per_token, 2 * model.head_weights
     return PassProfile(
@@ -87,11 +87,11 @@ def computed_profile(gpu: Gpu, model: Transformer) -> PassProfile:
     )
 
 
-def _compute_ms(gpu: Gpu, flops: float) -> float:
+def _compute_ms(gpu: DataSheet, flops: float) -> float:
     return 1000 * flops / (gpu.flops * gpu.flops_share)
 
 
-def _reading_ms(gpu: Gpu, size: float) -> float:
+def _reading_ms(gpu: DataSheet, size: float) -> float:
     return 1000 * size / (gpu.bandwidth * gpu.bandwidth_share)
 
 

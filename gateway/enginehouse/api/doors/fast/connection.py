@@ -238,7 +238,8 @@ class FastDoor(Turns):
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
         if self._awaits_hot() and (known := self._known_heads.read(data)) is not None:
-            self._receive_known(*known)
+            path, headers, body = known
+            self._receive_known(path, headers, body)
             return
         between = self._between
         self._allowance.used += len(data)
@@ -260,7 +261,7 @@ class FastDoor(Turns):
         """Whether the last request was hot and is answered, and nothing has been received since."""
         cycle = self.cycle
         answered = isinstance(cycle, Inbound) and cycle.response_complete and not self.pipeline
-        return answered and self._between and not self.transport.is_closing()
+        return answered and self._between and not self._client.transport.is_closing()
 
     def _receive_known(self, path: str, headers: Headers, body: bytes) -> None:
         """Begin a request whose head is known. The parser sees nothing of it."""

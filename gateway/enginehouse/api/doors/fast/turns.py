@@ -86,7 +86,6 @@ class Turns(HttpToolsProtocol):
         """
         self._current = None
         if inbound.keep_alive and not self.pipeline:
-            self.server_state.total_requests += 1
             self.idle_since = self.loop.time()
             if self._successor is not None:
                 self.loop.call_soon(self.leave, self._successor)
@@ -108,7 +107,6 @@ class Turns(HttpToolsProtocol):
             if self._successor is not None:
                 self.loop.call_soon(self.leave, self._successor)
             return
-        self.server_state.total_requests += 1
         self.pipeline.pop()
         self._asgi_cycle = None
         self.loop.call_soon(self._turn_to, following)  # a direct call would recurse once per pipelined request
