@@ -162,11 +162,12 @@ class HostGpus:
         return [gpu for gpu in self.now if own is None or gpu.index in own]
 
     async def _keep_reading(self) -> None:
-        with suppress(PluginFailed):  # logged; what was read last stays
-            await self.refresh()
-            while self.now:
-                await asyncio.sleep(_REFRESH_S)
+        while True:
+            with suppress(PluginFailed):  # logged; what was read last stays
                 await self.refresh()
+            if not self.now:
+                return
+            await asyncio.sleep(_REFRESH_S)
 
     def _take(self, read: Sequence[Gpu]) -> None:
         allowed = self.allowed

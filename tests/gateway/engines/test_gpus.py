@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from enginehouse import ConfigError
+from enginehouse import ConfigError, PluginFailed
 from enginehouse.config.schema import HostSettings
 from enginehouse.domain.gpu import Gpu
 from enginehouse.engines.host_gpus import HostGpus, assign_gpus, host_gpus
@@ -159,6 +159,28 @@ def test_memory_that_is_never_freed_does_not_hold_a_start_for_ever(
 
     in_virtual_time(scenario())
     assert "starts anyway" in caplog.text
+
+
+def test_a_reading_that_fails_is_not_the_last_one(in_virtual_time: Run) -> None:
+    class FailsOnce(FakeGpus):
+        readings = 0
+
+        async def read_aside(self) -> Sequence[Gpu]:
+            self.readings += 1
+            if self.readings == 2:
+                raise PluginFailed("it cannot read now")
+            return [gpu(0, free=self.readings)]
+
+    async def scenario() -> None:
+        gpus = HostGpus(FailsOnce([]))
+        gpus.begin()
+        await asyncio.sleep(9)
+        assert [each.free for each in gpus.now] == [1]
+        await asyncio.sleep(5)
+        assert [each.free for each in gpus.now] == [3]
+        gpus.close()
+
+    in_virtual_time(scenario())
 
 
 async def test_what_is_launched_after_a_reload_gets_other_gpus() -> None:
