@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
+from functools import partial
+from typing import Any
 
 from enginehouse.domain.backend_load import Load
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
@@ -86,3 +88,7 @@ class Candidate:
     """How good the backend's models are, as the configuration says; 0 if it does not."""
     capabilities: Capabilities = UNKNOWN
     load: Load = field(default_factory=Load)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How copies are made: a compiled class has no other way."""
+        return partial(Candidate, **{each.name: getattr(self, each.name) for each in fields(self)}), ()

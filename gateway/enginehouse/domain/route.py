@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any
 
@@ -66,3 +66,7 @@ class Route:
     def model(self) -> str:
         """The model that serves the request."""
         return self.chosen.model
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How copies are made: a compiled class has no other way."""
+        return Route, tuple([getattr(self, each.name) for each in fields(self)])
