@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from functools import partial
 from typing import Any
 
 from enginehouse.domain.backend_load import Load
@@ -91,4 +90,8 @@ class Candidate:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """How copies are made: a compiled class has no other way."""
-        return partial(Candidate, **{each.name: getattr(self, each.name) for each in fields(self)}), ()
+        return _candidate, ({each.name: getattr(self, each.name) for each in fields(self)},)
+
+
+def _candidate(values: dict[str, Any]) -> Candidate:
+    return Candidate(**values)
