@@ -17,11 +17,12 @@ COMPILED = {
 _CLASS = re.compile(r"^\s*class (\w+)(?:\(([^)]*)\))?:", re.MULTILINE)
 _IMPORT = re.compile(r"^\s*from (\S+) import ([^(\n]+|\([^)]*\))", re.MULTILINE)
 _WORD = re.compile(r"\w+")
+_PARAMETERS = re.compile(r"\[[^]]*\]+")
 
 
 def classes(text: str) -> Iterator[tuple[str, set[str]]]:
-    """The classes of a module, each with the names in its list of bases."""
-    return ((found[1], set(_WORD.findall(found[2] or ""))) for found in _CLASS.finditer(text))
+    """The classes of a module, each with the names of its bases, without their parameters."""
+    return ((found[1], set(_WORD.findall(_PARAMETERS.sub("", found[2] or "")))) for found in _CLASS.finditer(text))
 
 
 def imported(text: str) -> set[str]:

@@ -169,11 +169,10 @@ class GatewayReplay(VirtualEngines):
 
     def _require_strategy(self) -> None:
         """Raise ``ConfigError`` if a strategy to try does not exist: like ``serve``, the gateway uses another one."""
-        used = self.gateway.config.routing.strategy
-        for key, value in self._setting.gateway.values:
-            if key == "routing.strategy" and value.strip("\"'") != used:
-                remedy = "enginehouse plugins lists the strategies"
-                raise ConfigError(f"there is no strategy {value!r} that can be used", key="--set", remedy=remedy)
+        wanted = dict(self._setting.gateway.values).get("routing.strategy")
+        if wanted is not None and wanted.strip("\"'") != self.gateway.config.routing.strategy:
+            remedy = "enginehouse plugins lists the strategies"
+            raise ConfigError(f"there is no strategy {wanted!r} that can be used", key="--set", remedy=remedy)
 
     def _note_end(self) -> None:
         record, counts = self.record, self.gateway.counts
