@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter_ns, thread_time_ns
 
 import pytest
@@ -36,6 +36,17 @@ CHAT = json.dumps(
 LONG_BEGINNING = "You are a helpful assistant. " * 100
 LONG_END = " Why is the sky blue?" * 52
 DEMANDING = Requirements(model="model-7", estimated_tokens=900, needs_tools=True, needs_json_mode=True)
+
+
+@pytest.fixture(autouse=True)
+def collector() -> Iterator[None]:
+    """Collect garbage as seldom as ``enginehouse serve`` does."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
 
 
 def build_router(strategy: str, made: Strategy | None = None) -> Router:
