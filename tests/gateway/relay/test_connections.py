@@ -117,6 +117,19 @@ async def test_a_client_that_sends_a_refused_body_for_ever_is_cut_off(
     assert await client.rest() == b""
 
 
+async def test_a_refused_client_that_sends_no_more_is_let_go_soon(
+    house: OpenGateway, engine: StartEngine, only_fast: None
+) -> None:
+    gateway = await house(await engine(), server={"max_body": 10})
+    client = await gateway.client()
+    client.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 20000\r\n\r\n")
+    assert (await client.reply()).status == 413
+    gateway.seconds_later(4.0)
+    assert gateway.receiving
+    gateway.seconds_later(6.0)
+    assert await client.rest() == b""
+
+
 async def test_a_waiting_client_in_a_pipeline_is_told_when_its_turn_comes(
     house: OpenGateway, engine: StartEngine, only_fast: None
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import httptools
 from uvicorn.config import Config
@@ -22,6 +22,9 @@ from enginehouse.api.doors.framing import check_framing, head_without_upgrade
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
 from enginehouse.relay.attempts.attempt import NEVER
+
+_REST_WITHIN_S: Final = 5.0
+"""A client that has its answer and sends nothing more of its request for so long is not waited for."""
 
 
 class FastDoor(Turns):
@@ -132,6 +135,7 @@ class FastDoor(Turns):
         self._lines.body += len(body)
         if cycle.response_complete:
             self._allowance.used -= len(body)
+            self.idle_since = self.loop.time()
             return
         self._allowance.reset()
         if isinstance(cycle, Inbound):
@@ -324,7 +328,7 @@ class FastDoor(Turns):
             self._break_off()
         if self._successor is not None:
             self.leave(self._successor)
-        if now - self.idle_since > self.timeout_keep_alive:
+        if now - self.idle_since > (self.timeout_keep_alive if self._between else _REST_WITHIN_S):
             self.transport.close()
         elif self._waits_for_client():
             self._allowance.charge_second()

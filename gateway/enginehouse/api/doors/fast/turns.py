@@ -81,8 +81,8 @@ class Turns(HttpToolsProtocol):
     def answered(self, inbound: Inbound) -> None:
         """Turn to the next request after ``inbound``, or close.
 
-        The body of a request that was refused is read first, for a minute at most, and dropped: a close would reset the
-        connection, and many clients that send would not see the answer.
+        The body of a request that was refused is read first, while it comes and for a minute at most, and dropped: a
+        close would reset the connection, and many clients that send would not see the answer.
         """
         self._current = None
         if inbound.keep_alive and not self.pipeline:
@@ -90,8 +90,9 @@ class Turns(HttpToolsProtocol):
             if self._successor is not None:
                 self.loop.call_soon(self.leave, self._successor)
             return
-        sends = inbound is self.cycle and not self._between and not inbound.expects
-        if not inbound.keep_alive and not sends:
+        if inbound is self.cycle and not self._between and not inbound.expects:
+            self.idle_since = self.loop.time()
+        elif not inbound.keep_alive:
             self.transport.close()
         self.on_response_complete()
 
