@@ -157,7 +157,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import SupportsFigures as SupportsFigures
     from enginehouse.interfaces.drivers import SupportsContinuation as SupportsContinuation
     from enginehouse.interfaces.drivers import SupportsCacheEvents as SupportsCacheEvents
-    from enginehouse.interfaces.drivers import CacheFollower as CacheFollower
+    from enginehouse.interfaces.engine_caches import CacheFollower as CacheFollower
     from enginehouse.interfaces.drivers import SupportsHandOver as SupportsHandOver
     from enginehouse.interfaces.drivers import SupportsBootstrap as SupportsBootstrap
     from enginehouse.interfaces.driver_support import DriverSupport as DriverSupport

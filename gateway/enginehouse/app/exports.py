@@ -13,7 +13,7 @@ from enginehouse.config.schema import Config
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.interfaces.exporters import Exporter, TracedRequest
+from enginehouse.interfaces.exporters import Exporter, Sampling, TracedRequest
 from enginehouse.interfaces.observers import Observer
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.observers import Observers
@@ -32,10 +32,10 @@ class TraceTaker(Protocol):
 
 
 class GuardedExporter:
-    """The ``exporter`` of a plugin. What it fails at once the gateway runs is logged, and costs traces."""
+    """The ``exporter`` of a plugin. What fails in it, except in ``prepare``, is logged and costs traces."""
 
     def __init__(self, plugin: PluginId, exporter: Exporter) -> None:
-        self.start, self.sampling, self.counters = exporter.start, exporter.sampling, exporter.counters
+        self.counters = exporter.counters
         self._plugin = plugin
         self._exporter = exporter
 
@@ -45,6 +45,21 @@ class GuardedExporter:
         """As in ``Exporter``. Raises ``ConfigError`` or ``PluginError``."""
         how = partial(self._exporter.prepare, config.telemetry, collect, observers.add)
         prepare(registry, self._plugin.kind, self._plugin.type, how)
+
+    def sampling(self, settings: TelemetrySettings) -> Sampling | None:
+        """As in ``Exporter``."""
+        try:
+            return self._exporter.sampling(settings)
+        except Exception as error:
+            log_plugin_failure(self._plugin, "failed in sampling", error)
+            return None
+
+    def start(self) -> None:
+        """As in ``Exporter``."""
+        try:
+            self._exporter.start()
+        except Exception as error:
+            log_plugin_failure(self._plugin, "failed in start", error)
 
     def admits(self) -> bool:
         """As in ``Exporter``."""

@@ -15,7 +15,8 @@ from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.engines.cache_sockets import launched_events
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.drivers import CacheFollower, EngineClient, SupportsCacheEvents
+from enginehouse.interfaces.drivers import EngineClient, SupportsCacheEvents
+from enginehouse.interfaces.engine_caches import CacheFollower
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ from enginehouse.domain.gpu import Gpu
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport, support_of
-from enginehouse.interfaces.drivers import CacheFollower, Driver, LoadedModel, ServedModel
+from enginehouse.interfaces.drivers import Driver, LoadedModel, ServedModel
+from enginehouse.interfaces.engine_caches import CacheFollower
 from enginehouse.interfaces.launch_spec import FoundModel, ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess, Exit, Launcher
 from enginehouse.interfaces.places import Place

@@ -15,6 +15,7 @@ from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.continuation import Continuation, PartialAnswer, StreamTraits
 from enginehouse.domain.errors import CannotContinue, LoadFailed
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
+from enginehouse.interfaces.engine_caches import CacheFollower
 from enginehouse.interfaces.launch_spec import EngineOptions, FoundModel, LaunchSpec, ModelFacts
 
 
@@ -294,33 +295,6 @@ class SupportsContinuation(ABC):
         engine.
         """
         raise CannotContinue("The engine cannot be asked for the rest of a request that came from another one")
-
-
-class CacheFollower(ABC):
-    """Follows the prefix cache of one engine until ``close``."""
-
-    @property
-    @abstractmethod
-    def connected(self) -> bool:
-        """Whether the engine can be heard now."""
-
-    @property
-    @abstractmethod
-    def exact(self) -> bool:
-        """Whether all events since the cache was empty are known."""
-
-    @property
-    @abstractmethod
-    def gaps(self) -> tuple[int, int]:
-        """The gaps that were filled, and those that could not be."""
-
-    @abstractmethod
-    def begin_anew(self) -> None:
-        """Tell all that the engine still knows of its cache once more: now, or when it is there."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Follow no longer."""
 
 
 class SupportsCacheEvents(ABC):

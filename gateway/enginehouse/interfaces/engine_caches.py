@@ -1,7 +1,8 @@
-"""The prefix caches of engines that publish events, as strategies follow them."""
+"""The prefix caches of engines that publish events, as drivers and strategies follow them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
@@ -23,3 +24,30 @@ class EngineCaches(Protocol):
         ``model``: the engine's name for the model. ``on_tokens`` is called later, or never if the engine is busy with
         others or cannot.
         """
+
+
+class CacheFollower(ABC):
+    """Follows the prefix cache of one engine until ``close``."""
+
+    @property
+    @abstractmethod
+    def connected(self) -> bool:
+        """Whether the engine can be heard now."""
+
+    @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """Whether all events since the cache was empty are known."""
+
+    @property
+    @abstractmethod
+    def gaps(self) -> tuple[int, int]:
+        """The gaps that were filled, and those that could not be."""
+
+    @abstractmethod
+    def begin_anew(self) -> None:
+        """Tell all that the engine still knows of its cache once more: now, or when it is there."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Follow no longer."""

@@ -85,7 +85,7 @@ class Exporter(Observer):
 
     If several are installed, the gateway uses the last one; bundled plugins come first. The methods of an observer, and
     ``sampling``, are called in every process that relays requests, all others only in the one that owns the engines. An
-    exception of ``admits`` or ``add`` is logged and costs the trace, one of ``close`` is only logged.
+    exception of any method but ``prepare`` is logged, and costs traces.
     """
 
     @cached_property

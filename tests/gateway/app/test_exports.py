@@ -73,6 +73,20 @@ async def test_an_exporter_that_fails_at_its_end_does_not_hold_up_that_of_the_ga
     assert "The observer 'ending' failed in close" in caplog.text
 
 
+def test_an_exporter_that_cannot_begin_leaves_the_gateway_without_traces(caplog: pytest.LogCaptureFixture) -> None:
+    class Unready(Kept):
+        def sampling(self, settings: TelemetrySettings) -> Sampling | None:
+            raise RuntimeError("no idea")
+
+        def start(self) -> None:
+            raise RuntimeError("no process")
+
+    assert build_tracer(TelemetrySettings(), guarded(Unready(), "undecided"), None) is None
+    guarded(Unready(), "unready").start()
+    assert "The observer 'undecided' failed in sampling" in caplog.text
+    assert "The observer 'unready' failed in start" in caplog.text
+
+
 def test_nothing_is_traced_if_the_exporter_wants_nothing() -> None:
     assert build_tracer(TelemetrySettings(traces="off"), guarded(Kept()), None) is None
     assert find_exporter(TelemetrySettings(traces="off"), []) is None
