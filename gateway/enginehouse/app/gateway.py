@@ -13,7 +13,6 @@ from typing import Any
 
 from starlette.applications import Starlette
 
-from enginehouse.api.pages.endless import EndlessStreams
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.app.build import build_host_context, check_start
@@ -81,7 +80,7 @@ class Gateway:
         config = _settled(config, registry)
         self.registry = registry
         self.log = log or GatewayLog()
-        self.streams = EndlessStreams()
+        self.closing = asyncio.Event()
         queues: dict[str, HostQueue] = {}
         self._path = path = RequestPath(
             config, registry, outside, queues, None, limits, lambda: self.config.checks.timeout, observed=True
@@ -226,7 +225,7 @@ class Gateway:
         self.rescheduler.stop()
         self.discovery.close()
         self.scaling.close()
-        self.streams.close()
+        self.closing.set()
 
     # --- the end
 
@@ -236,7 +235,7 @@ class Gateway:
         Endless streams of operators' pages end.
         """
         self.relay.refuse_new()
-        self.streams.close()
+        self.closing.set()
         self.engines.reject_loads(ShuttingDown("The gateway is shutting down; send the request again"))
 
     def end_live(self) -> None:
@@ -312,7 +311,7 @@ class Gateway:
             observers=self.observers,
             rescheduler=self.rescheduler,
             series=self.series,
-            streams=self.streams,
+            closing=self.closing,
             health=self.health,
             metrics=self.metrics,
             workers=lambda: self.workers(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -11,14 +12,12 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import Lifespan, build_application
+from enginehouse.api.page_facts import PageFacts
 from enginehouse.api.pages.cluster import cluster_pages, scale_pages
 from enginehouse.api.pages.drains import DrainPages
-from enginehouse.api.pages.endless import EndlessStreams, event_page
 from enginehouse.api.pages.health import HealthPages
-from enginehouse.api.pages.history import History
 from enginehouse.api.pages.lifecycle import Lifecycle
 from enginehouse.api.pages.live_view import LiveView
-from enginehouse.api.pages.logs import Logs
 from enginehouse.api.pages.metrics.engines import EngineMetrics
 from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
@@ -26,7 +25,6 @@ from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import protocol_doors, protocol_pages
 from enginehouse.api.pages.reload import reload_page
-from enginehouse.api.pages.series import series_page
 from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
@@ -36,7 +34,6 @@ from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.rescheduling.rescheduler import Rescheduler
-from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.series.reading import SeriesReader
 from enginehouse.telemetry.series.series_store import SeriesStore
@@ -61,7 +58,7 @@ class Pages:
         observers: Observers,
         rescheduler: Rescheduler,
         series: SeriesStore,
-        streams: EndlessStreams,
+        closing: asyncio.Event,
         health: HealthPages,
         metrics: Metrics,
         workers: Callable[[], Sequence[Mapping[str, Any]]],
@@ -74,7 +71,7 @@ class Pages:
         self._observers = observers
         self._rescheduler = rescheduler
         self._series = SeriesReader(series)
-        self._streams = streams
+        self._closing = closing
         self._health = health
         self._metrics = metrics
         self._workers = workers
@@ -90,6 +87,7 @@ class Pages:
         routes += self._of_plugins(of_compat=False)
         application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
         application.state.series = self._series
+        application.state.facts = self._facts()
         return application
 
     def _of_clients(self) -> Iterator[BaseRoute]:
@@ -108,21 +106,14 @@ class Pages:
 
     def _of_operators(self) -> BaseRoute:
         parts, relay, engines = self._parts, self._parts.relay, self._parts.engines
-        clock = relay.context.clock.epoch
-        live = LiveView(relay, engines)
-        events = EventStream(self._observers, snapshot=live.snapshot, progress=live.progress, clock=clock)
         return OperatorPages(
             parts.admission,
             [
-                *Operations(relay, engines, live, self._about).routes,
-                *History(relay.context.activity, self._session_headers).routes,
-                series_page(self._series, clock),
+                *Operations(relay, engines, LiveView(relay, engines), self._about).routes,
                 *DrainPages(relay, engines).routes,
                 *Lifecycle(engines).routes,
                 *scale_pages(parts.scaling.status),
                 *cluster_pages(self._rescheduler.view, self._rescheduler.records),
-                event_page(events, self._streams),
-                *Logs(engines, parts.log.ring, self._streams).routes,
                 reload_page(self._reloader.reload, self._replace),
                 *parts.callers.pages(lambda: parts.admission),
             ],
@@ -143,6 +134,23 @@ class Pages:
 
     def _config(self) -> Config:
         return self._current.config
+
+    def _facts(self) -> PageFacts:
+        parts, context = self._parts, self._parts.relay.context
+        live = LiveView(parts.relay, parts.engines)
+        return PageFacts(
+            epoch=context.clock.epoch,
+            series=self._series,
+            ended=context.activity.newest_first,
+            ended_count=lambda: context.activity.count,
+            session_headers=self._session_headers,
+            logs=lambda: {"": parts.log.ring, **parts.engines.logs()},
+            snapshot=live.snapshot,
+            progress=live.progress,
+            observe=self._observers.add,
+            ignore=self._observers.remove,
+            closing=self._closing,
+        )
 
     def _session_headers(self) -> Sequence[str]:
         """The headers that name the session of a request, as ``routing.session`` has them."""
