@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import EnginehouseError
+from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.ports import Ports, is_own_port
+from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.places import EngineNeeds, Place, PlacementOptions
 
 _log = logging.getLogger(__name__)
 
 
-class PlaceKeeper(Protocol):
-    """A launcher, as far as places go."""
-
-    async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
-        """As ``Launcher.place``."""
-
-    async def release(self, place: Place) -> None:
-        """As ``Launcher.release``."""
-
-
 class Placing:
-    """Finds places for the engine ``name``: those of ``keeper``, else one of ``ports``."""
+    """Finds places for the engine ``name``: those of ``launcher``, else one of ``ports``."""
 
-    def __init__(self, name: str, keeper: PlaceKeeper, ports: Ports) -> None:
+    def __init__(self, name: str, launcher: Launcher | EngineRecords, ports: Ports) -> None:
         self._name = name
-        self._keeper = keeper
+        self._launcher = launcher
         self._ports = ports
 
     async def find(self, model: ModelSettings, options: PlacementOptions, waits: Callable[[str], None]) -> Place:
@@ -44,7 +35,7 @@ class Placing:
             ports=self._ports.limits,
             options=options,
         )
-        found = await run_within(model.place_timeout or None, self._keeper.place(self._name, needs, waits))
+        found = await run_within(model.place_timeout or None, self._launcher.place(self._name, needs, waits))
         return found or Place(port=self._ports.take())
 
     def claim(self, place: Place) -> None:
@@ -63,6 +54,6 @@ class Placing:
         if is_own_port(place):
             return
         try:
-            await self._keeper.release(place)
+            await self._launcher.release(place)
         except EnginehouseError as error:
             _log.error("The place of %s may still be taken: %s", self._name, error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from enginehouse.config.schema import ModelSettings
@@ -39,7 +39,6 @@ class Supervisor:
     ``on_state`` gets every new state, ``on_ended`` each process that has ended. ``problem`` describes the current
     problem for people, empty if there is none. ``is_lost``: the last engine was lost with its place.
     ``log`` outlives the engine: a restarted one continues it.
-    ``may_sleep``: the engine is put to sleep when it is idle or evicted.
     ``elsewhere``: the launcher loads the model on a server that runs already.
     """
 
@@ -69,6 +68,7 @@ class Supervisor:
         self.gpus = ""
         self.log = LogRing()
         self._model_name = model_name
+        self._ownership = ownership or EngineOwnership()
         self._means = StartMeans(
             name=name,
             launcher=launcher,
@@ -76,12 +76,12 @@ class Supervisor:
             connect=connect,
             downloads=downloads,
             elsewhere=elsewhere,
+            ownership=self._ownership,
             log=self.log,
             errors=StartErrors(model_name, self.log),
             on_ended=on_ended,
         )
         self.reconfigure(model, driver, rules, placement)
-        self._ownership = ownership or EngineOwnership()
         self._on_state = on_state
         self._starting: asyncio.Task[None] | None = None
         self._engine: EngineRun | None = None
@@ -96,7 +96,6 @@ class Supervisor:
         placement: PlacementOptions = ANYWHERE,
     ) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
-        self.may_sleep = model.sleeps
         speaker = ModelDriver(self.name, self._model_name, model, driver, rules)
         self.settings = StartSettings(model, rules, placement, speaker)
 
@@ -175,11 +174,6 @@ class Supervisor:
     def is_asleep(self) -> bool:
         """Whether the engine sleeps."""
         return self.state is ReplicaState.SLEEPING
-
-    @property
-    def wanted_gpus(self) -> int | Sequence[int] | None:
-        """The number of GPUs that the engine takes, or their numbers; ``None`` for those of its host."""
-        return self.settings.model.gpus
 
     def footprint_key(self) -> str | None:
         """The name under which the memory of an engine with this launch line is known; ``None`` if it has none."""
@@ -295,7 +289,8 @@ class Supervisor:
 
     async def end(self, engine: EngineRun, timeout: float | None = None) -> None:
         try:
-            await engine.process.stop(self.settings.model.stop_timeout if timeout is None else timeout)
+            within = self.settings.model.stop_timeout if timeout is None else timeout
+            await self._ownership.stop(engine.process, within)
             self._means.on_ended(engine.process)
         except PluginFailed as error:
             _log.error("%s may still run: %s", self.name, error)
