@@ -285,7 +285,7 @@ class EnginePool(EngineControl):
         self._pauses.note(replica, state)
         before, was_retired = self._states[replica], replica in self._retired
         supervisor = self.supervisors[replica]
-        self._state_file.sleepers.follow(supervisor.name, state, may_sleep=supervisor.settings.model.sleeps)
+        self._state_file.sleepers.follow(supervisor.name, state, may_sleep=supervisor.may_sleep)
         if state is not ReplicaState.SLEEPING:
             self._meter.asleep.pop(replica, None)
         if state in AT_REST:

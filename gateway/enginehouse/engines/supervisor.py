@@ -39,6 +39,7 @@ class Supervisor:
     ``on_state`` gets every new state, ``on_ended`` each process that has ended. ``problem`` describes the current
     problem for people, empty if there is none. ``is_lost``: the last engine was lost with its place.
     ``log`` outlives the engine: a restarted one continues it.
+    ``may_sleep``: the engine is put to sleep when it is idle or evicted.
     ``elsewhere``: the launcher loads the model on a server that runs already.
     """
 
@@ -96,6 +97,7 @@ class Supervisor:
         placement: PlacementOptions = ANYWHERE,
     ) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
+        self.may_sleep = model.sleeps
         speaker = ModelDriver(self.name, self._model_name, model, driver, rules)
         self.settings = StartSettings(model, rules, placement, speaker)
 
