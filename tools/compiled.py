@@ -62,7 +62,7 @@ MODULES = {
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),
     "gateway/enginehouse/routing": ("filter_chain", "models_to_try", "router", "strategy_runner"),
     "gateway/enginehouse/routing/body": ("body_filters", "end_user", "read"),
-    "gateway/enginehouse/routing/prefixes": ("chunks", "prompt"),
+    "gateway/enginehouse/routing/prefixes": ("chunks", "known_texts", "prompt"),
     "gateway/enginehouse/telemetry": (
         "access_line",
         "access_log",
