@@ -26,9 +26,8 @@
     start_errors        the errors of an engine that does not start
     downloads           fetches its model
     pulled_models       the folder of downloaded models
-    placing             finds its place
     placements          the options by which its launcher does
-    ports               the loopback ports of engines
+    ports               finds its place, or one of the loopback ports
     model_driver        speaks with it
     launch_line         from configuration, driver and port to a command
     missing_program     whether the program of a command is there

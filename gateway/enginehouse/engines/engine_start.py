@@ -13,7 +13,7 @@ from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.placing import Placing
+from enginehouse.engines.ports import Placing
 from enginehouse.engines.start_errors import StartErrors
 from enginehouse.engines.start_limits import StartLimits
 from enginehouse.interfaces.drivers import EngineClient

@@ -16,8 +16,7 @@ from enginehouse.engines.engine_start import EngineStart, StartMeans, StartSetti
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.placing import Placing
-from enginehouse.engines.ports import Ports
+from enginehouse.engines.ports import Placing, Ports
 from enginehouse.engines.second_tries import TryAgain, never_again
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
 from enginehouse.interfaces.driver_support import DriverSupport
