@@ -18,8 +18,7 @@ from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import counter_transfer
 from enginehouse.telemetry.activity import EndedRequest
 from enginehouse.telemetry.counters import Histogram
-from enginehouse.telemetry.loop_load import LoopLoad
-from enginehouse.telemetry.loop_watch import LoopMonitor
+from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor
 
 _SHOWN_HEADER: Final = b"user-agent"
 
