@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from enginehouse.app.plugin_instances import create, identity
-from enginehouse.config.guards import GuardSettings
-from enginehouse.config.schema import Config
+from enginehouse.config.schema import Config, GuardSettings
 from enginehouse.interfaces.guards import Guard
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.guarding.guards import GuardInForce, Guards

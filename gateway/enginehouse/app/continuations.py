@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from enginehouse.aio.clock import Clock
 from enginehouse.config.aliases import Aliases
-from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import driver_of, managed_backends
+from enginehouse.config.routing import parse_hedge_after
 from enginehouse.config.schema import Config
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport

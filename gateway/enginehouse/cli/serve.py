@@ -25,8 +25,7 @@ from enginehouse.cli.gateway_server import GatewayServer
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.options import config_option, take_over_option
 from enginehouse.cli.service_manager import ServiceManager
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.load_config import LoadedConfig, read_document
+from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded, read_document
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.config.worker_count import worker_count
