@@ -41,8 +41,7 @@ from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.logs import GatewayLog
-from enginehouse.telemetry.loop_load import LoopLoad, worker_row
-from enginehouse.telemetry.loop_watch import LoopMonitor
+from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor, worker_row
 from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.series.reading import SeriesReader
 from enginehouse.telemetry.series.series_store import SeriesStore

@@ -11,11 +11,9 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import Lifespan, build_application
-from enginehouse.api.pages.cluster import ClusterPages
+from enginehouse.api.pages.cluster import cluster_pages, scale_pages
 from enginehouse.api.pages.drains import DrainPages
-from enginehouse.api.pages.endless import EndlessStreams
-from enginehouse.api.pages.engine_pages import EnginePages
-from enginehouse.api.pages.events import Events
+from enginehouse.api.pages.endless import EndlessStreams, event_page
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.history import History
 from enginehouse.api.pages.lifecycle import Lifecycle
@@ -26,11 +24,10 @@ from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
-from enginehouse.api.pages.protocols import ProtocolPages, protocol_doors
-from enginehouse.api.pages.reload import Reload
-from enginehouse.api.pages.scale import ScalePages
-from enginehouse.api.pages.series import SeriesPage
-from enginehouse.api.pages.upstream import UpstreamRoute
+from enginehouse.api.pages.protocols import protocol_doors, protocol_pages
+from enginehouse.api.pages.reload import reload_page
+from enginehouse.api.pages.series import series_page
+from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
@@ -81,9 +78,9 @@ class Pages(NamedTuple):
             admission, lambda: self._config().models, lambda: current.aliases, engines.quantizations, born
         )
         yield from models.routes
-        yield from ProtocolPages(protocols, models).routes
+        yield from protocol_pages(protocols, models)
         yield from protocol_doors(admission, protocols)
-        yield from EnginePages(admission).routes
+        yield from engine_pages(admission)
         yield from self.health.routes
         yield UpstreamRoute(admission, lambda: current.aliases, lambda: self._config().scheduling.never_load_for)
         yield path.callers.own_page(lambda: admission)
@@ -96,16 +93,16 @@ class Pages(NamedTuple):
         return OperatorPages(
             path.admission,
             [
-                *Operations(relay, live, self._about).routes,
-                *History(relay.context.activity, self.parts.path.session_headers).routes,
-                *SeriesPage(self.series, clock).routes,
+                *Operations(relay, engines, live, self._about).routes,
+                *History(relay.context.activity, path.session_headers).routes,
+                series_page(self.series, clock),
                 *DrainPages(relay, engines).routes,
                 *Lifecycle(engines).routes,
-                *ScalePages(self.parts.scaling.status).routes,
-                *ClusterPages(self.rescheduler.view, self.rescheduler.records).routes,
-                *Events(events, self.streams).routes,
+                *scale_pages(self.parts.scaling.status),
+                *cluster_pages(self.rescheduler.view, self.rescheduler.records),
+                event_page(events, self.streams),
                 *Logs(engines, path.log.ring, self.streams).routes,
-                *Reload(self.reloader.reload, self.replace).routes,
+                reload_page(self.reloader.reload, self.replace),
                 *path.callers.pages(lambda: path.admission),
             ],
             path.callers.note,

@@ -19,8 +19,7 @@ from enginehouse.relay.live.live_state import LiveState, state_of
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import counter_transfer
 from enginehouse.telemetry.activity import EndedRequest
-from enginehouse.telemetry.loop_load import LoopLoad
-from enginehouse.telemetry.loop_watch import LoopMonitor
+from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor
 
 _MOST_ANSWERS: Final = 64
 """More answers at once change an average no further than so many do."""

@@ -6,9 +6,8 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from enginehouse.api.application import Lifespan, build_application
-from enginehouse.api.pages.engine_pages import EnginePages
 from enginehouse.api.pages.protocols import protocol_doors
-from enginehouse.api.pages.upstream import UpstreamRoute
+from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.workers.pages import OwnerPages
 
@@ -20,7 +19,7 @@ class WorkerApplication:
         admission, context = path.admission, path.relay.context
         routes = [
             *protocol_doors(admission, [*path.protocols.values()]),
-            *EnginePages(admission).routes,
+            *engine_pages(admission),
             UpstreamRoute(admission, lambda: context.filters.aliases, lambda: path.config.scheduling.never_load_for),
         ]
         self._local = build_application(admission, routes, cors=path.config.server.cors, lifespan=lifespan)

@@ -13,7 +13,7 @@ import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
-from enginehouse.api.pages.metrics.workers import WorkerFigures
+from enginehouse.api.pages.metrics.process import WorkerFigures
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.workers.fork_server import ForkServer
 from enginehouse.app.workers.messages import (
@@ -35,7 +35,7 @@ from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.observers import Observer
-from enginehouse.telemetry.loop_load import worker_row
+from enginehouse.telemetry.loop_watch import worker_row
 
 _log = logging.getLogger(__name__)
 
