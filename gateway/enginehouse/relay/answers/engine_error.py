@@ -29,7 +29,7 @@ def readable_error(
     """
     try:
         answer = msgspec.json.decode(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _told(head, head.status, form, _quoted(head.status, body, chosen.backend))
     error = answer.get("error") or answer if isinstance(answer, dict) else answer
     too_long = context_error(error, chosen, needs)

@@ -98,7 +98,7 @@ class GuardingDoor(ChangingDoor):
             return
         try:
             event = _object(data)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             yield text
             return
         choices = event.get("choices")

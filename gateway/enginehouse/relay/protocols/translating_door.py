@@ -99,7 +99,7 @@ def failed(protocol: Protocol) -> PluginFailed:
 def _decoded(body: bytes) -> dict[str, Any]:
     try:
         return _object(body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         raise UpstreamError("The engine's answer is no JSON object") from None
 
 
@@ -107,7 +107,7 @@ def _envelope(body: bytes) -> Envelope:
     """An error as OpenAI has it, whatever the engine made of it."""
     try:
         answer = _object(body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return {"error": {"message": body[:_MOST_QUOTED].decode(errors="replace")}}
     error = answer.get("error")
     if isinstance(error, dict):
