@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from enginehouse.telemetry.record import AnswerSize, Tokens
-from enginehouse.telemetry.usage import Counted, Usage, decode_counted, decode_ending
+from enginehouse.telemetry.usage import AnswerSize, Counted, Tokens, Usage, decode_counted, decode_ending
 
 _TAIL: Final = 4096
 """The length of the end of an answer that is searched for ``usage``, in bytes."""

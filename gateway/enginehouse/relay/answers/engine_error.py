@@ -9,7 +9,7 @@ import msgspec
 from enginehouse.domain.errors import ContextLengthExceeded, RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
-from enginehouse.interfaces.context_overflow import read_context_overflow
+from enginehouse.interfaces.engine_words import read_context_overflow
 from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import lines_without

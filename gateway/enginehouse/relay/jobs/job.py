@@ -23,8 +23,8 @@ from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.telemetry.log_context import log_context
-from enginehouse.telemetry.record import AnswerSize
 from enginehouse.telemetry.trace_context import Trace, with_trace
+from enginehouse.telemetry.usage import AnswerSize
 
 REFUSALS: Final = frozenset({401, 403, 404})
 """The answers of an engine that cannot serve what others may serve: it lacks the model, or the gateway's key."""
