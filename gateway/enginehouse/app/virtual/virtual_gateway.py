@@ -29,9 +29,8 @@ from enginehouse.interfaces.driver_support import DriverSupport, support_of
 from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.plugin_manager.registry import Registered, Registry
-from enginehouse.relay.upstream.connector import Connector
 from enginehouse.relay.upstream.origin import Origin
-from enginehouse.relay.upstream.outside import Outside
+from enginehouse.relay.upstream.outside import Connector, Outside
 from enginehouse.telemetry.decisions import MOST
 
 _LAUNCHER = "virtual"

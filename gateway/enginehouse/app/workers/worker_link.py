@@ -46,8 +46,8 @@ from enginehouse.app.workers.worker_channel import Handlers
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
+from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.live.traced_request import swaps_of
 from enginehouse.relay.live.worker_request import WorkerRequest
 
