@@ -19,7 +19,7 @@ from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.second_tries import SecondTries
-from enginehouse.engines.state_file import Footprints, StateFile
+from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher
@@ -55,12 +55,11 @@ class EnginePool(EngineControl):
         on_exited: Callable[[str], None],
         downloads: Downloads | None = None,
         gpus: HostGpus | None = None,
-        footprints: Footprints | None = None,
         ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self.gpus = gpus or HostGpus()
-        self._meter = MemoryMeter(self.gpus, footprints)
+        self._meter = MemoryMeter(self.gpus, state_file.footprints)
         self.measured = self._meter.measured
         self.asleep = self._meter.asleep
         self.reported: dict[str, int] = {}

@@ -43,10 +43,6 @@ class HostContext(NamedTuple):
     make_launcher: Callable[[str, str], Launcher]
     downloads: Downloads | None = None
 
-    def launcher(self, host: str) -> str:
-        """The type of launcher configured for ``host``."""
-        return self.host_settings(host).launcher
-
     def host_settings(self, host: str) -> HostSettings:
         """The configuration of ``host``."""
         return self.config.hosts.get(host, HostSettings())

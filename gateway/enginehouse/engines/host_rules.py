@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -15,8 +15,7 @@ from enginehouse.engines.host_replicas import HostReplicas, ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.interfaces.schedulers import SchedulingLimits
-from enginehouse.interfaces.swappers import HostFacts, SwapPlan
-from enginehouse.scheduling.explain import explain_swap
+from enginehouse.interfaces.swappers import HostFacts
 from enginehouse.scheduling.facts import SchedulingRules, scheduling_rules
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.host_queue import HostQueue
@@ -64,10 +63,6 @@ class HostRules:
     def limits(self) -> SchedulingLimits:
         """The limits of the scheduler."""
         return self._rules.limits
-
-    def explain_swap(self, target: str, running: Sequence[str]) -> SwapPlan:
-        """Plan the swap that loads the model ``target`` beside the models ``running``."""
-        return explain_swap(self.swapper, self.facts, target, running)
 
     def prepare(self, context: HostContext, managed: Mapping[str, ManagedReplica]) -> HostChange:
         """Prepare a change to the configuration of ``context``, with the replicas ``managed``."""
