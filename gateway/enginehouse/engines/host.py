@@ -11,9 +11,8 @@ from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_gpus import host_gpus
-from enginehouse.engines.host_memory import HostMemory, host_memory
 from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
-from enginehouse.engines.host_rules import HostChange, HostRules
+from enginehouse.engines.host_rules import HostChange, HostMemory, HostRules, host_memory
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ownership import EngineOwnership

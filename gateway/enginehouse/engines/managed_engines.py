@@ -17,9 +17,8 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_memory import HostMemory
 from enginehouse.engines.host_replicas import RunningEngine
-from enginehouse.engines.host_rules import HostChange
+from enginehouse.engines.host_rules import HostChange, HostMemory
 from enginehouse.engines.load_request import load, preload
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
