@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from enginehouse.domain.errors import ShuttingDown
-from enginehouse.domain.request import Headers, InferenceRequest
+from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.gathering_door import GatheringDoor

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import msgspec
+from dataclasses import dataclass
 
 from enginehouse.domain.request_record import EngineTimings
 
 
-class Tokens(msgspec.Struct, frozen=True, gc=False):
+@dataclass(init=False)
+class Tokens:
     """The tokens of a request, as its engine counted them. ``cached``: of the prompt, if the engine says so."""
 
     input: int
     output: int
-    cached: int | None = None
-    timings: EngineTimings | None = None
+    cached: int | None
+    timings: EngineTimings | None
+
+    def __init__(
+        self, input: int, output: int, cached: int | None = None, timings: EngineTimings | None = None
+    ) -> None:
+        self.input = input
+        self.output = output
+        self.cached = cached
+        self.timings = timings
 
 
 AnswerSize = tuple[int, int, Tokens | None]

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
+from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.request import Headers, InferenceRequest
+from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
