@@ -192,7 +192,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.model_sources import PulledFile as PulledFile
     from enginehouse.interfaces.model_sources import PullProgress as PullProgress
     from enginehouse.config.pull import PullSettings as PullSettings
-    from enginehouse.interfaces.too_little_memory import tells_of_too_little_memory as tells_of_too_little_memory
+    from enginehouse.interfaces.engine_words import tells_of_too_little_memory as tells_of_too_little_memory
 
     # --- Guards
     from enginehouse.interfaces.guards import GuardRequest as GuardRequest

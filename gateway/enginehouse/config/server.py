@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from enginehouse.config.auth import LimitAmounts
-from enginehouse.config.section import ByteSize, Duration, Period, Port, Positive, Section
+from enginehouse.config.section import ByteSize, Duration, Period, Port, Positive, Section, about
 
 Workers = Annotated[int, Meta(ge=1, le=256)] | Literal["auto"]
 
@@ -15,77 +15,70 @@ Workers = Annotated[int, Meta(ge=1, le=256)] | Literal["auto"]
 class ServerSettings(Section, frozen=True):
     """The gateway's address, its limits and its shutdown."""
 
-    host: Annotated[str, Meta(description="address to listen on")] = "127.0.0.1"
-    port: Annotated[Port, Meta(description="0 picks a free port")] = 8080
+    host: Annotated[str, about("address to listen on")] = "127.0.0.1"
+    port: Annotated[Port, about("0 picks a free port")] = 8080
     workers: Annotated[
-        Workers,
-        Meta(description='number of processes that relay requests; `"auto"`: as many as there are cores; 1: no others'),
+        Workers, about('number of processes that relay requests; `"auto"`: as many as there are cores; 1: no others')
     ] = 1
     worker_timeout: Annotated[
-        Duration,
-        Meta(description="a worker whose event loop is held for so long is replaced; 0 waits for ever"),
+        Duration, about("a worker whose event loop is held for so long is replaced; 0 waits for ever")
     ] = 10
-    max_body: Annotated[ByteSize, Meta(description="largest request body accepted")] = 32 * 1024**2
+    max_body: Annotated[ByteSize, about("largest request body accepted")] = 32 * 1024**2
     max_body_memory: Annotated[
-        ByteSize,
-        Meta(description="most bytes of request bodies of all connections together; above it, 503; 0 for no limit"),
+        ByteSize, about("most bytes of request bodies of all connections together; above it, 503; 0 for no limit")
     ] = 1024**3
     hold_answers: Annotated[
         ByteSize,
-        Meta(
-            description="answers without a stream, up to this size, are delivered when they are whole: until then "
+        about(
+            "answers without a stream, up to this size, are delivered when they are whole: until then "
             "another engine can take over; 0 passes each on as it comes"
         ),
     ] = 1024**2
     max_engine_memory: Annotated[
         ByteSize,
-        Meta(
-            description="most bytes held of engines' answers: those to the gateway's own questions, held and gathered "
+        about(
+            "most bytes held of engines' answers: those to the gateway's own questions, held and gathered "
             "ones, and what continues streams; what has no room is dropped; 0 for no limit"
         ),
     ] = 1024**3
-    drain_timeout: Annotated[Duration, Meta(description="time for live requests to finish when the gateway stops")] = 30
+    drain_timeout: Annotated[Duration, about("time for live requests to finish when the gateway stops")] = 30
     drain_delay: Annotated[
-        Duration,
-        Meta(description="time in which a stopping gateway still accepts requests, while `/ready` answers 503"),
+        Duration, about("time in which a stopping gateway still accepts requests, while `/ready` answers 503")
     ] = 0
     name: Annotated[
-        str, Meta(description="name of this gateway; it takes over the engines of a killed gateway of the same name")
+        str, about("name of this gateway; it takes over the engines of a killed gateway of the same name")
     ] = "default"
-    watch: Annotated[bool, Meta(description="reload this file when it changes")] = False
+    watch: Annotated[bool, about("reload this file when it changes")] = False
     allowed_hosts: Annotated[
         list[str],
-        Meta(
-            description="while no keys are set: names in `Host` that operators' pages accept, besides those of "
+        about(
+            "while no keys are set: names in `Host` that operators' pages accept, besides those of "
             '`host` and of the loopback interface; `*` and `?` match as in a shell, `["*"]` for any'
         ),
     ] = []
-    per_address: Annotated[
-        LimitAmounts | None, Meta(description="limits of each client address, besides those of keys")
-    ] = None
+    per_address: Annotated[LimitAmounts | None, about("limits of each client address, besides those of keys")] = None
     trusted_proxies: Annotated[
-        list[str],
-        Meta(description="addresses or networks of proxies whose `X-Forwarded-For` names the client"),
+        list[str], about("addresses or networks of proxies whose `X-Forwarded-For` names the client")
     ] = []
-    cors: Annotated[list[str], Meta(description='web origins whose pages may call the gateway; `["*"]` for any')] = []
+    cors: Annotated[list[str], about('web origins whose pages may call the gateway; `["*"]` for any')] = []
 
 
 class CheckSettings(Section, frozen=True):
     """Health probes. Live requests count as well."""
 
-    interval: Annotated[Period, Meta(description="time between two probes of one backend")] = 5
-    timeout: Annotated[Duration, Meta(description="time limit of one probe")] = 5
-    failures: Annotated[Positive, Meta(description="consecutive failures that make a backend unhealthy")] = 3
-    successes: Annotated[Positive, Meta(description="consecutive successes that make it healthy again")] = 2
+    interval: Annotated[Period, about("time between two probes of one backend")] = 5
+    timeout: Annotated[Duration, about("time limit of one probe")] = 5
+    failures: Annotated[Positive, about("consecutive failures that make a backend unhealthy")] = 3
+    successes: Annotated[Positive, about("consecutive successes that make it healthy again")] = 2
 
 
 class TimeoutSettings(Section, frozen=True):
     """The time limits for engines, and for clients that do not read. 0 means no limit."""
 
-    connect: Annotated[Duration, Meta(description="to connect")] = 5
-    first_byte: Annotated[Duration, Meta(description="until the first byte of the answer")] = 600
-    stall: Annotated[Duration, Meta(description="between two pieces of the answer")] = 120
-    total: Annotated[Duration, Meta(description="for the whole answer")] = 0
+    connect: Annotated[Duration, about("to connect")] = 5
+    first_byte: Annotated[Duration, about("until the first byte of the answer")] = 600
+    stall: Annotated[Duration, about("between two pieces of the answer")] = 120
+    total: Annotated[Duration, about("for the whole answer")] = 0
     client: Annotated[
-        Duration, Meta(description="time for which a client may leave an answer unread; then its request is cancelled")
+        Duration, about("time for which a client may leave an answer unread; then its request is cancelled")
     ] = 60

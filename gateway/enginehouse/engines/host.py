@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
 
-from enginehouse.config.port_range import parse_ports
+from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_gpus import host_gpus
@@ -54,6 +53,7 @@ class Host(QueueListener):
         drains: Drains,
         ownership: EngineOwnership | None = None,
     ) -> None:
+        super().__init__(context.observers)
         self.name = name
         self._drains = drains
         self._context = context
@@ -292,17 +292,8 @@ class Host(QueueListener):
 
     # --- events of the queue
 
-    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        self._publisher.swap_started(target, evict)
-
-    def swap_done(self, done: SwapDone) -> None:
-        self._publisher.swap_done(done)
-
     def served(self, replica: str, keep_alive: float | None) -> None:
         self._idle.used(replica, self.queue.now(), keep_alive)
-
-    def queue_changed(self) -> None:
-        self._publisher.queue_changed()
 
     def stopping(self, replica: str) -> None:
         self._drains.cut_off(replica, "the gateway stops the engine")

@@ -22,7 +22,6 @@ from enginehouse.domain.replica import Role
 from enginehouse.engines.cache_sockets import events_config
 from enginehouse.engines.host_gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.missing_program import missing_program
-from enginehouse.engines.ports import is_own_port
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.interfaces.launch_spec import EngineOptions, LaunchSpec
@@ -229,6 +228,11 @@ def why_not(name: str, model: ModelSettings, driver: SupportsLaunch, line: Launc
     problem = "" if model.command or model.source else driver.why_not(launch_spec(name, model, driver))
     if problem:
         yield f"models.{name}.path: {problem}"
+
+
+def is_own_port(place: Place) -> bool:
+    """Whether ``place`` is no more than a port of this machine, which the gateway chose."""
+    return place == Place(port=place.port)
 
 
 def fingerprint(line: LaunchLine) -> str:

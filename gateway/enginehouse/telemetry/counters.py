@@ -186,18 +186,10 @@ class Counters:
         self.empty_migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
         """Those of them that found no request to move."""
 
-    def begin_anew(self) -> None:
-        """Forget everything, because another process counts it from now on."""
+    def forget_series(self) -> None:
+        """Begin the series of models and backends anew."""
         self._series = {}
-        self._keyed = self.unrouted = 0
-        pairs = (self.refused, self.hedges, self.migrations, self.failed_migrations, self.empty_migrations)
-        for by_pair in pairs:
-            by_pair.clear()
-        for by_name in (self.evictions, self.retries, self.retries_refused, self.stale):
-            by_name.clear()
-        self.swaps.clear()
-        self.continuations.clear()
-        self.gaps.clear()
+        self._keyed = 0
 
     def refuse(self, code: str, model: str) -> None:
         """Count a request for ``model``, empty if that is unknown, which got an error of the gateway."""

@@ -6,7 +6,7 @@ import httpx
 import msgspec
 import pytest
 
-from enginehouse.api.pages.condition import condition
+from enginehouse.api.pages.live_view import condition
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.domain.replica import Candidate, Health, ReplicaState, Role

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from enginehouse.api.pages.history import model_figures, quantile
 from enginehouse.domain.request_record import AttemptRecord, EngineTimings, RequestRecord
 from enginehouse.domain.route import Reason
 from enginehouse.telemetry.activity import Activity, activity_row
-from enginehouse.telemetry.model_figures import model_figures, quantile
 from tests.support.request_facts import facts_of
 
 

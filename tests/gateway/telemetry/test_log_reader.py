@@ -3,8 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from enginehouse.telemetry.log_reader import follow, history
-from enginehouse.telemetry.log_ring import LogRing
+from enginehouse.telemetry.log_ring import LogRing, follow, history
 
 
 def rings(**lines: str) -> dict[str, LogRing]:

@@ -1,4 +1,4 @@
-"""Answers without an end, for pages that follow events or logs."""
+"""Answers without an end: ``GET /api/events``, and logs that are followed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import AsyncGenerator
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
+from enginehouse.api.doors.asgi import disconnected
 from enginehouse.domain.errors import ShuttingDown
+from enginehouse.telemetry.event_stream import EventStream
 
 Pieces = AsyncGenerator[bytes, None]
 
@@ -36,6 +39,15 @@ class EndlessStreams:
         return _EndlessResponse(pieces, self._closed, media_type)
 
 
+def event_page(events: EventStream, streams: EndlessStreams) -> BaseRoute:
+    """``GET /api/events``: server-sent events until the client disconnects."""
+
+    async def watch(request: Request) -> Response:
+        return streams.answer(request, events.watch(), "text/event-stream")
+
+    return Route("/api/events", watch)
+
+
 class _EndlessResponse(StreamingResponse):
     def __init__(self, pieces: Pieces, closed: asyncio.Event, media_type: str) -> None:
         super().__init__(pieces, headers=_HEADERS, media_type=media_type)
@@ -45,7 +57,7 @@ class _EndlessResponse(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.ensure_future(self._send_pieces(send))
-        ends = {sending, asyncio.ensure_future(self._closed.wait()), asyncio.ensure_future(_disconnected(receive))}
+        ends = {sending, asyncio.ensure_future(self._closed.wait()), asyncio.ensure_future(disconnected(receive))}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -64,8 +76,3 @@ class _EndlessResponse(StreamingResponse):
     async def _send_pieces(self, send: Send) -> None:
         async for piece in self._pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

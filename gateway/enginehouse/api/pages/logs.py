@@ -14,10 +14,10 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.pages.endless import EndlessStreams, Pieces
-from enginehouse.domain.errors import InvalidRequest, NotFound
+from enginehouse.api.pages.reading import read_query
+from enginehouse.domain.errors import NotFound
 from enginehouse.engines.managed_engines import ManagedEngines
-from enginehouse.telemetry.log_reader import Rings, follow, history
-from enginehouse.telemetry.log_ring import LogRing
+from enginehouse.telemetry.log_ring import LogRing, Rings, follow, history
 
 _OWN, _ENGINES = "proxy", "upstream"
 
@@ -107,10 +107,7 @@ def _query(request: Request) -> _LogQuery:
     given = {name: value or "true" for name, value in query.items()}
     if "no-history" in query:
         given["history"] = "false"
-    try:
-        return msgspec.convert(given, _LogQuery, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{error} of the query; follow and history are true or false, lines is a number") from None
+    return read_query(given, _LogQuery, "follow and history are true or false, lines is a number")
 
 
 def _not_found(name: str, engines: Rings) -> NotFound:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import CheckSettings
-from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import Overloaded
 from enginehouse.domain.replica import Health
 from enginehouse.engines.probing.health_check import HealthCheck
+from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient, ServedModel
 
@@ -26,36 +25,15 @@ _IN_DOUBT = 0.2
 _SHORTEST_PAUSE_S = 0.01
 
 
-class ProbeSink(Protocol):
-    """Receives the results of probes, by backend. The ``Fleet`` in a gateway, a recorder in tests."""
-
-    def probe_succeeded(self, name: str) -> None:
-        """The backend can take requests."""
-
-    def probe_failed(self, name: str, why: str) -> None:
-        """The backend cannot take requests; ``why`` is for people."""
-
-    def set_models(self, name: str, models: Mapping[str, Capabilities]) -> None:
-        """The models that the backend serves now, with what its engine says of each."""
-
-    def list_failed(self, name: str, why: str) -> None:
-        """The backend can take requests, but does not list its models; ``why`` is for people."""
-
-    def model_to_test(self, name: str) -> str | None:
-        """The model with which to test a backend that failed requests; ``None`` if there is nothing to test."""
-
-    def health(self, name: str) -> Health:
-        """The verdict on the backend so far."""
-
-
 class Prober:
     """Probes every backend in a loop of its own: always its health, and now and then its models.
 
-    Needs a running event loop. ``random`` returns a number from 0 to 1; it spreads the probes of many backends.
+    ``fleet`` gets the results. Needs a running event loop. ``random`` returns a number from 0 to 1; it spreads the
+    probes of many backends.
     """
 
-    def __init__(self, sink: ProbeSink, checks: CheckSettings, random: Callable[[], float] = random.random) -> None:
-        self._sink = sink
+    def __init__(self, fleet: Fleet, checks: CheckSettings, random: Callable[[], float] = random.random) -> None:
+        self._fleet = fleet
         self._checks = checks
         self._random = random
         self._loops: dict[str, _ProbeLoop] = {}
@@ -76,7 +54,7 @@ class Prober:
         ``is_healthy``: it has just been found healthy, so only its models are asked for at once.
 
         ``on_concurrency`` gets the number of requests that the engine says it serves at once, whenever it is asked.
-        ``on_models`` gets the models that it lists, before the sink does.
+        ``on_models`` gets the models that it lists, before the fleet does.
         """
         self.remove(name)
         self._loops[name] = _ProbeLoop(
@@ -84,7 +62,7 @@ class Prober:
             driver,
             engine,
             HealthCheck(driver.driver, health_path),
-            self._sink,
+            self._fleet,
             self._checks,
             self._random,
             on_concurrency,
@@ -97,7 +75,7 @@ class Prober:
         self._checks = checks
 
     def remove(self, name: str) -> None:
-        """Stop probing the backend. The sink gets no more results of it."""
+        """Stop probing the backend. The fleet gets no more results of it."""
         if (loop := self._loops.pop(name, None)) is not None:
             loop.stop()
 
@@ -131,7 +109,7 @@ class _ProbeLoop:
         driver: DriverSupport,
         engine: EngineClient,
         check: HealthCheck,
-        sink: ProbeSink,
+        fleet: Fleet,
         checks: CheckSettings,
         random: Callable[[], float],
         on_concurrency: Callable[[int | None], None] | None,
@@ -143,7 +121,7 @@ class _ProbeLoop:
         self._driver = driver
         self._engine = engine
         self._check = check
-        self._sink = sink
+        self._fleet = fleet
         self._checks = checks
         self._random = random
         self._on_concurrency = on_concurrency
@@ -164,26 +142,26 @@ class _ProbeLoop:
             healthy = await self._probe()
         while True:
             self.probed.set()
-            await asyncio.sleep(self._pause(healthy, self._sink.health(self._name)))
+            await asyncio.sleep(self._pause(healthy, self._fleet.health(self._name)))
             healthy = await self._probe()
 
     async def _probe(self) -> bool:
         try:
             why = await self._check.problem(self._engine, self._checks.timeout)
         except Overloaded:  # no verdict on the engine
-            return self._sink.health(self._name) is Health.HEALTHY
+            return self._fleet.health(self._name) is Health.HEALTHY
         if why is None:
             why = await self._test()
         if why is not None:
-            self._sink.probe_failed(self._name, why)
+            self._fleet.probe_failed(self._name, why)
             return False
-        await self._discover(at_once=self._sink.health(self._name) is not Health.HEALTHY)
-        self._sink.probe_succeeded(self._name)  # after the models: whoever sees a healthy backend knows them
+        await self._discover(at_once=self._fleet.health(self._name) is not Health.HEALTHY)
+        self._fleet.probe_succeeded(self._name)  # after the models: whoever sees a healthy backend knows them
         return True
 
     async def _test(self) -> str | None:
         """Have the driver test an engine that failed requests. The reason if it still fails."""
-        model = self._sink.model_to_test(self._name)
+        model = self._fleet.model_to_test(self._name)
         if model is None:
             return None
         try:
@@ -212,7 +190,7 @@ class _ProbeLoop:
             self._note("")
             if self._on_models is not None:
                 self._on_models(served)
-            self._sink.set_models(self._name, {model.name: model.capabilities for model in served})
+            self._fleet.set_models(self._name, {model.name: model.capabilities for model in served})
             await self._ask_concurrency()
 
     async def _ask_concurrency(self) -> None:
@@ -228,7 +206,7 @@ class _ProbeLoop:
     def _note(self, problem: str) -> None:
         """Report a problem, and log it once, not at every probe."""
         if problem:
-            self._sink.list_failed(self._name, problem)
+            self._fleet.list_failed(self._name, problem)
         if problem and problem != self._discovery_problem:
             _log.warning("The models of backend %s could not be listed: %s", self._name, problem)
         self._discovery_problem = problem

@@ -11,10 +11,9 @@ from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamErro
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
-from enginehouse.relay.continuation.answer_anew import AnswerAnew
 from enginehouse.relay.continuation.asking import continuation_of
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.translator import ContinuationTranslator, Translator
+from enginehouse.relay.continuation.translator import AnswerAnew, ContinuationTranslator, Translator
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair

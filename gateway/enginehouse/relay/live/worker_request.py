@@ -10,9 +10,8 @@ from enginehouse.domain.requirements import Requirements, heard
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_request import LiveRequest, MovedStream
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.live.moved_stream import MovedStream
 
 
 class WorkerRequest(LiveRequest):

@@ -1,4 +1,4 @@
-"""Recognizes the words with which engines refuse prompts that are too long."""
+"""Recognizes the words with which engines refuse prompts that are too long, and report a lack of memory."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ _INPUT: Final = re.compile(
 )
 _OUTPUT: Final = re.compile(r"requested (\d+) output|too large: (\d+)|(\d+) of output")
 _LLAMACPP: Final = "exceed_context_size_error"
+_MEMORY_SIGNS: Final = re.compile(
+    r"out[ _]?of[ _]?(device[ _]?)?memory"  # CUDA and what builds on it; Vulkan
+    r"|(failed|unable|cannot) to allocate|cannot allocate memory|bad_alloc|MemoryError"
+    r"|(not enough|no available|insufficient) memory"  # SGLang; vLLM with no room for its cache
+    r"|free memory on device .* less than"  # vLLM, before it loads the weights
+    r"|requires more system memory"  # Ollama
+    r"|insufficient system resources",  # LM Studio
+    re.IGNORECASE,
+)
 
 
 class ContextOverflow(NamedTuple):
@@ -46,6 +55,11 @@ def read_context_overflow(error: Any) -> ContextOverflow | None:
     if tokens is None and (tokens := _found(_INPUT, error)) is not None:
         tokens += _found(_OUTPUT, error) or 0
     return ContextOverflow(tokens, limit)
+
+
+def tells_of_too_little_memory(text: str) -> bool:
+    """Whether ``text``, printed by an engine, reports a lack of memory."""
+    return _MEMORY_SIGNS.search(text) is not None
 
 
 def _found(pattern: re.Pattern[str], text: str) -> int | None:

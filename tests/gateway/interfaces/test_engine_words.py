@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.interfaces.context_overflow import ContextOverflow, read_context_overflow
+from enginehouse.interfaces.engine_words import ContextOverflow, read_context_overflow
 
 MAXIMUM = "This model's maximum context length is 4096 tokens. "
 WORDS: list[tuple[Any, tuple[int | None, int | None]]] = [
