@@ -78,7 +78,7 @@ if _typing.TYPE_CHECKING:
     # --- Requests
     from enginehouse.domain.request import Body as Body
     from enginehouse.domain.request import Headers as Headers
-    from enginehouse.domain.request import InferenceRequest as InferenceRequest
+    from enginehouse.domain.inference_request import InferenceRequest as InferenceRequest
     from enginehouse.domain.request import Input as Input
     from enginehouse.domain.request import Message as Message
     from enginehouse.domain.request import Part as Part

@@ -11,10 +11,9 @@ from enginehouse.config.aliases import Aliases, read_alias
 from enginehouse.config.auth import moment
 from enginehouse.config.decode import Problem
 from enginehouse.config.managed import ANY_ANSWER, hosts_of_model
-from enginehouse.config.masks import has_mask
 from enginehouse.config.routing import parse_hedge_after
 from enginehouse.config.schema import Config, KeySettings, ReplicaRange
-from enginehouse.config.secrets import MASK
+from enginehouse.config.secrets import MASK, has_mask
 from enginehouse.config.shape import PARAMETERS, Path, dotted
 from enginehouse.config.units import format_size, parse_ports
 from enginehouse.domain.close_names import did_you_mean
