@@ -113,12 +113,13 @@ class Pages:
         parts, relay, engines = self._parts, self._parts.relay, self._parts.engines
         clock = relay.context.clock.epoch
         live = LiveView(relay, engines)
+        history = History(relay.context.activity, self._session_headers)
         events = EventStream(self._observers, snapshot=live.snapshot, progress=live.progress, clock=clock)
         return OperatorPages(
             parts.admission,
             [
-                *Operations(relay, live, self._about).routes,
-                *History(relay.context.activity, self._session_headers).routes,
+                *Operations(relay, live, history, self._about).routes,
+                *history.routes,
                 *SeriesPage(self._series, clock).routes,
                 *DrainPages(relay, engines).routes,
                 *Lifecycle(engines).routes,

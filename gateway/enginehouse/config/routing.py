@@ -76,7 +76,7 @@ class RoutingSettings(Section, frozen=True):
         Meta(description="models whose requests are also sent to another one, so that the answers can be compared"),
     ] = {}
     session: Annotated[
-        list[Annotated[str, Meta(pattern="^(header|body):.")]],
+        list[Annotated[str, Meta(pattern="^(header|body):.", description="`header:NAME` or `body:FIELD`")]],
         Meta(description="where to look for the session of a request: `header:NAME` or `body:FIELD`, in this order"),
     ] = field(default_factory=lambda: ["header:x-session-id", "body:prompt_cache_key", "body:user"])
     max_retries: Annotated[Count, Meta(description="most retries of a request, before the first byte of an answer")] = 2

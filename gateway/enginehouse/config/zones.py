@@ -15,6 +15,6 @@ class ZoneSettings(Section, frozen=True):
     models: Annotated[list[str], Meta(description="models that clients name, or that would serve the request")] = []
     keys: Annotated[list[str], Meta(description="names of keys")] = []
     headers: Annotated[
-        list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+: *\S")]],
+        list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+: *\S", description="`NAME: VALUE`")]],
         Meta(description="headers with their values, such as `x-zone: private`"),
     ] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.errors import json_response
 from enginehouse.domain.errors import InvalidRequest
+from enginehouse.domain.ticket import Phase
 from enginehouse.telemetry.activity import MOST, Activity, EndedRequest, activity_row
 from enginehouse.telemetry.model_figures import model_figures
 
@@ -55,6 +56,14 @@ class History:
         found = filter(query.fits, self._activity.newest_first())
         rows = [activity_row(each, sessions) for each in islice(found, query.limit)]
         return json_response({"requests": rows, "count": self._activity.count})
+
+    def row(self, request_id: str) -> dict[str, Any] | None:
+        """The last request with that id, as far as it is remembered, in its last phase."""
+        ended = next((each for each in self._activity.newest_first() if each.record.id == request_id), None)
+        if ended is None:
+            return None
+        phase = Phase.FAILED if ended.record.code else Phase.DONE
+        return activity_row(ended, self._session_headers()) | {"phase": phase}
 
     async def models(self, request: Request) -> Response:
         """How many requests of each model succeeded, and how long these took."""

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.errors import json_response
+from enginehouse.api.pages.history import History
 from enginehouse.api.pages.live_view import LiveView
 from enginehouse.domain.errors import InvalidRequest, NotFound
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
@@ -28,9 +29,10 @@ class _MoveOrder(msgspec.Struct):
 class Operations:
     """Shows operators the gateway's state. ``about`` returns further facts for the status."""
 
-    def __init__(self, relay: Relay, live: LiveView, about: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, relay: Relay, live: LiveView, history: History, about: Callable[[], Mapping[str, Any]]) -> None:
         self._relay = relay
         self._live = live
+        self._history = history
         self._about = about
         self._epoch = relay.context.clock.epoch
         self._since = self._epoch()
@@ -67,12 +69,15 @@ class Operations:
         return json_response({"requests": self._live.requests()})
 
     async def request(self, request: Request) -> Response:
-        """The live request with an id: its attempts, and the route that it would get now. Of several, the oldest."""
+        """The request with an id, and how it was routed: the oldest of live ones, else the last that has ended."""
         wanted = request.path_params["id"]
-        found = min(self._relay.find(wanted), key=lambda live: live.began, default=None)
+        live = min(self._relay.find(wanted), key=lambda live: live.began, default=None)
+        found = self._live.details(live) if live is not None else self._history.row(wanted)
         if found is None:
-            raise NotFound(f"There is no live request '{wanted}'")
-        return json_response(self._live.details(found))
+            raise NotFound(f"There is no live request '{wanted}', and none of the last {MOST} had this id")
+        decisions = self._relay.context.decisions.last(MOST)
+        decision = next((each for each in decisions if each["request_id"] == wanted), None)
+        return json_response({**found, "decision": decision})
 
     async def cancel(self, request: Request) -> Response:
         """Cancel all live requests with an id, which clients choose. The answer tells how many there were."""
