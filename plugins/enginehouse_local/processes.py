@@ -9,7 +9,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,7 @@ _CONNECT_S = 0.001
 """A process of this machine takes a connection in some millionths of a second, unless its queue is full."""
 _FIRST_TRY_S, _LONGEST_TRY_S, _TRY_GROWTH = 0.004, 0.05, 1.3
 """The pauses between two looks whether an engine listens, which prints nothing meanwhile."""
+_READINGS, _YOUNG_S = 10, 5.0
 _DEATH_S = 30.0
 """How long a killed process may take to end. One that hangs in a device driver needs long."""
 
@@ -64,20 +66,36 @@ def members(group: int) -> Sequence[int]:
 
 def group_with(variable: str, value: str) -> int | None:
     """The group of a process that has ``variable=value`` in its environment, ``None`` if there is none."""
-    for process in psutil.process_iter(["environ"]):
-        if (process.info["environ"] or {}).get(variable) == value:
-            return _group_of(process.pid)
-    return None
+    return next((group for group, found in _values_of(variable) if found == value), None)
 
 
 def groups_with(variable: str) -> dict[int, str]:
     """The values of ``variable`` in the environments of processes, by the groups of these."""
-    found = {}
-    for process in psutil.process_iter(["environ"]):
-        value = (process.info["environ"] or {}).get(variable)
+    return dict(_values_of(variable))
+
+
+def _values_of(variable: str) -> Iterator[tuple[int, str]]:
+    """The values of ``variable``, each with the group of a process that has it."""
+    for process in psutil.process_iter():
+        value = _environment(process).get(variable)
         if value is not None and (group := _group_of(process.pid)) is not None:
-            found[group] = value
-    return found
+            yield group, value
+
+
+def _environment(process: psutil.Process) -> Mapping[str, str]:
+    """The environment of a process; empty if it has none, or has ended, or is another user's.
+
+    While a process becomes another program (``execve``), Linux shows no environment at all. So a young one without any
+    is read again; kernel threads have none for ever.
+    """
+    with contextlib.suppress(psutil.Error, OSError):
+        for _ in range(_READINGS):
+            if environment := process.environ():
+                return environment
+            if time.time() - process.create_time() > _YOUNG_S or process.status() == psutil.STATUS_ZOMBIE:
+                break
+            time.sleep(_SHORTEST_PAUSE_S)
+    return {}
 
 
 def memory_of(group: int) -> int:

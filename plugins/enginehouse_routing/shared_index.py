@@ -189,12 +189,11 @@ class SharedPrefixIndex:
         return _EngineChunks(1 << place)
 
     def _parting(self, prompt: Prompt) -> int:
-        """The place of the first coarse chunk that no engine has."""
-        engines = self._engines
-        for place, chunk in enumerate(prompt.coarse):
-            if chunk not in engines:
-                return place
-        return len(prompt.coarse)
+        """The place after the last coarse chunk that some engine has."""
+        engines, place = self._engines, len(prompt.coarse)
+        while place and prompt.coarse[place - 1] not in engines:
+            place -= 1
+        return place
 
     def _end(self, groups: list[tuple[int, int]], prompt: Prompt, place: int, leaving: int) -> None:
         """Note what the engines ``leaving`` have: all coarse chunks before ``place``, and fine ones after it."""

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from enginehouse.domain.gpu import Gpu
+from enginehouse.engines.host_gpus import GpuReader
 
 GIB = 1 << 30
 
@@ -24,7 +25,7 @@ def gpu(index: int, *, free: int = 80 * GIB, total: int = 80 * GIB, processes: M
     )
 
 
-class FakeGpus:
+class FakeGpus(GpuReader):
     """Reads ``gpus``, which a test may change."""
 
     def __init__(self, gpus: Sequence[Gpu]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from enginehouse import HostedReplica, HostFacts, ReplicaState, SchedulingLimits, SwapDone, Ticket
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.observers import Observers
 from enginehouse.testing import OneAtATime
 from enginehouse_scheduling.fifo import Fifo
 
@@ -25,11 +26,6 @@ class FakeEngines(EngineControl):
 
     def states(self) -> Mapping[str, ReplicaState]:
         return self.shown
-
-    async def evict(self, replica: str) -> None:
-        await self.stop(replica, None)
-
-    async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None: ...
 
     async def start(self, replica: str) -> None:
         self.starting.set()
@@ -67,24 +63,15 @@ class RecordingListener(QueueListener):
     """Keeps the ends of swaps, and the replicas whose requests were cut off."""
 
     def __init__(self) -> None:
+        super().__init__(Observers())
         self.cut: list[str] = []
         self.ends: asyncio.Queue[SwapDone] = asyncio.Queue()
-
-    def swap_started(self, target: str, evict: tuple[str, ...]) -> None: ...
 
     def swap_done(self, done: SwapDone) -> None:
         self.ends.put_nowait(done)
 
-    def served(self, replica: str, keep_alive: float | None) -> None: ...
-
-    def queue_changed(self) -> None: ...
-
     def stopping(self, replica: str) -> None:
         self.cut.append(replica)
-
-    def unloaded(self, replica: str) -> None: ...
-
-    def vacate(self, replica: str) -> None: ...
 
 
 class QueueStage:

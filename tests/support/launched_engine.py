@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol, cast
 
-from enginehouse import HostedReplica, HostFacts, ReplicaState, SchedulingLimits, SwapDone
+from enginehouse import HostedReplica, HostFacts, ReplicaState, SchedulingLimits
+from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.observers import Observers
 from enginehouse.testing import OneAtATime
 from enginehouse_scheduling.fifo import Fifo
 from tests.support.served_gateway import MODEL, ServedGateway
 from tests.support.waiting import until
 
 
-class LaunchedEngine:
+class LaunchedEngine(EngineControl):
     """An engine that the gateway launches: it gets ready, fails and ends when the test says so."""
 
     def __init__(self, gateway: ServedGateway, backend: str, concurrency: int = 0) -> None:
@@ -23,7 +25,7 @@ class LaunchedEngine:
         self.starts = 0
         self._start: asyncio.Future[None] | None = None
         scheduler = Fifo()
-        self.queue = HostQueue("local", scheduler, self, self)
+        self.queue = HostQueue("local", scheduler, self, QueueListener(Observers()))
         hosted = HostedReplica(replica=self.replica, model=MODEL, concurrency=concurrency)
         facts = HostFacts(name="local", replicas={self.replica: hosted})
         limits = SchedulingLimits(cancel_loads=gateway.gateway.config.scheduling.cancel_loads)
@@ -75,20 +77,7 @@ class LaunchedEngine:
             self.state = ReplicaState.STOPPED
             raise
 
-    async def evict(self, replica: str) -> None:
-        await self.stop(replica, None)
-
-    async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None: ...
     async def stop(self, replica: str, timeout: float | None) -> None: ...
-    def swap_started(self, target: str, evict: tuple[str, ...]) -> None: ...
-    def swap_done(self, done: SwapDone) -> None: ...
-    def served(self, replica: str, keep_alive: float | None) -> None: ...
-    def queue_changed(self) -> None: ...
-    def stopping(self, replica: str) -> None: ...
-
-    def unloaded(self, replica: str) -> None: ...
-
-    def vacate(self, replica: str) -> None: ...
 
 
 class Launch(Protocol):

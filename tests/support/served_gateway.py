@@ -287,7 +287,7 @@ async def serve(gateway: Gateway, door: DoorName) -> tuple[ServedGateway, asynci
 
 
 def _maker(gateway: Gateway | Worker, door: DoorName, state: ServerState) -> Callable[[], asyncio.Protocol]:
-    config, loop = gateway.config, asyncio.get_running_loop()
+    config, loop = gateway.path.config, asyncio.get_running_loop()
     protocol = fast_door(gateway.admission, cors=bool(config.server.cors)) if door != "asgi" else HttpToolsProtocol
     settings = UvicornConfig(
         cast("Any", gateway.application),

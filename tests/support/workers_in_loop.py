@@ -55,7 +55,7 @@ class WorkersInLoop(ForkServer):
     def close(self) -> None: ...
 
     async def _serve(self, number: int, owner: socket.socket) -> None:
-        channel = WorkerChannel(lambda _: None)
+        channel = WorkerChannel()
         await channel.open(owner)
         first = await channel.first
         worker = Worker(number, first, self._gateway.registry, channel, self._memory, GatewayLog())

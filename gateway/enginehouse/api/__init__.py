@@ -1,1 +1,7 @@
-"""The HTTP interface: ``doors`` receive requests, ``pages`` answer those that no engine serves."""
+"""The HTTP interface: ``doors`` receive requests, ``pages`` answer those that no engine serves.
+
+``keys`` finds out who sends a request: by the configuration, by ``kept_keys`` or ``tokens``. ``callers`` are what they
+find, with a ``limit_set`` each; ``address_limits`` are those of unknown ones. ``cross_origin`` keeps web pages away.
+``application`` puts all pages together, ``errors`` are their answers to failures, and ``page_facts`` are for pages of
+plugins.
+"""

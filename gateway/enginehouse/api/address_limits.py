@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 
+import msgspec
+
 from enginehouse.api.callers import CallerLimits, KeyHolder, Reservation
 from enginehouse.config.auth import KeySettings, LimitAmounts
 from enginehouse.config.schema import ServerSettings
@@ -66,5 +68,4 @@ def _forwarded(headers: Headers) -> Sequence[bytes]:
 
 
 def _settings(address: str, amounts: LimitAmounts) -> KeySettings:
-    limits = {key: getattr(amounts, key) for key in LimitAmounts.__struct_fields__}
-    return KeySettings(name=f"address/{address}", key="", **limits)
+    return KeySettings(name=f"address/{address}", key="", **msgspec.structs.asdict(amounts))

@@ -16,8 +16,7 @@ from enginehouse.api.doors.admission import FORM_PATHS, Admission
 from enginehouse.api.doors.asgi import AsgiDoor, headers_of
 from enginehouse.api.doors.form import FormDoor
 from enginehouse.api.doors.framing import check_host
-from enginehouse.api.doors.refusal import refuse
-from enginehouse.api.errors import on_failure, on_http_exception, on_request_error
+from enginehouse.api.errors import on_failure, on_http_exception, on_request_error, refuse
 from enginehouse.domain.errors import InvalidRequest, RequestError
 
 Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]

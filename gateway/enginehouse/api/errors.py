@@ -1,4 +1,4 @@
-"""Answers the application's errors with OpenAI's error envelopes."""
+"""Answers with OpenAI's error envelopes: the application's errors, and handshakes of WebSockets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from enginehouse.api.doors.web_socket import AsgiWebSocketDoor
 from enginehouse.domain.errors import RequestError
 
 
@@ -19,9 +21,7 @@ def json_response(content: object, status: int = 200, headers: dict[str, str] | 
 
 async def on_request_error(request: Request, error: Exception) -> Response:
     """Answer a ``RequestError``."""
-    error = cast(RequestError, error)
-    headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else None
-    return json_response(error.envelope(), error.status, headers)
+    return _refusal(cast(RequestError, error))
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
@@ -36,6 +36,28 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 async def on_failure(request: Request, error: Exception) -> Response:
     """Answer a defect of the gateway. Details are only in the log."""
     return json_response(_envelope("Internal error; see the gateway's log", "server_error", "internal_error"), 500)
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, error: RequestError) -> None:
+    """Answer the HTTP request or the WebSocket of ``scope``, of which nothing was received yet."""
+    if scope["type"] == "websocket":
+        await receive()  # websocket.connect
+        await refuse_web_socket(AsgiWebSocketDoor(scope, receive, send), error)
+    else:
+        await _refusal(error)(scope, receive, send)
+
+
+async def refuse_web_socket(door: AsgiWebSocketDoor, error: RequestError, *lines: tuple[bytes, bytes]) -> None:
+    """Answer a handshake; ``lines`` are further headers."""
+    headers = [(b"content-type", b"application/json"), *lines]
+    if error.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % error.retry_after))
+    await door.refuse(error.status, headers, msgspec.json.encode(error.envelope()))
+
+
+def _refusal(error: RequestError) -> Response:
+    headers = {"retry-after": str(error.retry_after)} if error.retry_after is not None else None
+    return json_response(error.envelope(), error.status, headers)
 
 
 def _envelope(message: str, type: str, code: str) -> dict[str, object]:

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from enginehouse.api.callers import CallerLimits, KeyHolder
-from enginehouse.api.recogniser import Recogniser
 from enginehouse.config.auth import KeySettings
 from enginehouse.domain.errors import ConfigError, InvalidRequest, NotFound
 
@@ -42,8 +41,8 @@ class NewKey(KeySettings, frozen=True, kw_only=True):
     key: str = ""
 
 
-class KeptKeys(Recogniser):
-    """Keys in a file of the gateway's state folder.
+class KeptKeys:
+    """Recognises keys in a file of the gateway's state folder.
 
     ``taken`` returns the names that keys of the configuration have.
     ``epoch`` tells the time of day.

@@ -6,10 +6,9 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from time import time
-from typing import Final
+from typing import Final, Protocol
 
 from enginehouse.api.callers import CallerLimits, KeyHolder
-from enginehouse.api.recogniser import Recogniser
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, Unauthorized
 from enginehouse.domain.request import Headers
@@ -18,6 +17,20 @@ from enginehouse.relay.heads.behalf import read_behalf
 _BEARER: Final = b"bearer "
 _MOST_SEEN: Final = 10_000
 """Headers that showed a key of the configuration: hashing them again takes longer than all other checks."""
+
+
+class Recogniser(Protocol):
+    """Recognises callers besides those of the configuration's keys."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there may be any. If nobody is recognised, and no keys are set, everyone may do everything."""
+
+    def find(self, shown: bytes) -> KeyHolder | None:
+        """The caller who shows this; ``None`` for anything unknown. Raises ``Unauthorized`` for what is not valid."""
+
+    def named(self, name: str) -> KeyHolder | None:
+        """The caller of that name."""
 
 
 class Keyring:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from enginehouse.api.callers import CallerLimits, KeyHolder
-from enginehouse.api.recogniser import Recogniser
-from enginehouse.config.auth import JwtSettings, KeySettings
+from enginehouse.config.auth import JwtSettings, KeySettings, LimitAmounts
 from enginehouse.domain.errors import ConfigError, Unauthorized
 from enginehouse.domain.usage import UsageRow
 
@@ -23,7 +22,7 @@ class _Known(NamedTuple):
     until: float
 
 
-class TokenCallers(Recogniser):
+class TokenCallers:
     """Recognises the tokens that ``settings`` describe.
 
     ``keys`` are the provider's, by their ids; ``wants_keys`` is set when a token names an unknown one. ``epoch`` tells
@@ -116,7 +115,7 @@ class TokenCallers(Recogniser):
 
     def _amounts(self) -> dict[str, Any]:
         """The limits that each caller has."""
-        return {field: getattr(self.settings, field) for field in JwtSettings.__base__.__struct_fields__}  # type: ignore[union-attr]
+        return {field: getattr(self.settings, field) for field in LimitAmounts.__struct_fields__}
 
 
 def token_library() -> Any:

@@ -4,25 +4,31 @@
 
     gateway             the whole gateway: construction, start and stop
     pages               what it answers itself
-    build               makes the parts of a gateway from its configuration
+    sampling            its figures, once a second
+    request_path        what relays requests, in a gateway or in one of its workers, and how it is changed
+    build               makes parts of it from the configuration
     build_fleet         makes the fleet
-    build_relay         makes what live requests share, and changes it
+    build_relay         makes the rules of the relay, and its guards
     build_router        makes the router
     build_rescheduling  makes the rescheduler, or its planner alone
-    continuations       makes the rules for streams that break
+    role_warnings       warns of roles of engines that no request could use
     exports             finds the exporter among the observers, and makes the tracer
     plugin_instances    makes instances of registered types with their parameters
     rehearsal           builds a gateway and starts nothing
+    picker              a gateway that decides for a proxy
     reload              reads the configuration again, on request or when its file changes
+    watch               detects changes of a file
     config_diff         what a new configuration changes
     config_change       prepares such a change, then carries it out in one step
+    strategy_memory     what strategies have learned, through reloads and restarts
     callers             the keys, limits and usage of callers
+    token_keys          the keys by which an identity provider signs
+    usage_keeper        writes what callers have used
     discovery/          lets found backends join
     scaling/            sizes models
     workers/            shares the work among processes
     take_over/          lets a new process take over
     virtual/            the gateway's decisions on a virtual clock, for simulations
-    watch               detects changes of a file
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
-from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
+from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.managed import driver_of, hosts_of_model, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
@@ -23,17 +23,13 @@ from enginehouse.config.schema import (
 )
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.foreign import describe
-from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
-from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.launch_line import launch_line, launch_rules, why_not
+from enginehouse.engines.launch_line import launch_line, why_not
 from enginehouse.engines.placements import check_placement
-from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.launchers import Launcher
-from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
@@ -42,7 +38,6 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.preloads import check_preloads
-from enginehouse.telemetry.observers import Observers
 
 _log = logging.getLogger(__name__)
 
@@ -89,38 +84,6 @@ def renew_upstreams(
 def time_limits(config: Config) -> dict[str, TimeoutSettings]:
     """The time limits of every backend, by its name."""
     return {name: settings.timeouts or config.timeouts for name, _, settings in _reached(config)}
-
-
-def build_host_context(
-    config: Config,
-    registry: Registry,
-    *,
-    fleet: Fleet,
-    upstreams: dict[str, Upstream],
-    drivers: Mapping[str, DriverSupport],
-    observers: Observers,
-    outside: Outside,
-) -> HostContext:
-    """The hosts' view of ``config``."""
-    scheduler = config.scheduling.scheduler
-    return HostContext(
-        config=config,
-        fleet=fleet,
-        upstreams=upstreams,
-        drivers=drivers,
-        rules=launch_rules(config),
-        observers=observers,
-        outside=outside,
-        scheduler=identity(registry, "scheduler", registry.get("scheduler", scheduler, "scheduling.scheduler").type),
-        make_scheduler=partial(create, config, registry, "scheduler", scheduler, "scheduling.scheduler"),
-        make_swapper=partial(build_swapper, config, registry),
-        make_launcher=partial(_launcher, config, registry),
-        downloads=Downloads(partial(_model_sources, config, registry)),
-    )
-
-
-def _model_sources(config: Config, registry: Registry) -> list[ModelSource]:
-    return [source for _, source in create_installed(config, registry, "model_source")]
 
 
 def check_start(config: Config, registry: Registry, drivers: Mapping[str, DriverSupport]) -> None:
@@ -175,7 +138,7 @@ def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], reg
             line = launch_line(name, model, unguarded(drivers[type]).launch, port=0)
             hosts = {host: config.hosts.get(host, HostSettings()).launcher for host in hosts_of_model(model)}
             for host, launcher in hosts.items():
-                check_placement(config, name, host, _launcher(config, registry, launcher, host))
+                check_placement(config, name, host, build_launcher(config, registry, launcher, host))
             if HostSettings().launcher in hosts.values():
                 for problem in why_not(name, model, unguarded(drivers[type]).launch, line):
                     _log.warning("%s", problem)
@@ -213,7 +176,8 @@ def _driver(config: Config, registry: Registry, type: str, key: str) -> DriverSu
     return guarded_driver(identity(registry, "driver", type), driver)
 
 
-def _launcher(config: Config, registry: Registry, type: str, host: str) -> Launcher:
+def build_launcher(config: Config, registry: Registry, type: str, host: str) -> Launcher:
+    """The launcher of ``host``, guarded. Raises ``ConfigError`` or ``PluginError``."""
     launcher: Launcher = create(config, registry, "launcher", type, f"hosts.{host}.launcher")
     return guarded_launcher(identity(registry, "launcher", type), launcher)
 

@@ -1,142 +1,103 @@
-"""Makes what live requests share from the configuration, and changes it when the configuration does."""
+"""What the relay of live requests has of the configuration: the rules for streams, the questions to engines, guards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
 
-from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.doors.admission import Admission
-from enginehouse.app.build import time_limits
-from enginehouse.app.build_guards import build_guards
-from enginehouse.app.build_router import build_router
-from enginehouse.app.build_waiting_room import build_waiting_room, configure_waiting_room
-from enginehouse.app.continuations import continuation_rules, endpoints, engine_facts, hedge_delay, unlisted_models
+from enginehouse.app.plugin_instances import create, identity
 from enginehouse.config.aliases import Aliases
-from enginehouse.config.schema import Config
-from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
-from enginehouse.fleet.fleet import Fleet
+from enginehouse.config.managed import driver_of, managed_backends
+from enginehouse.config.routing import parse_hedge_after
+from enginehouse.config.schema import Config, GuardSettings
+from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.protocols import Protocol
+from enginehouse.interfaces.guards import Guard
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.live.progress_reports import ProgressReports
-from enginehouse.relay.relay import Relay
-from enginehouse.relay.upstream.outside import Outside
-from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.relay.continuation.rules import ContinuationRules
+from enginehouse.relay.endpoints import Endpoints
+from enginehouse.relay.engine_facts import EngineFacts
+from enginehouse.relay.guarding.guards import GuardInForce, Guards
+from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.routing.body.body_filters import FiltersByName
-from enginehouse.routing.router import Router
-from enginehouse.scheduling.caller_shares import CallerShares
-from enginehouse.scheduling.request_queue import RequestQueue
-from enginehouse.scheduling.waiting_room import WaitingRoom
-from enginehouse.telemetry.observers import Observers
-from enginehouse.telemetry.record_delivery import RecordDelivery
-from enginehouse.telemetry.tracer import Tracer
+from enginehouse.routing.models_to_try import ModelsToTry
+from enginehouse.scheduling.facts import scheduling_limits
+
+Drivers = Mapping[str, DriverSupport]
 
 
-class RelayParts(NamedTuple):
-    """What a relay works with, beside its configuration.
-
-    ``drivers``: by type.
-    ``queues``: by backend; live.
-    ``tracer``: ``None`` if no request is traced.
-    ``shares``: whether the scheduler gives callers their turns.
-    ``caches``: those of engines that tell what they have.
-    """
-
-    fleet: Fleet
-    upstreams: dict[str, Upstream]
-    drivers: Mapping[str, DriverSupport]
-    queues: Mapping[str, RequestQueue]
-    observers: Observers
-    protocols: Sequence[Protocol]
-    tracer: Tracer | None
-    outside: Outside
-    shares: bool
-    caches: FollowedCaches
-
-
-def build_relay(config: Config, registry: Registry, parts: RelayParts) -> Relay:
-    """The relay of live requests, with its router, its guards and the room of requests that wait for a model.
-
-    Raises ``ConfigError`` or ``PluginError``.
-    """
-    clock, observers = parts.outside.clock, parts.observers
-    waiting_room = build_waiting_room(config, parts.fleet, observers)
-    relay = Relay(
-        _context(config, registry, parts, waiting_room),
-        RecordDelivery(observers.callbacks("finished"), clock.now),
-        ProgressReports(config.models, config.scheduling, parts.queues, clock, waiting_room),
-    )
-    relay.context.guards = build_guards(config, registry)
-    relay.mirror(config.routing.mirrors)
-    observers.add(waiting_room)
-    return relay
-
-
-def _context(config: Config, registry: Registry, parts: RelayParts, waiting_room: WaitingRoom) -> RelayContext:
-    clock = parts.outside.clock
-    kv_events_of(config, parts.drivers)  # raises if the package that reads them is missing
-    caches = CacheView(parts.caches)
-    parts.caches.use(caches)
-    context = RelayContext(
-        build_router(config, registry, clock, caches, waiting_room.counts),
-        parts.fleet,
-        parts.upstreams,
-        queues=parts.queues,
-        observers=parts.observers,
-        clock=clock,
-        tracer=parts.tracer,
-        max_series=config.telemetry.max_series,
-        protocols={path: each for each in parts.protocols for path in each.paths},
-        engine_memory=parts.outside.engine_memory,
-        waiting_room=waiting_room,
-        shares=CallerShares() if parts.shares else None,
-    )
-    _configure(context, config, parts.drivers)
-    return context
-
-
-def change_relay(
-    relay: Relay,
-    admission: Admission,
-    config: Config,
-    drivers: Mapping[str, DriverSupport],
-    upstreams: dict[str, Upstream],
-    router: Router,
-) -> Mapping[str, Upstream]:
-    """Put ``config`` in force for requests from now on. Returns the upstreams that were used before."""
-    admission.cross_origin = CrossOriginProtection(config.server)
-    admission.max_body = config.server.max_body
-    admission.body_memory.most = config.server.max_body_memory
-    admission.client_timeout = config.timeouts.client
-    context = relay.context
-    context.engine_memory.most = config.server.max_engine_memory
-    if router is not context.router:
-        router.filter_drops.update(context.router.filter_drops)
-        router.recall(context.router.memories())
-    context.router = router
-    configure_waiting_room(context.waiting_room, config)
-    relay.progress_reports.configure(config.models, config.scheduling)
-    relay.mirror(config.routing.mirrors)
-    _configure(context, config, drivers)
-    before, context.upstreams = context.upstreams, upstreams
-    for name, limits in time_limits(config).items():
-        upstreams[name].timeouts = limits
-    return before
-
-
-def _configure(context: RelayContext, config: Config, drivers: Mapping[str, DriverSupport]) -> None:
-    context.max_retries = config.routing.max_retries
-    context.budget.share = config.routing.retry_budget
-    context.gather = config.routing.gather
+def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> None:
+    """Put ``config`` in force for requests from now on, but for the router. ``drivers``: by type."""
+    routing, by_backend = config.routing, _by_backend(config, drivers)
+    aliases = Aliases(routing.aliases)
+    context.waiting_room.configure(scheduling_limits(config), config.scheduling.priorities)
+    context.max_retries = routing.max_retries
+    context.budget.share = routing.retry_budget
+    context.gather = routing.gather
     context.hold_answers = config.server.hold_answers
-    context.renames = config.routing.answer_model == "asked"
+    context.renames = routing.answer_model == "asked"
     context.hash_users = config.auth.hash_users
     context.key_names = config.auth.key_names
-    context.hedging = hedge_delay(config, context.hedging)
+    context.hedging = _hedge_delay(routing.hedge_after, context.hedging)
     context.continuation = continuation_rules(config, drivers)
-    context.engine_facts = engine_facts(config, drivers, context.clock)
-    context.endpoints = endpoints(config, drivers)
-    context.unlisted_models = unlisted_models(config)
-    context.filters = FiltersByName(config.models, Aliases(config.routing.aliases))
+    context.engine_facts = _engine_facts(config, drivers, context)
+    context.endpoints = Endpoints(
+        {backend: frozenset(each.driver.endpoints) for backend, each in by_backend.items()},
+        {name: frozenset(model.endpoints) for name, model in config.models.items() if model.endpoints is not None},
+        ModelsToTry(aliases, routing.fallbacks),
+    )
+    context.unlisted_models = frozenset(name for name, model in config.models.items() if model.unlisted)
+    context.filters = FiltersByName(config.models, aliases)
+
+
+def continuation_rules(config: Config, drivers: Drivers) -> ContinuationRules:
+    """The rules for streams that break. ``drivers``: by type."""
+    moves = config.rescheduling
+    return ContinuationRules(
+        config.routing,
+        config.models,
+        _by_backend(config, drivers),
+        migrate_timeout=moves.migrate_timeout,
+        moves_at_once=moves.moves_at_once,
+    )
+
+
+def build_guards(config: Config, registry: Registry) -> Guards | None:
+    """The guards that ``guards`` names; ``None`` if there are none. Raises ``ConfigError`` or ``PluginError``."""
+    made = list(_guards(config, registry))
+    return Guards(made) if made else None
+
+
+def _guards(config: Config, registry: Registry) -> Iterator[GuardInForce]:
+    for number, named in enumerate(config.guards):
+        settings = GuardSettings(type=named) if isinstance(named, str) else named
+        guard: Guard = create(config, registry, "guard", settings.type, f"guards[{number}]", settings.parameters)
+        plugin = identity(registry, "guard", settings.type)
+        yield GuardInForce(plugin, guard, settings.timeout, settings.on_error == "pass")
+
+
+def _hedge_delay(hedge_after: str, before: HedgeDelay | None) -> HedgeDelay | None:
+    """The delay of hedges; ``before`` stays, with its measured times, if the configuration has not changed."""
+    after = parse_hedge_after(hedge_after)
+    if after is None:
+        return None
+    return before if before is not None and before.after == after else HedgeDelay(after)
+
+
+def _engine_facts(config: Config, drivers: Drivers, context: RelayContext) -> EngineFacts:
+    specs = {
+        backend: launch_spec(name, model, drivers[driver_of(model)].launch)
+        for name, model in config.models.items()
+        for backend in managed_backends(name, model)
+    }
+    return EngineFacts(_by_backend(config, drivers), specs, context.clock.now)
+
+
+def _by_backend(config: Config, drivers: Drivers) -> Drivers:
+    remote = {name: drivers[backend.driver] for name, backend in config.backends.items()}
+    managed = {
+        backend: drivers[driver_of(model)]
+        for name, model in config.models.items()
+        for backend in managed_backends(name, model)
+    }
+    return remote | managed

@@ -13,13 +13,12 @@ from typing import Any
 
 from starlette.applications import Starlette
 
-from enginehouse.api.pages.endless import EndlessStreams
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.metrics.page import Metrics
-from enginehouse.app.build import build_host_context, check_start
+from enginehouse.app.build import check_start
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
-from enginehouse.app.config_change import CurrentConfig, GatewayParts
+from enginehouse.app.config_change import CurrentConfig, GatewayParts, build_host_context
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.pages import Pages
 from enginehouse.app.plugin_instances import check_parameters
@@ -31,8 +30,6 @@ from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import PluginError, ShuttingDown
-from enginehouse.engines.followed_caches import kv_events_of
-from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
@@ -43,9 +40,9 @@ from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.logs import GatewayLog
-from enginehouse.telemetry.loop_load import LoopLoad, worker_row
-from enginehouse.telemetry.loop_watch import LoopMonitor
+from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor, worker_row
 from enginehouse.telemetry.plugin_times import PluginTimes
+from enginehouse.telemetry.series.reading import SeriesReader
 from enginehouse.telemetry.series.series_store import SeriesStore
 from enginehouse.telemetry.swap_reports import SwapReports
 
@@ -82,15 +79,13 @@ class Gateway:
         config = _settled(config, registry)
         self.registry = registry
         self.log = log or GatewayLog()
-        self.streams = EndlessStreams()
+        self.closing = asyncio.Event()
         queues: dict[str, HostQueue] = {}
-        self._path = path = RequestPath(
-            config, registry, outside, queues, None, limits, lambda: self.config.checks.timeout, observed=True
-        )
+        self.path = path = RequestPath(config, registry, outside, queues, self.log, None, limits, observed=True)
         self.observers, self.fleet, self.relay, self.exporter = path.observers, path.fleet, path.relay, path.exporter
         self.callers, self.admission = path.callers, path.admission
         check_start(config, registry, path.drivers)
-        context = _host_context(config, registry, path, outside)
+        context = build_host_context(config, path, path.relay.context.upstreams, path.drivers)
         self.engines = ManagedEngines(context, queues)
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.series = SeriesStore(
@@ -100,7 +95,7 @@ class Gateway:
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.discovery = Discovery(config, registry, self.relay)
         self.scaling = Scaling(config, registry, self.relay, self.engines)
-        parts = self._parts()
+        parts = GatewayParts(path, self.engines, self._prober, self.discovery, self.scaling)
         self.current = CurrentConfig(parts, context)
         source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
         self.reloader = Reloader(self.current, source, self.callers.note)
@@ -118,7 +113,18 @@ class Gateway:
         self.metrics = self._metrics()
         if self.exporter is not None:
             self.exporter.prepare(config, registry, self.metrics.registry.collect, self.observers)
-        self.application = self._pages(parts).application(self._lifespan)
+        self.application = Pages(
+            parts,
+            self.current,
+            self.reloader,
+            self.rescheduler,
+            SeriesReader(self.series),
+            self.closing,
+            self.health,
+            self.metrics,
+            lambda: self.workers(),
+            lambda: self.replace,
+        ).application(self._lifespan)
 
     @property
     def config(self) -> Config:
@@ -133,7 +139,7 @@ class Gateway:
         """
         self._drained = drained
         self._state_file = state_file or StateFile(state_folder(self.config.server.name))
-        self._path.open(self._state_file.folder)
+        self.path.open(self._state_file.folder)
         try:
             self.engines.build(self._state_file, self._prober, self.relay.drains)
         except PluginError as error:
@@ -144,10 +150,8 @@ class Gateway:
 
     async def start(self) -> None:
         """Start to probe backends, and take over engines that still run. ``settled`` waits for the first probes."""
-        self.log.open(self._path.access_log)
+        self.path.start()
         self.every_second.start()
-        if self.config.telemetry.access_log:
-            self.relay.endings.log_access = self._path.access_log.add
         if self.exporter is not None:
             self.exporter.start()
         first_round = self._begin_probing()
@@ -158,7 +162,7 @@ class Gateway:
         await self._strategy_memory.open(self._state_file.folder)
         self.scaling.recall(self._state_file.records, self.current.rejoin)
         await self.engines.open(self._drained)
-        self._path.caches.follow(kv_events_of(self.config, self.current.context.drivers))
+        self.path.follow_caches()
         self.reloader.open()
         self.discovery.open(self.current.rejoin)
         self.scaling.open()
@@ -227,7 +231,7 @@ class Gateway:
         self.rescheduler.stop()
         self.discovery.close()
         self.scaling.close()
-        self.streams.close()
+        self.closing.set()
 
     # --- the end
 
@@ -237,7 +241,7 @@ class Gateway:
         Endless streams of operators' pages end.
         """
         self.relay.refuse_new()
-        self.streams.close()
+        self.closing.set()
         self.engines.reject_loads(ShuttingDown("The gateway is shutting down; send the request again"))
 
     def end_live(self) -> None:
@@ -257,37 +261,19 @@ class Gateway:
         self.rescheduler.stop()
         self.relay.close()
         self._prober.close()
-        self._path.caches.close()
+        self.path.caches.close()
         await self._strategy_memory.save()
         self._strategy_memory.close()
         await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
         if self._state_file is not None:
             self._state_file.close()
-        self.relay.endings.delivery.close()
-        await self._path.access_log.close()
-        await self.callers.close()
+        await self.path.close()
         if self.exporter is not None:
             await self.exporter.close()
 
     def _alone(self) -> Sequence[Mapping[str, Any]]:
         """The worker that this process itself is."""
         return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
-
-    def _parts(self) -> GatewayParts:
-        return GatewayParts(
-            self.registry,
-            self.fleet,
-            self.engines,
-            self.relay,
-            self.admission,
-            self._prober,
-            self.log,
-            self._path.access_log,
-            self.discovery,
-            self._path.caches,
-            self.callers,
-            self.scaling,
-        )
 
     def _metrics(self) -> Metrics:
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()
@@ -302,22 +288,6 @@ class Gateway:
             self.discovery.status,
             self.scaling.status,
             self.callers.store,
-        )
-
-    def _pages(self, parts: GatewayParts) -> Pages:
-        return Pages(
-            parts,
-            self.current,
-            self.reloader,
-            protocols=[*self._path.protocols.values()],
-            observers=self.observers,
-            rescheduler=self.rescheduler,
-            series=self.series,
-            streams=self.streams,
-            health=self.health,
-            metrics=self.metrics,
-            workers=lambda: self.workers(),
-            replace=lambda: self.replace,
         )
 
     @asynccontextmanager
@@ -339,16 +309,3 @@ def _settled(config: Config, registry: Registry) -> Config:
     for warning in warnings:
         _log.warning("%s", warning)
     return config
-
-
-def _host_context(config: Config, registry: Registry, path: RequestPath, outside: Outside) -> HostContext:
-    """What the hosts share with the path of requests."""
-    return build_host_context(
-        config,
-        registry,
-        fleet=path.fleet,
-        upstreams=path.relay.context.upstreams,
-        drivers=path.drivers,
-        observers=path.observers,
-        outside=outside,
-    )

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from enginehouse.app.build import build_admission, build_drivers, renew_upstreams
+from enginehouse.api.cross_origin import CrossOriginProtection
+from enginehouse.app.build import build_admission, build_drivers, renew_upstreams, time_limits
 from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_relay import RelayParts, build_relay
+from enginehouse.app.build_relay import build_guards, configure_relay
+from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.callers import Callers, Deliver
 from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
 from enginehouse.app.plugin_instances import create, create_installed, prepare
 from enginehouse.config.schema import Config
-from enginehouse.engines.followed_caches import FollowedCaches
+from enginehouse.config.secret_variables import secret_values
+from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.live.progress_reports import ProgressReports
+from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.scheduling.caller_shares import CallerShares
 from enginehouse.scheduling.request_queue import RequestQueue
+from enginehouse.scheduling.waiting_room import WaitingRoom
 from enginehouse.telemetry.access_log import AccessLog
-from enginehouse.telemetry.observers import Observers
+from enginehouse.telemetry.logs import GatewayLog, configure_logs
+from enginehouse.telemetry.observers import Observers, notify
+from enginehouse.telemetry.record_delivery import RecordDelivery
 
 
 class RequestPath:
-    """Made once; another configuration changes its parts.
+    """Made once; a ``PathChange`` puts another ``config`` in force.
 
-    ``queues``: by backend; live. ``traces`` takes traced requests, in place of the exporter.
-    ``limits``: in place of the configured store. ``check_timeout`` returns that in force. ``observed``: whether
-    observers hear of the fleet, too.
+    ``queues``: by backend; live. ``log``: where access is logged. ``traces`` takes traced requests, in place of the
+    exporter. ``limits``: in place of the configured store. ``observed``: whether observers hear of the fleet, too.
     Raises ``ConfigError`` or ``PluginError``.
     """
 
@@ -39,14 +51,14 @@ class RequestPath:
         registry: Registry,
         outside: Outside,
         queues: Mapping[str, RequestQueue],
+        log: GatewayLog,
         traces: TraceTaker | None,
         limits: LimitStore | None,
-        check_timeout: Callable[[], float],
         *,
         observed: bool,
     ) -> None:
         outside.engine_memory.most = config.server.max_engine_memory
-        self._registry = registry
+        self.config, self.registry, self.outside, self.log = config, registry, outside, log
         observers = list(create_installed(config, registry, "observer"))
         self.observers = Observers(observer for _, observer in observers)
         self.exporter = find_exporter(config.telemetry, observers)
@@ -54,24 +66,49 @@ class RequestPath:
         self.protocols: Mapping[str, Protocol] = {plugin.type: each for plugin, each in protocols}
         self.drivers = build_drivers(config, registry, {}, outside)
         self.fleet = build_fleet(config, self.observers if observed else None, outside.clock.epoch, self.drivers)
-        self.caches = FollowedCaches(lambda name: Client(self.relay.context.upstreams[name], check_timeout()))
-        scheduler = create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler")
-        parts = RelayParts(
-            self.fleet,
-            renew_upstreams(config, {}, config, outside, self.drivers),
-            self.drivers,
-            queues,
-            self.observers,
-            [*self.protocols.values()],
-            build_tracer(config.telemetry, self.exporter, traces),
-            outside,
-            shares=scheduler.shares,
-            caches=self.caches,
+        self.caches = FollowedCaches(
+            lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)
         )
-        self.relay = build_relay(config, registry, parts)
+        context = self._context(queues, traces)
+        self.relay = Relay(
+            context,
+            RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
+            ProgressReports(config.models, config.scheduling, queues, outside.clock, context.waiting_room),
+        )
+        context.guards = build_guards(config, registry)
+        self.relay.mirror(config.routing.mirrors)
+        self.observers.add(context.waiting_room)
         self.access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.callers = Callers(config, registry, outside.clock, self.observers, limits)
         self.admission = build_admission(config, self.relay, self.callers.keyring)
+
+    def _context(self, queues: Mapping[str, RequestQueue], traces: TraceTaker | None) -> RelayContext:
+        config, clock = self.config, self.outside.clock
+        scheduler = create(config, self.registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler")
+        room = WaitingRoom(
+            lambda model: self.fleet.snapshot.candidates(model),
+            lambda: asyncio.get_running_loop().time(),
+            partial(notify, self.observers.callbacks("queue_changed")),
+        )
+        kv_events_of(config, self.drivers)  # raises if the package that reads them is missing
+        caches = CacheView(self.caches)
+        self.caches.use(caches)
+        context = RelayContext(
+            build_router(config, self.registry, clock, caches, room.counts),
+            self.fleet,
+            renew_upstreams(config, {}, config, self.outside, self.drivers),
+            queues=queues,
+            observers=self.observers,
+            clock=clock,
+            tracer=build_tracer(config.telemetry, self.exporter, traces),
+            max_series=config.telemetry.max_series,
+            protocols={path: each for each in self.protocols.values() for path in each.paths},
+            engine_memory=self.outside.engine_memory,
+            waiting_room=room,
+            shares=CallerShares() if scheduler.shares else None,
+        )
+        configure_relay(context, config, self.drivers)
+        return context
 
     def open(self, folder: Path, deliver: Deliver | None = None) -> None:
         """Read what the state folder keeps of callers and for protocols. Raises ``ConfigError`` or ``PluginError``.
@@ -80,4 +117,90 @@ class RequestPath:
         """
         self.callers.open(folder, self.relay.context, deliver)
         for type, protocol in self.protocols.items():
-            prepare(self._registry, "protocol", type, partial(protocol.open, folder))
+            prepare(self.registry, "protocol", type, partial(protocol.open, folder))
+
+    def session_headers(self) -> Sequence[str]:
+        """The headers that name the session of a request, as ``routing.session`` has them."""
+        sources = self.config.routing.session
+        return [source.removeprefix("header:") for source in sources if source.startswith("header:")]
+
+    def start(self) -> None:
+        """Begin to log access, on the running event loop."""
+        self.log.open(self.access_log)
+        if self.config.telemetry.access_log:
+            self.relay.endings.log_access = self.access_log.add
+
+    def follow_caches(self) -> None:
+        """Follow the prefix caches of engines that publish events."""
+        self.caches.follow(kv_events_of(self.config, self.drivers))
+
+    async def close(self) -> None:
+        """Deliver the last records, write what callers have used, and log what is left."""
+        self.relay.endings.delivery.close()
+        await self.access_log.close()
+        await self.callers.close()
+
+
+class PathChange:
+    """Holds what requests need of the configuration ``config``, while another one is in force. ``drivers``: by type.
+
+    Raises ``ConfigError`` or ``PluginError``.
+    """
+
+    def __init__(self, path: RequestPath, config: Config, drivers: dict[str, DriverSupport]) -> None:
+        context, registry, old = path.relay.context, path.registry, path.config
+        self._path, self._config, self._drivers = path, config, drivers
+        self._fleet = build_fleet(config, drivers=drivers)
+        self._kv_events = kv_events_of(config, drivers)
+        self._router = context.router
+        self._view: CacheView | None = None
+        if needs_new_router(old, config, registry):
+            self._view = CacheView(path.caches)
+            self._router = build_router(config, registry, context.clock, self._view, context.waiting_room.counts)
+        self.upstreams = renew_upstreams(old, context.upstreams, config, path.outside, drivers)
+
+    def carry_out(self) -> Mapping[str, Upstream]:
+        """Put it in force, in one step of the event loop. Returns the upstreams that were used before."""
+        path, config = self._path, self._config
+        before, old = path.relay.context.upstreams, path.config
+        path.config, path.drivers = config, self._drivers
+        self._change_admission()
+        self._change_relay()
+        if self._view is not None:
+            path.caches.use(self._view)
+        path.caches.follow(self._kv_events)
+        path.callers.configure(config)
+        path.fleet.become(self._fleet)
+        for name, upstream in before.items():
+            if self.upstreams.get(name) is not upstream:
+                upstream.pool.close()
+        path.access_log.json = config.telemetry.log_format == "json"
+        if _log_settings(config) != _log_settings(old):
+            configure_logs(config.telemetry, path.log, secret_values(config))
+        return before
+
+    def _change_admission(self) -> None:
+        admission, config = self._path.admission, self._config
+        admission.cross_origin = CrossOriginProtection(config.server)
+        admission.max_body = config.server.max_body
+        admission.body_memory.most = config.server.max_body_memory
+        admission.client_timeout = config.timeouts.client
+
+    def _change_relay(self) -> None:
+        relay, config = self._path.relay, self._config
+        context = relay.context
+        context.engine_memory.most = config.server.max_engine_memory
+        if self._router is not context.router:
+            self._router.filter_drops.update(context.router.filter_drops)
+            self._router.recall(context.router.memories())
+        context.router = self._router
+        relay.progress_reports.configure(config.models, config.scheduling)
+        relay.mirror(config.routing.mirrors)
+        configure_relay(context, config, self._drivers)
+        for name, limits in time_limits(config).items():
+            self.upstreams[name].timeouts = limits
+        context.upstreams = self.upstreams
+
+
+def _log_settings(config: Config) -> tuple[object, ...]:
+    return config.telemetry.log_format, config.telemetry.log_level, secret_values(config)

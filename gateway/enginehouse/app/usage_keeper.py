@@ -33,7 +33,7 @@ class UsageKeeper:
         self._epoch = epoch
         self._entries: list[AuditEntry] = []
         self._last: deque[AuditEntry] = deque(maxlen=_MOST_ENTRIES)
-        self._turn: asyncio.Lock | None = None
+        self._turn = asyncio.Lock()
         self._forgotten_at = 0.0
         self._problem = ""
 
@@ -59,7 +59,7 @@ class UsageKeeper:
         store = self._store
         if store is None:
             return ()
-        async with self._lock():
+        async with self._turn:
             return await asyncio.to_thread(store.usage, since, until)
 
     async def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
@@ -68,7 +68,7 @@ class UsageKeeper:
         store = self._store
         if store is None:
             return [each for each in reversed(self._last) if each.time >= since][:most]
-        async with self._lock():
+        async with self._turn:
             return await asyncio.to_thread(store.audit, since, most)
 
     async def write(self) -> None:
@@ -76,7 +76,7 @@ class UsageKeeper:
         store = self._store
         if store is None:
             return
-        async with self._lock():
+        async with self._turn:
             rows, entries = self.meter.take(), self._entries
             if rows or entries:
                 self._entries = []
@@ -93,12 +93,6 @@ class UsageKeeper:
         await self.write()
         if self._store is not None:
             await self._tried(self._store.close)
-
-    def _lock(self) -> asyncio.Lock:
-        """Made on the running event loop."""
-        if self._turn is None:
-            self._turn = asyncio.Lock()
-        return self._turn
 
     async def _tried(self, work: Callable[[], None]) -> bool:
         """Whether ``work`` is done, in a thread."""

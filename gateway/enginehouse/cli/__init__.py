@@ -5,30 +5,50 @@ from __future__ import annotations
 import gc
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import click
 
-from enginehouse.cli.lazy_commands import LazyCommands
+from enginehouse.cli.options import config_option, take_over_option
 from enginehouse.cli.plugin_commands import GroupWithPlugins
 from enginehouse.domain.errors import EnginehouseError
 
-_COMMANDS = {
-    "import": "enginehouse.cli.groups:import_configuration",
-    "plugins": "enginehouse.cli.groups:plugins",
-    "serve": "enginehouse.cli.serve:serve",
-}
 _KIND = "compiled" if find_spec("enginehouse__mypyc") is not None else "pure Python"
 """``tools/compiled.py`` makes that library."""
 
 
-@click.group(
-    cls=GroupWithPlugins,
-    commands=LazyCommands(_COMMANDS),
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.group(cls=GroupWithPlugins, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="enginehouse", message=f"%(prog)s, version %(version)s, {_KIND}")
 def enginehouse() -> None:
     """A plugin-based gateway for inference engines."""
+
+
+@enginehouse.group("import", cls=GroupWithPlugins, within="import")
+def import_configuration() -> None:
+    """Convert another program's configuration."""
+
+
+@enginehouse.group(cls=GroupWithPlugins, within="plugins")
+def plugins() -> None:
+    """List and check plugins, or write a new one."""
+
+
+@enginehouse.command("serve")
+@config_option
+@click.option("--host", help="Address to listen on, instead of server.host.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of server.port; 0 picks one.")
+@click.option("--watch", is_flag=True, help="Reload the configuration when its file changes, as server.watch does.")
+@take_over_option
+def serve_command(config: Path | None, host: str | None, port: int | None, watch: bool, take_over: bool) -> None:
+    """Run the gateway.
+
+    Without any configuration, it stands in front of two simulated models.
+
+    On SIGHUP, the gateway reloads its configuration. On SIGUSR2, it starts this program anew to take over.
+    """
+    from enginehouse.cli.serve import serve_file  # takes longer to import than most commands take to run
+
+    serve_file(config, host=host, port=port, watch=watch, take_over=take_over)
 
 
 def main() -> None:

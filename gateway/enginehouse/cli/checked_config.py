@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ from enginehouse.app.build_router import settle
 from enginehouse.config.load_config import load_config
 from enginehouse.config.render import changed, effective, effective_data
 from enginehouse.config.schema import Config
-from enginehouse.config.worker_count import WorkerCount, worker_count
+from enginehouse.config.server import WorkerCount, worker_count
 from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import load_plugins
 
@@ -48,7 +50,8 @@ class CheckedConfig(NamedTuple):
 
 def check_config(file: Path | None) -> CheckedConfig:
     """Build a gateway as ``serve`` does, and start nothing. Raises the ``ConfigError`` or ``PluginError`` of that."""
-    loaded, heard = load_config(file, os.environ), _Heard()
+    loaded = load_config(file, os.environ)
+    heard = BufferingHandler(sys.maxsize)  # a full one would drop what it has
     logging.getLogger().addHandler(heard)
     try:
         found = load_plugins(loaded.config.plugins)
@@ -58,15 +61,5 @@ def check_config(file: Path | None) -> CheckedConfig:
     finally:
         logging.getLogger().removeHandler(heard)
     settled = settle(loaded.config, found.registry)[0]
-    return CheckedConfig(loaded.file, settled, (*loaded.warnings, *heard.messages), len(found.plugins))
-
-
-class _Heard(logging.Handler):
-    """Keeps the warnings that the gateway logs while it is built."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
+    warnings = (*loaded.warnings, *(record.getMessage() for record in heard.buffer))
+    return CheckedConfig(loaded.file, settled, warnings, len(found.plugins))

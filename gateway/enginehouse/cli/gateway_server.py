@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
-import math
 import signal
 import socket
 from collections.abc import Callable
-from importlib.metadata import version
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from enginehouse.aio.timeouts import run_unless, wait_within
+from enginehouse.aio.timeouts import run_unless
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.connections import SuccessorGateway
-from enginehouse.app.take_over.messages import PassedConnection
-from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed, my_hello
+from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed
 from enginehouse.cli.accepting import AcceptingServer
-from enginehouse.cli.allocator import Allocator
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.replacement import Replacement
 from enginehouse.cli.service_manager import ServiceManager
@@ -34,7 +29,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_VERSION = version("enginehouse")
 _LOOK_EVERY_S = 0.1
 
 
@@ -66,13 +60,12 @@ class GatewayServer(AcceptingServer):
         gateway.discovery.address = listeners.address
         self._service = service
         self._predecessor = predecessor
-        self._replacement = Replacement(gateway, self, _VERSION, service.variables)
-        self._successor: SuccessorGateway | None = None
+        self._replacement = Replacement(
+            gateway, self, service.variables, self._leave, workers=self._workers is not None
+        )
         self._greeting = greeting
         self.problem: EnginehouseError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._signalled = asyncio.Event()
-        self._allocator = Allocator()
         self._watchdog = LoopWatchdog(
             gateway.loop_monitor,
             {
@@ -98,12 +91,11 @@ class GatewayServer(AcceptingServer):
         if self._workers is None:
             await super().accept()
         else:
-            signalled = asyncio.ensure_future(self._signalled.wait())
+            signalled = asyncio.ensure_future(self.woken.wait())
             await run_unless(signalled, self._workers.start())
             signalled.cancel()
         if self.started:
-            _tune_garbage_collector()
-            self._allocator.start()
+            self.tune_memory()
             self._gateway.loop_monitor.start()
             self._watchdog.start()
             self._loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -146,48 +138,34 @@ class GatewayServer(AcceptingServer):
         else:
             self._workers.accept(False)
 
-    async def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
-        """Serve a client of an earlier gateway. If workers serve, only until its next answer."""
-        await self.serve_connection(connection, passed, last=self._workers is not None)
-
-    def leave(self, pid: int) -> None:
+    def _leave(self, pid: int) -> None:
         folder = self._gateway.state_folder
         assert folder is not None
         self._service.replaced_by(pid)
-        self._successor = SuccessorGateway(folder, my_hello(_VERSION, "connections"))
+        self.successor = SuccessorGateway(folder)
         self.should_exit = True
-        self._signalled.set()
+        self.woken.set()
 
     def _reload(self) -> None:
         self._service.reloading()
         reload = self._gateway.reloader.start_reload("SIGHUP")
         reload.add_done_callback(lambda _: self._service.ready(self.listeners.url))
 
-    async def main_loop(self) -> None:
-        """Wait for a signal, where uvicorn would look for one ten times a second, and renew the ``Date`` header."""
-        while not await self.on_tick(0):  # each tick of this number renews it
-            await wait_within(1.0, self._signalled)
-            self._allocator.tick()
-            self._signalled.clear()
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._signalled.set)
+            self._loop.call_soon_threadsafe(self.woken.set)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take requests for ``server.drain_delay``, then wait for live ones; ``server.drain_timeout`` ends them.
-
-        uvicorn cancels what the application still does, without an answer. So it waits a little longer than the relay.
-        """
+        """Take requests for ``server.drain_delay``, then wait for live ones; ``server.drain_timeout`` ends them."""
         relay, limit = self._gateway.relay, self._gateway.config.server.drain_timeout
         loop = asyncio.get_running_loop()
-        if self._successor is not None:
-            ending = loop.call_later(limit, self._end_live, self._successor)
+        if self.successor is not None:
+            ending = loop.call_later(limit, self._end_live, self.successor)
             self._gateway.give_up()
-            self.pass_on(self._successor.take)
+            self.pass_on(self.successor.take)
             if self._workers is not None:
-                self._workers.pass_on(self._successor.folder)
+                self._workers.pass_on(self.successor.folder)
             await asyncio.wait([asyncio.ensure_future(relay.web_sockets_ended())], timeout=limit)
         else:
             self._replacement.close()
@@ -197,15 +175,12 @@ class GatewayServer(AcceptingServer):
             self._gateway.refuse_new()
             await relay.web_sockets_ended()  # else uvicorn closes them with 1012 (service restart)
             ending = loop.call_later(limit, self._gateway.end_live)
-        self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
         self.listeners.close()
         if self._workers is not None:
             await self._workers.leave(limit)
             self._workers.close()
         try:
-            await super().shutdown([])
-            if self._successor is not None:
-                await self._successor.close()
+            await self.end(limit)
         finally:
             self._service.close()
             self._watchdog.end()
@@ -225,12 +200,3 @@ class GatewayServer(AcceptingServer):
         end = loop.time() + seconds
         while not self.force_exit and (left := end - loop.time()) > 0:  # noqa: ASYNC110 - uvicorn sets a flag
             await asyncio.sleep(min(left, _LOOK_EVERY_S))
-
-
-def _tune_garbage_collector() -> None:
-    """Exempt the objects of the start from collection, and collect less often: requests leave no reference cycles.
-
-    The few cycles that the start has left are exempted too: to collect them would take a tenth of the start.
-    """
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)

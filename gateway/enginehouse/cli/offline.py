@@ -11,13 +11,13 @@ import msgspec
 
 from enginehouse.app import build_fleet, build_planner, build_router, build_swapper
 from enginehouse.app.build import build_drivers
+from enginehouse.app.build_relay import continuation_rules
 from enginehouse.app.build_router import settle
-from enginehouse.app.continuations import continuation_rules
 from enginehouse.app.scaling.scaling import decide, make_scaler
 from enginehouse.app.scaling.sizes import least, ranges
 from enginehouse.cli.assumed_state import impose, read_state
 from enginehouse.cli.output import warn
-from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.config.load_config import load_config_or_embedded
 from enginehouse.config.managed import hosts_of_model
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.rules import LOCAL_HOST

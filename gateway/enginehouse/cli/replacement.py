@@ -8,15 +8,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.messages import PassedConnection
 from enginehouse.app.take_over.new_side import TakeOverFailed
 from enginehouse.app.take_over.running_side import ReplaceableGateway, TakeOverServer
-from enginehouse.cli.listen import Listeners
+from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.interfaces.limit_stores import TakenLimit
 
 _log = logging.getLogger(__name__)
@@ -25,32 +24,27 @@ TAKE_OVER = "--take-over"
 _LOOK_EVERY_S = 0.05
 
 
-class ReplaceableServer(Protocol):
-    """The server of a gateway, as its replacement sees it."""
-
-    listeners: Listeners
-
-    async def accept(self) -> None:
-        """Accept connections."""
-
-    def stop_accepting(self) -> None:
-        """Accept no connections until ``accept``. They wait in the kernel."""
-
-    def leave(self, pid: int) -> None:
-        """Drain and end: the process ``pid`` has taken over."""
-
-    async def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
-        """Serve a client of an earlier gateway."""
-
-
 class Replacement(ReplaceableGateway):
-    """Lets other processes take over from ``gateway``, and starts one. ``variables``: its additional environment."""
+    """Lets other processes take over from ``gateway``, which ``server`` serves, and starts one.
 
-    def __init__(self, gateway: Gateway, server: ReplaceableServer, version: str, variables: Mapping[str, str]) -> None:
+    ``variables``: its additional environment. ``on_left`` is called with the pid of the one that has taken over.
+    ``workers``: whether these accept connections, so that ``server`` gives only one answer to each that it adopts.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        server: AcceptingServer,
+        variables: Mapping[str, str],
+        on_left: Callable[[int], None],
+        *,
+        workers: bool,
+    ) -> None:
         self._gateway = gateway
         self._server = server
-        self._version = version
         self._variables = variables
+        self._on_left = on_left
+        self._workers = workers
         self._tasks = BackgroundTasks()
         self._left = asyncio.Event()
         self._door: TakeOverServer | None = None
@@ -58,7 +52,7 @@ class Replacement(ReplaceableGateway):
     def open(self) -> None:
         """Let others take over, unless this gateway has no state folder to pass on."""
         if (folder := self._gateway.state_folder) is not None:
-            self._door = TakeOverServer(folder, self._version, self)
+            self._door = TakeOverServer(folder, self)
             self._door.open()
 
     def close(self) -> None:
@@ -113,7 +107,7 @@ class Replacement(ReplaceableGateway):
 
     def leave(self, pid: int) -> None:
         self._left.set()
-        self._server.leave(pid)
+        self._on_left(pid)
 
     def adopt(self, connection: socket.socket, passed: PassedConnection) -> None:
-        self._tasks.start(self._server.adopt(connection, passed))
+        self._tasks.start(self._server.serve_connection(connection, passed, last=self._workers))

@@ -1,4 +1,4 @@
-"""``enginehouse serve``: runs the gateway."""
+"""Runs the gateway, for ``enginehouse serve`` and for commands of plugins."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import msgspec
 
 from enginehouse.app import Gateway
@@ -23,13 +21,11 @@ from enginehouse.app.take_over.new_side import Predecessor
 from enginehouse.app.watch import FolderWatch
 from enginehouse.cli.gateway_server import GatewayServer
 from enginehouse.cli.listen import Listeners
-from enginehouse.cli.options import config_option, take_over_option
 from enginehouse.cli.service_manager import ServiceManager
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.load_config import LoadedConfig, read_document
+from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded, read_document
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
-from enginehouse.config.worker_count import worker_count
+from enginehouse.config.server import worker_count
 from enginehouse.domain.errors import ConfigError
 from enginehouse.engines.state_file import state_folder
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -41,25 +37,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_VERSION = version("enginehouse")
 
-
-@click.command()
-@config_option
-@click.option("--host", help="Address to listen on, instead of server.host.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on, instead of server.port; 0 picks one.")
-@click.option("--watch", is_flag=True, help="Reload the configuration when its file changes, as server.watch does.")
-@take_over_option
-def serve(config: Path | None, host: str | None, port: int | None, watch: bool, take_over: bool) -> None:
-    """Run the gateway.
-
-    Without any configuration, it stands in front of two simulated models.
-
-    On SIGHUP, the gateway reloads its configuration. On SIGUSR2, it starts this program anew to take over.
-    """
+def serve_file(file: Path | None, *, host: str | None, port: int | None, watch: bool, take_over: bool) -> None:
+    """Serve the configuration of ``file``, or the one that is found, with these options of the command line."""
 
     def read() -> LoadedConfig:
-        loaded = load_config_or_embedded(config, os.environ)
+        loaded = load_config_or_embedded(file, os.environ)
         return loaded._replace(config=_adjusted(loaded.config, host, port, watch))
 
     _serve(read, take_over=take_over)
@@ -89,7 +72,7 @@ def _serve(
     try:
         source = ConfigSource(read, loaded.file, watch)
         registry = load_plugins(settings.plugins).registry
-        predecessor = Predecessor.find(state_folder(settings.server.name), _VERSION) if take_over else None
+        predecessor = Predecessor.find(state_folder(settings.server.name)) if take_over else None
         listeners = _listeners(settings, predecessor)
         with closing(listeners):
             forks = _fork_workers(settings, registry, listeners)

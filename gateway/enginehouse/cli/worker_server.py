@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import math
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import cast
 
 import uvicorn
 
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.aio.timeouts import wait_within
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.connections import SuccessorGateway
-from enginehouse.app.take_over.new_side import my_hello
 from enginehouse.app.workers.fork_server import ForkServer
-from enginehouse.app.workers.messages import Accept, PassOnTo
+from enginehouse.app.workers.messages import Accept, EndLive, Leave, PassOnTo
 from enginehouse.app.workers.worker import Worker
-from enginehouse.app.workers.worker_channel import SentLog, WorkerChannel
+from enginehouse.app.workers.worker_channel import Handlers, SentLog, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.app.workers.worker_pool import WorkerPool
 from enginehouse.cli.accepting import AcceptingServer
-from enginehouse.cli.allocator import Allocator
 from enginehouse.cli.fair_listener import FairListener
 from enginehouse.cli.listen import Listeners
 from enginehouse.config.schema import Config
@@ -62,24 +56,14 @@ class Forks:
 async def _serve(
     number: int, owner: socket.socket, settings: Config, registry: Registry, listeners: Listeners, memory: WorkerMemory
 ) -> None:
-    server: _WorkerServer | None = None
-
-    def leave(at_once: bool) -> None:
-        if server is not None:
-            server.leave(at_once)
-
-    def take(message: Accept | PassOnTo) -> None:
-        if server is not None:
-            server.take(message)
-
-    channel = WorkerChannel(leave, take)
+    channel = WorkerChannel()
     log = GatewayLog()
     log.ring = SentLog(channel.send)
     configure_logs(settings.telemetry, log, secret_values(settings))
     await channel.open(owner)
     with suppress(asyncio.CancelledError):  # the owner has ended
         worker = Worker(number, await channel.first, registry, channel, memory, log)
-        server = _WorkerServer(worker, listeners, memory.board.connections)
+        server = _WorkerServer(worker, channel, listeners, memory.board.connections)
         channel.take_early()
         await server.serve([])
         channel.close()
@@ -89,14 +73,18 @@ async def _serve(
 class _WorkerServer(AcceptingServer):
     """The server of a worker. Only the owner stops it. ``connections``: of each worker, shared."""
 
-    def __init__(self, worker: Worker, listeners: Listeners, connections: memoryview) -> None:
-        super().__init__(worker.application, worker.admission, worker.config.server, listeners, lifespan="on")
+    def __init__(self, worker: Worker, channel: WorkerChannel, listeners: Listeners, connections: memoryview) -> None:
+        super().__init__(worker.application, worker.admission, worker.path.config.server, listeners, lifespan="on")
         self._tasks = BackgroundTasks()
-        self._successor: SuccessorGateway | None = None
         self._worker = worker
         self._connections = connections
-        self._allocator = Allocator()
-        self._left = asyncio.Event()
+        handlers: Handlers = {
+            Accept: self._accept_or_not,
+            PassOnTo: self._pass_on_to,
+            Leave: lambda _: self._leave(),
+            EndLive: lambda _: self._leave(at_once=True),
+        }
+        channel.attach(handlers, self._leave)
 
     async def accept(self) -> None:
         for each in self.listeners.copies():
@@ -107,28 +95,28 @@ class _WorkerServer(AcceptingServer):
     def _count(self) -> int:
         return len(self.server_state.connections)
 
-    def leave(self, at_once: bool) -> None:
+    def _leave(self, *, at_once: bool = False) -> None:
         """Accept nothing new, and stop when the live requests have ended, or ``at_once``."""
         self.should_exit = True
-        self._left.set()
+        self.woken.set()
         if at_once:
             self._end_live()
 
     def _end_live(self) -> None:
         """End the live requests; a gateway that has taken over continues the streams that it can."""
-        if self._successor is not None:
-            self.pass_streams_on(self._successor.take)
+        if self.successor is not None:
+            self.pass_streams_on(self.successor.take)
         self._worker.relay.close()
 
-    def take(self, message: Accept | PassOnTo) -> None:
-        """Accept connections or not, or pass them on to the gateway that has taken over."""
-        if isinstance(message, PassOnTo):
-            self._successor = SuccessorGateway(Path(message.folder), my_hello(version("enginehouse"), "connections"))
-            self.pass_on(self._successor.take)
-        elif message.wanted and not self.servers:
-            self._tasks.start(self.accept())
-        elif not message.wanted:
+    def _pass_on_to(self, message: PassOnTo) -> None:
+        self.successor = SuccessorGateway(Path(message.folder))
+        self.pass_on(self.successor.take)
+
+    def _accept_or_not(self, message: Accept) -> None:
+        if not message.wanted:
             self.stop_accepting()
+        elif not self.servers:
+            self._tasks.start(self.accept())
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -137,34 +125,25 @@ class _WorkerServer(AcceptingServer):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([])
         await self.accept()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 50)
-        self._allocator.start()
+        self.tune_memory()
         self._worker.loop_monitor.start()
         self._worker.ready()
 
-    async def main_loop(self) -> None:
-        """Renew the ``Date`` header each second, until the worker is to leave."""
-        while not await self.on_tick(0):
-            self._connections[self._worker.number] = self._count()
-            await wait_within(1.0, self._left)
-            self._allocator.tick()
-            self._left.clear()
+    async def on_tick(self, counter: int) -> bool:
+        self._connections[self._worker.number] = self._count()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        relay, limit = self._worker.relay, self._worker.config.server.drain_timeout
+        relay, limit = self._worker.relay, self._worker.path.config.server.drain_timeout
         ending = asyncio.get_running_loop().call_later(limit, self._end_live)
         self.listeners.close()
-        if self._successor is None:
+        if self.successor is None:
             relay.refuse_new()
             await relay.web_sockets_ended()
         else:
             await asyncio.wait([asyncio.ensure_future(relay.web_sockets_ended())], timeout=limit)
-        self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
         try:
-            await super().shutdown([])
-            if self._successor is not None:
-                await self._successor.close()
+            await self.end(limit)
         finally:
             self._worker.loop_monitor.stop()
             ending.cancel()

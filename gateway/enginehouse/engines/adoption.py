@@ -12,6 +12,7 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.launch_line import fingerprint
+from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
@@ -40,6 +41,7 @@ class Adoption:
         records: EngineRecords,
         state_file: StateFile,
         gpus: HostGpus,
+        ownership: EngineOwnership,
         tasks: BackgroundTasks,
         examine: Callable[[str, Supervisor], Awaitable[None]],
         on_exited: Callable[[str], None],
@@ -49,6 +51,7 @@ class Adoption:
         self._records = records
         self._state_file = state_file
         self._gpus = gpus
+        self._ownership = ownership
         self._tasks = tasks
         self._examine = examine
         self._on_exited = on_exited
@@ -76,7 +79,7 @@ class Adoption:
         replica, supervisor = next(named, (None, None))
         process, fits = await _find(name, record, supervisor, self._records)
         if process is not None and not fits:
-            stopping = _stop_stray(name, process, self._records, drained)
+            stopping = self._stop_stray(name, process, drained)
             if drained is None:
                 await stopping
             else:
@@ -85,6 +88,14 @@ class Adoption:
             _log.info("%s still runs and is taken over", name)
             self._gpus.adopt(replica, record.gpus)
             self.begin(replica, process, record.place)
+
+    async def _stop_stray(self, name: str, process: EngineProcess, drained: asyncio.Future[None] | None) -> None:
+        """Stop an engine that is not wanted any more, once the gateway that still uses it has ``drained``."""
+        _log.warning("%s still runs and is stopped: its configuration has changed", name)
+        if drained is not None:
+            await asyncio.shield(drained)
+        await self._ownership.stop(process, _STRAY_STOP_S)
+        self._records.ended(process)
 
     async def _adopt(self, replica: str, process: EngineProcess, place: Place) -> None:
         supervisor = self._supervisors[replica]
@@ -101,7 +112,7 @@ async def _find(
 ) -> tuple[EngineProcess | None, bool]:
     """Return the process of a recorded engine, ``None`` if it no longer runs, and whether it is still wanted.
 
-    It is not if ``supervisor`` would launch it differently now, or if there is no supervisor: ``_stop_stray`` ends it.
+    It is not if ``supervisor`` would launch it differently now, or if there is no supervisor.
     """
     if supervisor is not None:
         supervisor.gpus = record.gpus
@@ -110,17 +121,6 @@ async def _find(
     line = line or LaunchLine(command=(), port=record.port, bind=record.place.bind, place=record.placed)
     log = supervisor.log if supervisor is not None and fits else LogRing()
     return await records.adopt(name, line, log), fits
-
-
-async def _stop_stray(
-    name: str, process: EngineProcess, records: EngineRecords, drained: asyncio.Future[None] | None
-) -> None:
-    """Stop an engine that is not wanted any more, once the gateway that still uses it has ``drained``."""
-    _log.warning("%s still runs and is stopped: its configuration has changed", name)
-    if drained is not None:
-        await asyncio.shield(drained)
-    await process.stop(_STRAY_STOP_S)
-    records.ended(process)
 
 
 def _line_now(supervisor: Supervisor | None, place: Place) -> LaunchLine | None:

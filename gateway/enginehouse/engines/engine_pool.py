@@ -10,16 +10,15 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import Adoption
-from enginehouse.engines.back_off import Pauses
-from enginehouse.engines.downloads import Downloads
+from enginehouse.engines.back_off import Pauses, SecondTries
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
-from enginehouse.engines.ownership import EngineOwnership, OwnedLauncher, OwnedProcess
+from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.second_tries import SecondTries
-from enginehouse.engines.state_file import Footprints, StateFile
+from enginehouse.engines.pulled_models import Downloads
+from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher
@@ -55,17 +54,16 @@ class EnginePool(EngineControl):
         on_exited: Callable[[str], None],
         downloads: Downloads | None = None,
         gpus: HostGpus | None = None,
-        footprints: Footprints | None = None,
         ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self.gpus = gpus or HostGpus()
-        self._meter = MemoryMeter(self.gpus, footprints)
+        self._meter = MemoryMeter(self.gpus, state_file.footprints)
         self.measured = self._meter.measured
         self.asleep = self._meter.asleep
         self.reported: dict[str, int] = {}
         self._ownership = ownership or EngineOwnership()
-        self._records = EngineRecords(name, OwnedLauncher(launcher, self._ownership), state_file)
+        self._records = EngineRecords(name, launcher, state_file)
         self._state_file = state_file
         self._ports = ports
         self._downloads = downloads
@@ -81,7 +79,15 @@ class EnginePool(EngineControl):
         self.supervisors: dict[str, Supervisor] = {}
         self._tasks = BackgroundTasks()
         self._adoption = Adoption(
-            name, self.supervisors, self._records, state_file, self.gpus, self._tasks, self._examine, on_exited
+            name,
+            self.supervisors,
+            self._records,
+            state_file,
+            self.gpus,
+            self._ownership,
+            self._tasks,
+            self._examine,
+            on_exited,
         )
         self._before = self._adoption.before
         for replica, managed in replicas.items():
@@ -127,7 +133,7 @@ class EnginePool(EngineControl):
                 managed.model_name,
                 managed.model,
                 driver=managed.driver,
-                launcher=self._launcher_of(managed),
+                launcher=managed.remote_launcher or self._records,
                 ports=self._ports,
                 connect=partial(self._connect, managed.backend),
                 on_state=partial(self._note_state, replica),
@@ -149,10 +155,6 @@ class EnginePool(EngineControl):
             self._meter.recall(replica, self.supervisors[replica])
         if after is not None:
             self._before[replica] = after
-
-    def _launcher_of(self, managed: ManagedReplica) -> Launcher | EngineRecords:
-        remote = managed.remote_launcher
-        return self._records if remote is None else OwnedLauncher(remote, self._ownership)
 
     def retire(self, replica: str) -> None:
         """Show ``replica`` as stopping until its engine has stopped, so that it gets no new requests."""
@@ -223,7 +225,7 @@ class EnginePool(EngineControl):
         if supervisor.elsewhere or self._records.places_gpus:
             return
         if not supervisor.is_asleep:
-            supervisor.gpus = await self.gpus.assign(replica, supervisor.wanted_gpus)
+            supervisor.gpus = await self.gpus.assign(replica, supervisor.settings.model.gpus)
         await self.gpus.until_free(replica, self.measured.get(replica))
 
     async def _examine(self, replica: str, supervisor: Supervisor) -> None:
@@ -311,4 +313,4 @@ class EnginePool(EngineControl):
         """Take over a model that a server elsewhere has loaded by itself."""
         before = self._before.get(replica)
         if self._states[replica] in AT_REST and (before is None or before.done()):
-            self._adoption.begin(replica, OwnedProcess(process, self._ownership), Place(port=0))
+            self._adoption.begin(replica, process, Place(port=0))

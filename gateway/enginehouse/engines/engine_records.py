@@ -123,7 +123,7 @@ class EngineRecords:
             await self.prepare()
             process = await self._launcher.adopt(name, line, record.handle, output)
         except (Exception, SystemExit):
-            launcher = type(self._launcher)
+            launcher = type(unguarded_launcher(self._launcher))
             text = "The launcher %s.%s of host '%s' failed to take over %s, which may still run"
             _log.exception(text, launcher.__module__, launcher.__qualname__, self._host, name)
             process = None

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple, Protocol
 
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
-from enginehouse.engines.placing import Placing
+from enginehouse.engines.ownership import EngineOwnership
+from enginehouse.engines.ports import Placing
+from enginehouse.engines.pulled_models import Downloads
 from enginehouse.engines.start_errors import StartErrors
 from enginehouse.engines.start_limits import StartLimits
 from enginehouse.interfaces.drivers import EngineClient
@@ -32,6 +33,7 @@ class StartMeans(NamedTuple):
     connect: Callable[[str], EngineClient]
     downloads: Downloads | None
     elsewhere: bool
+    ownership: EngineOwnership
     log: LogRing
     errors: StartErrors
     on_ended: Callable[[EngineProcess], None]
@@ -160,10 +162,11 @@ class EngineStart:
         means, settings = self._means, self._owner.settings
         if line.place is not None and (why := await means.launcher.why_not(line, settings.driver.launch.files)):
             raise means.errors.cannot_start(why, self._first_line)
-        process = await means.launcher.launch(means.name, line, means.log)
+        async with means.ownership.act():
+            process = await means.launcher.launch(means.name, line, means.log)
         engine = EngineRun(process, means.connect(process.address), place, self._first_line)
         if self._is_over:  # the start was cancelled, and the launcher resisted that
-            await process.stop(self._owner.settings.model.stop_timeout)
+            await means.ownership.stop(process, self._owner.settings.model.stop_timeout)
             means.on_ended(process)
         else:
             self._engine = engine

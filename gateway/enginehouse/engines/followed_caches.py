@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,10 +14,12 @@ from enginehouse.config.managed import possible_backends
 from enginehouse.config.schema import Config
 from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 from enginehouse.domain.errors import ConfigError, EnginehouseError
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.cache_sockets import launched_events
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient, SupportsCacheEvents
 from enginehouse.interfaces.engine_caches import CacheFollower
+from enginehouse.telemetry.plugin_failures import log_plugin_failure
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +67,8 @@ class FollowedCaches:
         before, self._published = self._published, published
         for name in [*self._followers]:
             if published.get(name) != before[name]:
-                self._followers.pop(name).close()
+                with _logged(follower := self._followers.pop(name)):
+                    follower.close()
         for name, (settings, driver) in published.items():
             if name not in self._followers:
                 try:
@@ -81,7 +85,8 @@ class FollowedCaches:
         """Tell the router with this ``view`` what happens from now on, and what engines still know of before."""
         self._view = view
         for follower in self._followers.values():
-            follower.begin_anew()
+            with _logged(follower):
+                follower.begin_anew()
 
     def follows(self, backend: str) -> bool:
         """Whether ``backend`` publishes events."""
@@ -95,16 +100,13 @@ class FollowedCaches:
 
     def figures(self) -> Sequence[Mapping[str, Any]]:
         """For ``/api/status``: whether each engine is connected and all its events are known; gaps in them."""
-        return [
-            {
-                "backend": name,
-                "connected": each.connected,
-                "exact": each.exact,
-                "gaps_filled": each.gaps[0],
-                "gaps_lost": each.gaps[1],
-            }
-            for name, each in self._followers.items()
-        ]
+        rows = []
+        for name, each in self._followers.items():
+            with _logged(each):
+                filled, lost = each.gaps
+                row = {"backend": name, "connected": each.connected, "exact": each.exact}
+                rows.append({**row, "gaps_filled": filled, "gaps_lost": lost})
+        return rows
 
     async def _tokenize(self, backend: str, model: str, body: bytes, on_tokens: Callable[[PromptTokens], None]) -> None:
         try:
@@ -122,6 +124,16 @@ class FollowedCaches:
                 listener(backend, list(events))
         except Exception:  # of a strategy
             _log.exception("A strategy failed to take the events of the prefix cache of '%s'", backend)
+
+
+@contextmanager
+def _logged(follower: CacheFollower) -> Iterator[None]:
+    """Log a failure of the follower, which may be a plugin's: it must not end what other caches need."""
+    try:
+        yield
+    except Exception as error:
+        kind = type(follower)
+        log_plugin_failure(PluginId("cache follower", f"{kind.__module__}.{kind.__qualname__}"), "failed", error)
 
 
 def kv_events_of(config: Config, drivers: Mapping[str, DriverSupport]) -> Mapping[str, Published]:

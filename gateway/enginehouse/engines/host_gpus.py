@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.schema import HostSettings
@@ -24,14 +24,19 @@ _STILL_BYTES = 16 << 20
 """Memory that becomes free more slowly than this within a pause is not that of an engine that has just ended."""
 
 
-class GpuReader(Protocol):
-    """Reads the GPUs of a host."""
+class GpuReader:
+    """Reads the GPUs that ``launcher`` tells of."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
 
     def read(self) -> Sequence[Gpu]:
         """The GPUs now. Blocks for some milliseconds."""
+        return self._launcher.gpus()
 
     async def read_aside(self) -> Sequence[Gpu]:
         """As ``read``, without blocking the event loop."""
+        return await asyncio.to_thread(self.read)
 
 
 class HostGpus:
@@ -67,7 +72,8 @@ class HostGpus:
         """The bytes of the GPUs that the configuration lists; ``None`` if it lists none, or they are unknown."""
         if self.allowed is None or self._reader is None:
             return None
-        self._take(self._reader.read())
+        with suppress(PluginFailed):  # logged; what was read last stays
+            self._take(self._reader.read())
         return sum(gpu.total for gpu in self.now) or None
 
     def status(self, host: str) -> Sequence[GpuStatus]:
@@ -87,9 +93,10 @@ class HostGpus:
         ]
 
     async def refresh(self) -> None:
-        """Read the GPUs."""
+        """Read the GPUs. If their reader fails, what it read last stays."""
         if self._reader is not None:
-            self._take(await self._reader.read_aside())
+            with suppress(PluginFailed):  # logged
+                self._take(await self._reader.read_aside())
 
     async def assign(self, replica: str, wanted: int | Sequence[int] | None) -> str:
         """Choose the GPUs of an engine that is launched now. Returns its ``CUDA_VISIBLE_DEVICES``, empty for all.
@@ -103,7 +110,7 @@ class HostGpus:
         if chosen is None:
             return ""
         self._assigned[replica] = chosen
-        return visible(chosen)
+        return ",".join(map(str, chosen))
 
     def adopt(self, replica: str, gpus: str) -> None:
         """Note the GPUs of an engine that runs already."""
@@ -163,8 +170,7 @@ class HostGpus:
 
     async def _keep_reading(self) -> None:
         while True:
-            with suppress(PluginFailed):  # logged; what was read last stays
-                await self.refresh()
+            await self.refresh()
             if not self.now:
                 return
             await asyncio.sleep(_REFRESH_S)
@@ -174,19 +180,9 @@ class HostGpus:
         self.now = [gpu for gpu in read if allowed is None or gpu.index in allowed]
 
 
-class _LaunchersGpus:
-    """Those that a launcher tells."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        self.read = launcher.gpus
-
-    async def read_aside(self) -> Sequence[Gpu]:
-        return await asyncio.to_thread(self.read)
-
-
 def host_gpus(settings: HostSettings, launcher: Launcher) -> HostGpus:
     """The GPUs of a host. Their free memory is known only if its ``launcher`` tells it."""
-    return HostGpus(_LaunchersGpus(launcher) if launcher.reads_gpus else None, _allowed(settings))
+    return HostGpus(GpuReader(launcher) if launcher.reads_gpus else None, _allowed(settings))
 
 
 def _allowed(settings: HostSettings) -> Sequence[int] | None:
@@ -217,20 +213,6 @@ def assign_gpus(
             remedy="lower models.*.gpus, or list the GPUs in hosts.*.gpus"
             + ("" if known else "; to find them by itself, the gateway needs `pip install enginehouse[gpu]`"),
         )
-    engines = _engines(taken)
-    ranked = sorted(choice, key=lambda each: (engines.get(each, 0), -(known[each].free if each in known else 0), each))
+    engines = Counter(gpu for each in taken for gpu in each)
+    ranked = sorted(choice, key=lambda each: (engines[each], -(known[each].free if each in known else 0), each))
     return sorted(ranked[:wanted])
-
-
-def _engines(taken: Iterable[Sequence[int]]) -> Mapping[int, int]:
-    """The number of engines on each GPU."""
-    counts: dict[int, int] = {}
-    for gpus in taken:
-        for gpu in gpus:
-            counts[gpu] = counts.get(gpu, 0) + 1
-    return counts
-
-
-def visible(gpus: Sequence[int]) -> str:
-    """The value of ``CUDA_VISIBLE_DEVICES`` with which a process sees only ``gpus``."""
-    return ",".join(map(str, gpus))

@@ -22,7 +22,6 @@ from enginehouse.domain.replica import Role
 from enginehouse.engines.cache_sockets import events_config
 from enginehouse.engines.host_gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.missing_program import missing_program
-from enginehouse.engines.ports import is_own_port
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.interfaces.launch_spec import EngineOptions, LaunchSpec
@@ -51,10 +50,14 @@ NO_RULES = LaunchRules()
 
 def launch_rules(config: Config) -> LaunchRules:
     """The rules of a configuration."""
-    secrets, rescheduling, name = secret_variables(config), config.rescheduling, config.server.name
-    if not rescheduling.enabled:
-        return LaunchRules(secrets, pull=config.pull, gateway=name)
-    return LaunchRules(secrets, tuple(rescheduling.migrators), rescheduling.adaptive_pd, config.pull, name)
+    rescheduling, enabled = config.rescheduling, config.rescheduling.enabled
+    return LaunchRules(
+        secret_variables(config),
+        migrators=tuple(rescheduling.migrators) if enabled else (),
+        adaptive_pd=enabled and rescheduling.adaptive_pd,
+        pull=config.pull,
+        gateway=config.server.name,
+    )
 
 
 class ModelLaunch:
@@ -229,6 +232,11 @@ def why_not(name: str, model: ModelSettings, driver: SupportsLaunch, line: Launc
     problem = "" if model.command or model.source else driver.why_not(launch_spec(name, model, driver))
     if problem:
         yield f"models.{name}.path: {problem}"
+
+
+def is_own_port(place: Place) -> bool:
+    """Whether ``place`` is no more than a port of this machine, which the gateway chose."""
+    return place == Place(port=place.port)
 
 
 def fingerprint(line: LaunchLine) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.engines.host_replicas import ManagedReplica
@@ -34,29 +34,17 @@ class ModelFiles:
 
         ``estimates``: the bytes that servers elsewhere expect some of them to take.
         """
-        self.keep(replicas)
+        for replica in self._wanted.keys() - replicas.keys():
+            self.estimated.pop(replica, None)
+            self.quantizations.pop(replica, None)
+        before, self._wanted = self._wanted, dict(replicas)
         for replica, managed in replicas.items():
-            self.put(replica, managed)
+            # what a configured command loads, only its author knows
+            if managed != before.get(replica) and managed.server is None and not managed.model.command:
+                self._tasks.start(self._read(replica, managed))
         for replica, memory in estimates.items():
             if memory:
                 self.estimated[replica] = memory
-
-    def put(self, replica: str, managed: ManagedReplica) -> None:
-        """Read the files of a new replica, or of one whose settings have changed."""
-        if self._wanted.get(replica) != managed:
-            self._wanted[replica] = managed
-            if managed.server is not None:
-                return
-            if managed.model.command:  # only its author knows what it loads
-                return
-            self._tasks.start(self._read(replica, managed))
-
-    def keep(self, replicas: Collection[str]) -> None:
-        """Drop the facts of all other replicas."""
-        for replica in self._wanted.keys() - set(replicas):
-            del self._wanted[replica]
-            self.estimated.pop(replica, None)
-            self.quantizations.pop(replica, None)
 
     def close(self) -> None:
         """Read nothing more."""
@@ -64,7 +52,7 @@ class ModelFiles:
 
     async def _read(self, replica: str, managed: ManagedReplica) -> None:
         async with self._one_at_a_time:
-            if self._wanted.get(replica) is not managed:
+            if self._wanted.get(replica) != managed:
                 return
             try:
                 spec = launch_spec(managed.model_name, managed.model, managed.driver.launch, managed.rules)
@@ -74,7 +62,7 @@ class ModelFiles:
             except Exception as error:
                 _log.warning("The files of model '%s' cannot be read: %s", managed.model_name, error or repr(error))
                 return
-        if self._wanted.get(replica) is managed:
+        if self._wanted.get(replica) == managed:
             self.estimated.pop(replica, None)
             self.quantizations[replica] = facts.quantization
             if facts.memory:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from enginehouse.config.schema import BackendSettings, Config
 from enginehouse.domain.errors import LoadFailed, QueueFull, ReplicaLost
 from enginehouse.domain.replica import Health, ReplicaState
-from enginehouse.domain.ticket import SwapDone, Ticket
+from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host_context import HostContext
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
@@ -18,7 +18,6 @@ from enginehouse.scheduling.collaborators import EngineControl, QueueListener, T
 from enginehouse.scheduling.facts import scheduling_rules
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.scheduling.open_tickets import Backlog
-from enginehouse.telemetry.observers import notify
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +36,7 @@ class RemoteQueues(Observer):
         self._reported: dict[str, int] = {}
         self._removed: list[RemoteQueue] = []
         self._backlogs: dict[str, Backlog] = {}
-        self._listener = _Listener(context)
+        self._listener = QueueListener(context.observers)
         context.observers.add(self)
 
     def open(self) -> None:
@@ -156,12 +155,6 @@ class _RunningElsewhere(EngineControl):
     def states(self) -> Mapping[str, ReplicaState]:
         return self._states
 
-    async def evict(self, replica: str) -> None:
-        await self.stop(replica, None)
-
-    async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None:
-        pass
-
     async def start(self, replica: str) -> None:
         raise LoadFailed(f"The gateway does not launch '{replica}'")
 
@@ -174,35 +167,6 @@ class _NoSwaps(Swapper):
         return ()
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
-        pass
-
-
-class _Listener(QueueListener):
-    """Notifies observers that a queue has changed."""
-
-    def __init__(self, context: HostContext) -> None:
-        self._on_queue_changed = context.observers.callbacks("queue_changed")
-
-    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        pass
-
-    def swap_done(self, done: SwapDone) -> None:
-        pass
-
-    def served(self, replica: str, keep_alive: float | None) -> None:
-        pass
-
-    def queue_changed(self) -> None:
-        if self._on_queue_changed:
-            notify(self._on_queue_changed)
-
-    def stopping(self, replica: str) -> None:
-        pass
-
-    def unloaded(self, replica: str) -> None:
-        pass
-
-    def vacate(self, replica: str) -> None:
         pass
 
 

@@ -6,8 +6,8 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from enginehouse.domain.errors import LoadFailed, NotEnoughMemory
+from enginehouse.interfaces.engine_words import tells_of_too_little_memory
 from enginehouse.interfaces.launchers import Exit
-from enginehouse.interfaces.too_little_memory import tells_of_too_little_memory
 from enginehouse.telemetry.log_ring import LogRing
 
 _READ_LINES, _DETAILED_LINES, _QUOTED_LINES = 500, 20, 3

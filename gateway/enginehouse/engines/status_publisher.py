@@ -8,7 +8,6 @@ from contextlib import suppress
 from enginehouse.config.schema import BackendSettings
 from enginehouse.domain.errors import NotFound
 from enginehouse.domain.replica import ASSUMED_LOAD_S, ReplicaState
-from enginehouse.domain.ticket import SwapDone
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.probing.prober import Prober
@@ -30,9 +29,6 @@ class StatusPublisher:
         self._starting_since: dict[str, float] = {}
         self._wake_s: dict[str, float] = {}
         self._on_replica_state = context.observers.callbacks("replica_state")
-        self._on_swap_started = context.observers.callbacks("swap_started")
-        self._on_swap_done = context.observers.callbacks("swap_done")
-        self._on_queue_changed = context.observers.callbacks("queue_changed")
 
     def client(self, backend: str, address: str) -> Client:
         """HTTP to an engine that the relay does not use yet, or to a server elsewhere."""
@@ -41,16 +37,6 @@ class StatusPublisher:
         context = self.context
         upstream = Upstream(backend, BackendSettings(url=address), context.config.timeouts, context.outside)
         return Client(upstream, _CLIENT_S)
-
-    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        notify(self._on_swap_started, target, evict)
-
-    def swap_done(self, done: SwapDone) -> None:
-        notify(self._on_swap_done, done)
-
-    def queue_changed(self) -> None:
-        if self._on_queue_changed:
-            notify(self._on_queue_changed)
 
     def state(self, replica: str, state: ReplicaState) -> None:
         """Report a new state to observers."""

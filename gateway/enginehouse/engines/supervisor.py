@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory, PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.downloads import Downloads
+from enginehouse.engines.back_off import TryAgain, never_again
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.engine_start import EngineStart, StartMeans, StartSettings
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.placing import Placing
-from enginehouse.engines.ports import Ports
-from enginehouse.engines.second_tries import TryAgain, never_again
+from enginehouse.engines.ports import Placing, Ports
+from enginehouse.engines.pulled_models import Downloads
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient
@@ -69,6 +68,7 @@ class Supervisor:
         self.gpus = ""
         self.log = LogRing()
         self._model_name = model_name
+        self._ownership = ownership or EngineOwnership()
         self._means = StartMeans(
             name=name,
             launcher=launcher,
@@ -76,12 +76,12 @@ class Supervisor:
             connect=connect,
             downloads=downloads,
             elsewhere=elsewhere,
+            ownership=self._ownership,
             log=self.log,
             errors=StartErrors(model_name, self.log),
             on_ended=on_ended,
         )
         self.reconfigure(model, driver, rules, placement)
-        self._ownership = ownership or EngineOwnership()
         self._on_state = on_state
         self._starting: asyncio.Task[None] | None = None
         self._engine: EngineRun | None = None
@@ -175,11 +175,6 @@ class Supervisor:
     def is_asleep(self) -> bool:
         """Whether the engine sleeps."""
         return self.state is ReplicaState.SLEEPING
-
-    @property
-    def wanted_gpus(self) -> int | Sequence[int] | None:
-        """The number of GPUs that the engine takes, or their numbers; ``None`` for those of its host."""
-        return self.settings.model.gpus
 
     def footprint_key(self) -> str | None:
         """The name under which the memory of an engine with this launch line is known; ``None`` if it has none."""
@@ -295,7 +290,8 @@ class Supervisor:
 
     async def end(self, engine: EngineRun, timeout: float | None = None) -> None:
         try:
-            await engine.process.stop(self.settings.model.stop_timeout if timeout is None else timeout)
+            within = self.settings.model.stop_timeout if timeout is None else timeout
+            await self._ownership.stop(engine.process, within)
             self._means.on_ended(engine.process)
         except PluginFailed as error:
             _log.error("%s may still run: %s", self.name, error)

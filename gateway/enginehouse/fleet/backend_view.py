@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.fleet.live_backend import LiveBackend
+from enginehouse.fleet.pauses import Suspicion
 
 
 class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that decisions read of a backend and the configuration does not say.
 
-    ``counts``: as ``HealthTracker`` has them. ``suspicions``: of its models, each with the status, the end of the pause
-    and its doublings. Times are those of the fleet's clock. ``slots`` and the figures after it are those of ``Load``.
+    The fields are those of ``LiveBackend``, ``HealthTracker``, ``RoutingPauses`` and ``Load``, under the same names.
     """
 
     name: str
     has_listed: bool = False
     discovered: Mapping[str, Capabilities] = {}
     proxied: frozenset[str] = frozenset()
+    draining: bool = False
+    states: Mapping[str, tuple[ReplicaState, float]] = {}
     health: Health = Health.UNKNOWN
     steady: bool = False
     counts: tuple[int, int, int] = (0, 0, 0)
     last_error: str | None = None
     last_error_at: float | None = None
-    draining: bool = False
-    states: Mapping[str, tuple[ReplicaState, float]] = {}
     left_alone_until: float = 0.0
-    suspicions: Mapping[str, tuple[int, float, int]] = {}
+    suspicions: Mapping[str, Suspicion] = {}
     slots: int = 0
     engine_waiting: int = 0
     kv_usage: float = 0.0
@@ -39,45 +39,27 @@ class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     error_share: float = 0.0
 
 
+_OF_BACKEND = ("has_listed", "discovered", "proxied", "draining", "states")
+_OF_HEALTH = ("health", "steady", "counts", "last_error", "last_error_at")
+_OF_PAUSES = ("left_alone_until", "suspicions")
+_OF_LOAD = ("slots", "engine_waiting", "kv_usage", "figures_at", "cache_tokens", "error_share")
+
+
 def view_of(live: LiveBackend) -> BackendView:
     """The state of ``live``."""
-    health, load, pauses = live.health, live.load, live.pauses
-    return BackendView(
-        name=live.info.name,
-        has_listed=live.has_listed,
-        discovered=live.discovered,
-        proxied=live.proxied,
-        health=health.health,
-        steady=health.steady,
-        counts=health.counts,
-        last_error=health.last_error,
-        last_error_at=health.last_error_at,
-        draining=live.draining,
-        states=dict(live.states),
-        left_alone_until=pauses.left_alone_until,
-        suspicions=pauses.suspicions(),
-        slots=load.slots,
-        engine_waiting=load.engine_waiting,
-        kv_usage=load.kv_usage,
-        figures_at=load.figures_at,
-        cache_tokens=load.cache_tokens,
-        error_share=load.error_share,
-    )
+    fields = {name: getattr(part, name) for part, names in _parts(live) for name in names}
+    fields |= {name: dict(fields[name]) for name in ("states", "suspicions")}  # these change in place
+    return BackendView(name=live.info.name, **fields)
 
 
 def follow(live: LiveBackend, view: BackendView) -> None:
     """Give ``live`` the state of ``view``."""
-    live.has_listed = view.has_listed
-    live.discovered = dict(view.discovered)
-    live.proxied = view.proxied
-    live.draining = view.draining
-    live.states = dict(view.states)
-    live.pauses.become(view.left_alone_until, view.suspicions)
-    health, load = live.health, live.load
-    if view.health is Health.HEALTHY and health.health is not Health.HEALTHY:
-        load.forget_latencies()
-    health.health, health.steady, health.counts = view.health, view.steady, view.counts
-    health.last_error, health.last_error_at = view.last_error, view.last_error_at
-    load.slots = view.slots
-    load.engine_waiting, load.kv_usage, load.figures_at = view.engine_waiting, view.kv_usage, view.figures_at
-    load.cache_tokens, load.error_share = view.cache_tokens, view.error_share
+    if view.health is Health.HEALTHY and live.health.health is not Health.HEALTHY:
+        live.load.forget_latencies()
+    for part, names in _parts(live):
+        for name in names:
+            setattr(part, name, getattr(view, name))
+
+
+def _parts(live: LiveBackend) -> Sequence[tuple[object, Sequence[str]]]:
+    return (live, _OF_BACKEND), (live.health, _OF_HEALTH), (live.pauses, _OF_PAUSES), (live.load, _OF_LOAD)

@@ -180,27 +180,25 @@ class Fleet:
 
     def failed(self, name: str, why: str) -> None:
         """Report that a request of the backend failed. Ignored unless its engine is meant to run."""
-        if self.reports is not None:
-            self.reports.failed(name, why)
-        live = self._backends.get(name)
-        if live is None or not live.runs:
-            return
-        now = self._clock()
-        live.load.error_share = live.errors.failed(now)
-        if live.health.failed(why, now):
+        live = self._failing("failed", name, why)
+        if live is not None and live.health.failed(why, self._clock()):
             self._health_changed(live)
 
     def doubted(self, name: str, why: str) -> None:
         """Report a failed request that may be at fault itself. Ignored unless the engine is meant to run."""
+        live = self._failing("doubted", name, why)
+        if live is not None and live.health.doubted(why, self._clock()):
+            self._health_changed(live)
+
+    def _failing(self, report: str, name: str, why: str) -> LiveBackend | None:
+        """Pass the ``report`` on, and count a bad answer. Returns the backend if its engine is meant to run."""
         if self.reports is not None:
-            self.reports.doubted(name, why)
+            self.reports.tell(report, name, why)
         live = self._backends.get(name)
         if live is None or not live.runs:
-            return
-        now = self._clock()
-        live.load.error_share = live.errors.failed(now)
-        if live.health.doubted(why, now):
-            self._health_changed(live)
+            return None
+        live.load.error_share = live.errors.failed(self._clock())
+        return live
 
     def model_to_test(self, name: str) -> str | None:
         """A ready model of a backend that failed requests, and that a probe may make healthy again now.
@@ -225,7 +223,7 @@ class Fleet:
     def served(self, name: str, model: str) -> None:
         """Report that the backend did not refuse ``model``: it is not suspect any more."""
         if self.reports is not None:
-            self.reports.served(name, model)
+            self.reports.tell("served", name, model)
         live = self._backends.get(name)
         if live is not None and live.pauses.clear(model):
             self._publish(live)
@@ -233,7 +231,7 @@ class Fleet:
     def refused(self, name: str, model: str, status: int) -> None:
         """Report that the backend refused ``model`` with ``status`` though another backend serves it."""
         if self.reports is not None:
-            self.reports.refused(name, model, status)
+            self.reports.tell("refused", name, model, status)
         live = self._backends.get(name)
         if live is not None:
             now = self._clock()
@@ -245,7 +243,7 @@ class Fleet:
     def leave_alone(self, name: str, seconds: float) -> None:
         """Send requests to other backends for so long: the engine asked for that."""
         if self.reports is not None:
-            self.reports.leave_alone(name, seconds)
+            self.reports.tell("leave_alone", name, seconds)
         live = self._backends.get(name)
         if live is not None:
             live.pauses.leave_alone(self._clock() + seconds)
@@ -333,7 +331,7 @@ class Fleet:
     def _note_pauses(self, now: float) -> None:
         pauses = [live.pauses for live in self._backends.values()]
         self._pause_ends = min((each.next_end(now) for each in pauses), default=NEVER)
-        self.has_suspects = any(each.suspects for each in pauses)
+        self.has_suspects = any(each.suspicions for each in pauses)
 
     def _resume(self) -> None:
         """Publish what has changed because a pause has ended."""

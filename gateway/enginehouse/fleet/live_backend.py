@@ -122,7 +122,7 @@ class LiveBackend:
             health=self.health.health,
             draining=self.draining,
             paused=self.pauses.why(model, now),
-            suspect=self.pauses.is_suspect(model),
+            suspect=model in self.pauses.suspicions,
             state=state,
             proxied=proxied,
             wake_s=wake_s,

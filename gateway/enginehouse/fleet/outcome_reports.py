@@ -1,26 +1,73 @@
-"""The outcomes of requests, for a process that judges backends elsewhere."""
+"""What a worker's requests tell of backends, for the process that judges them."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
 
 from enginehouse.domain.backend_load import Load
 
+Answers = dict[str, int]
+"""The number of answers by backend."""
+Latencies = dict[str, tuple[int, float]]
+"""The times to the first byte by backend: their number and their sum, in milliseconds."""
+News = list[tuple[str, list[Any]]]
+"""Names of methods of ``Fleet`` with their arguments, of which the first is a backend."""
 
-class OutcomeReports(Protocol):
-    """Takes what a worker's requests tell of backends. The methods mean the same as those of ``Fleet``."""
+
+class OutcomeReports:
+    """Collects outcomes: failures go at once, successes of healthy backends with ``flush``, ten times a second.
+
+    ``name_of`` knows the backend of a load.
+
+    The worker judges a backend by its news at once. What the owner told before it had them must not undo that.
+    """
+
+    def __init__(self, send: Callable[[Answers, Latencies, News], None], name_of: Callable[[Load], str | None]) -> None:
+        self._send = send
+        self._name_of = name_of
+        self._good: defaultdict[str, int] = defaultdict(int)
+        self._latencies: dict[int, list[Any]] = {}
+        self._news: News = []
+        self._sent = self._judged = 0
+        self._unjudged: dict[str, int] = {}
 
     def succeeded(self, name: str, steady: bool) -> None:
-        """``steady``: more successes change nothing, so the news may wait."""
+        """Count an answer. ``steady``: more of them change nothing, so the news may wait."""
+        self._good[name] += 1
+        if not steady:
+            self.flush()
 
-    def failed(self, name: str, why: str) -> None: ...
+    def answered(self, load: Load, latency_ms: float) -> None:
+        """Add the time to the first byte of an answer."""
+        known = self._latencies.get(id(load))
+        if known is None:
+            known = self._latencies[id(load)] = [self._name_of(load), 0, 0.0]
+        known[1] += 1
+        known[2] += latency_ms
 
-    def doubted(self, name: str, why: str) -> None: ...
+    def tell(self, method: str, *facts: object) -> None:
+        """Tell at once that a ``method`` of the fleet was called with these arguments."""
+        self._news.append((method, list(facts)))
+        self.flush()
 
-    def answered(self, load: Load, latency_ms: float) -> None: ...
+    def flush(self) -> None:
+        """Send everything now."""
+        if self._good or self._latencies or self._news:
+            self._sent += bool(self._news)
+            for _, (name, *_) in self._news:
+                self._unjudged[name] = self._sent
+            latencies = {name: (count, total) for name, count, total in self._latencies.values() if name is not None}
+            self._send(dict(self._good), latencies, self._news)
+            self._good.clear()
+            self._latencies, self._news = {}, []
 
-    def served(self, name: str, model: str) -> None: ...
+    def judged(self) -> None:
+        """Note that the owner has the oldest news that it had not."""
+        self._judged += 1
+        self._unjudged = {name: number for name, number in self._unjudged.items() if number > self._judged}
 
-    def refused(self, name: str, model: str, status: int) -> None: ...
-
-    def leave_alone(self, name: str, seconds: float) -> None: ...
+    def awaits_judgement(self, name: str) -> bool:
+        """Whether the owner does not know yet what requests told of a backend."""
+        return name in self._unjudged

@@ -14,7 +14,7 @@ from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import InstanceReport, Reports
 from enginehouse.fleet.backend_info import BackendStatus
-from enginehouse.rescheduling.live_figures import LiveAccount, LiveFigures, in_flight, waiting_at
+from enginehouse.rescheduling.live_figures import LiveFigures, PlacedRequests, in_flight, waiting_at
 from enginehouse.rescheduling.reservations import NONE_RESERVED, reserve
 
 _SLICE = 50
@@ -29,7 +29,7 @@ class Cluster:
     def __init__(
         self,
         context: Callable[[], HostContext],
-        live: LiveAccount,
+        live: PlacedRequests,
         reports: Reports,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -34,13 +34,6 @@ class LiveFigures(NamedTuple):
     read: Callable[[], RequestView]
 
 
-class LiveAccount(Protocol):
-    """A gateway's account of its live requests."""
-
-    async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
-        """The live requests of each instance, oldest first. Other work of the event loop is done meanwhile."""
-
-
 class PlacedRequests:
     """The live requests by instance. Those that engines have moved are at their destination."""
 
@@ -60,6 +53,7 @@ class PlacedRequests:
         return [figures.read() for backend, figures in self._placed(self._oldest_first()) if backend == instance]
 
     async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
+        """The live requests of each instance, oldest first. Other work of the event loop is done meanwhile."""
         found: dict[str, list[LiveFigures]] = {}
         live = self._oldest_first()
         await asyncio.sleep(0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.migration import Plan
+from enginehouse.engines.probing.status_puller import StatusPuller
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord
 from enginehouse.rescheduling.planner import Planner
@@ -20,19 +20,6 @@ from enginehouse.rescheduling.recent_moves import RecentMoves
 _FIGURES_EVERY_S = 1.0
 """How often engines are asked for figures that only routing reads: it counts its own requests at once."""
 _log = logging.getLogger(__name__)
-
-
-class FiguresSource(Protocol):
-    """Asks engines for their figures."""
-
-    def start(self, interval: float) -> None:
-        """Ask all engines every ``interval`` seconds."""
-
-    def stop(self) -> None:
-        """Stop asking."""
-
-    async def pull(self) -> None:
-        """Ask all engines once."""
 
 
 class Rescheduler:
@@ -45,7 +32,7 @@ class Rescheduler:
         self,
         settings: ReschedulingSettings,
         *,
-        puller: FiguresSource,
+        puller: StatusPuller,
         cluster: Cluster,
         planner: Planner,
         dispatcher: MigrationDispatcher,

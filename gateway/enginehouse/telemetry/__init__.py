@@ -2,21 +2,28 @@
 
 ::
 
-    record            the tokens of an answer
-    request_facts     what is known of a request that has ended
-    answer_meter      counts an answer while it passes
-    tracer            decides which requests are traced
-    trace_context     reads the trace of a client, and writes the one for engines
-    metric_list       all metrics, with their labels and meanings
-    counters          counters and histograms of finished requests
-    decisions         the last routes
-    observers         notifies observers of events
-    record_delivery   brings the records of ended requests to observers
-    event_stream      events and snapshots for operators' browsers
-    logs              the gateway's own log
-    log_context       the request that the event loop works for
-    redaction         masks secrets in lines
-    access_log        one line for each request
-    log_ring          the last lines of one log, the gateway's or an engine's
-    log_reader        several logs, read and followed as one
+    request_facts       what is known of a request that has ended
+    usage               the size of an answer, and the tokens that its engine counted
+    answer_meter        counts an answer while it passes
+    usage_meter         sums up what callers use
+    tracer              decides which requests are traced
+    trace_context       reads the trace of a client, and writes the one for engines
+    request_parameters  the parameters of a request, for its trace
+    metric_list         all metrics, with their labels and meanings
+    counters            counters and histograms of finished requests
+    counter_transfer    moves what a worker has counted to the owner
+    series/             figures over time
+    decisions           the last routes
+    activity            the last requests that have ended
+    swap_reports        counts and logs swaps
+    observers           notifies observers of events
+    record_delivery     brings the records of ended requests to observers
+    plugin_failures     what plugins raise, as errors and in the log
+    plugin_times        how long calls of plugins take
+    loop_watch          how busy the event loop is, and what blocks it
+    logs                the gateway's own log
+    log_context         the request that the event loop works for
+    log_ring            the last lines of one log, the gateway's or an engine's
+    access_log          one line for each request
+    access_line         that line
 """

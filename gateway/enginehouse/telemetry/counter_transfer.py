@@ -70,14 +70,17 @@ class CountedTotals(msgspec.Struct, array_like=True):
 
 
 def take(counters: Counters) -> CountedTotals:
-    """Everything that ``counters`` have counted, which then begin anew."""
+    """Everything that ``counters`` have counted, which then begin anew. Swaps are the owner's alone."""
     totals = CountedTotals(
         counters.unrouted,
         [_series(*each) for each in counters],
         [(name, [(_labels(key), n) for key, n in getattr(counters, name).items()]) for name in _BY_NAME],
         [(reason, _counts(histogram)) for reason, histogram in counters.gaps.items()],
     )
-    counters.begin_anew()
+    counters.forget_series()
+    counters.unrouted = 0
+    for name in (*_BY_NAME, "gaps"):
+        getattr(counters, name).clear()
     return totals
 
 

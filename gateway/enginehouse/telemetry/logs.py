@@ -1,9 +1,10 @@
-"""The gateway's own log: text or JSON lines on standard error, and the last lines in a ring."""
+"""The gateway's own log: text or JSON lines on standard error, and the last lines in a ring. Secrets are masked."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,12 +17,34 @@ from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.log_ring import LogRing
-from enginehouse.telemetry.redaction import Redaction
 
 if TYPE_CHECKING:
     _StreamHandler = logging.StreamHandler[TextIO]
 else:
     _StreamHandler = logging.StreamHandler  # Python 3.10 knows no parameter of it
+
+
+_MASK = "***"
+_SHORTEST = 6
+"""In characters. Shorter secrets would also mask ordinary words."""
+_SCHEME = r"(?:bearer|basic)"
+_VALUE = r"[^\s\"',;]+"
+_NAME = r"(?:proxy-)?authorization|x-api-key|api[-_]key"
+_CREDENTIALS = re.compile(rf"(?i)(\b(?:{_NAME})\b[\"']?\s*[:=]\s*[\"']?(?:{_SCHEME}\s+)?|\b{_SCHEME}\s+){_VALUE}")
+
+
+class Redaction:
+    """Masks ``secrets``, and every word after ``Bearer`` or ``Authorization:``."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True)
+        self._secrets = re.compile("|".join(map(re.escape, known))) if known else None
+
+    def apply(self, text: str) -> str:
+        """``text`` without secrets."""
+        if self._secrets is not None:
+            text = self._secrets.sub(_MASK, text)
+        return _CREDENTIALS.sub(rf"\1{_MASK}", text)
 
 
 class TextLines(logging.Formatter):

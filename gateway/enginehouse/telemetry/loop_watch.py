@@ -1,4 +1,4 @@
-"""Watches the event loop: its delay, and the plugin that blocks it."""
+"""Watches the event loop: how busy it is, its delay, and the plugin that blocks it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
-from time import monotonic
+from time import monotonic, thread_time
 from types import FrameType
+from typing import Any
 
 from enginehouse.telemetry.counters import Histogram
 from enginehouse.telemetry.plugin_failures import RateLimit
@@ -24,6 +25,29 @@ _LOOK_S = 0.025
 _SLOW_S = 0.1
 _STUCK_S = 5.0
 _LOG_EVERY_S = 10.0
+_LEAST_S = 0.2
+"""A shorter time says little of how busy the loop is."""
+
+
+class LoopLoad:
+    """Measures the share of the processor that the thread of the event loop takes."""
+
+    def __init__(self) -> None:
+        self._wall, self._worked = monotonic(), thread_time()
+        self._share = 0.0
+
+    def share(self) -> float:
+        """The share since the last call, from 0 to 1."""
+        wall, worked = monotonic(), thread_time()
+        if wall - self._wall >= _LEAST_S:
+            self._share = min(1.0, (worked - self._worked) / (wall - self._wall))
+            self._wall, self._worked = wall, worked
+        return round(self._share, 3)
+
+
+def worker_row(pid: int, requests: int, config_version: int, loop_busy: float) -> dict[str, Any]:
+    """One process that relays requests, as ``/api/status`` shows it."""
+    return {"pid": pid, "requests": requests, "config_version": config_version, "loop_busy": loop_busy}
 
 
 class LoopMonitor:

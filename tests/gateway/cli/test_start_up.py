@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.cli import enginehouse
-from enginehouse.cli.lazy_commands import LazyCommands
-
 HEAVY = ("enginehouse.app", "enginehouse.config.schema", "enginehouse.relay", "msgspec", "starlette", "uvicorn")
 NOT_OF_THE_GATEWAY = {
     "google",
@@ -101,19 +98,7 @@ def test_a_gateway_is_built_without_what_only_others_need(tmp_path: Path) -> Non
     assert imported.isdisjoint(NOT_OF_THE_GATEWAY)
 
 
-def test_every_command_is_where_it_is_said_to_be() -> None:
-    commands = enginehouse.commands
-    assert isinstance(commands, LazyCommands)
-    assert len(commands) == len(list(commands)) > 2
-    assert {name: commands[name].name for name in commands} == {name: name for name in commands}
-
-
-def test_an_unknown_command_is_none_and_others_can_be_taken_out() -> None:
-    commands = LazyCommands({"a": "enginehouse.cli.serve:serve"})
-    assert commands.get("b") is None
-    assert "a" in commands
-    assert commands["a"].name == "serve"
-    del commands["a"]
-    assert list(commands) == []
-    with pytest.raises(KeyError):
-        commands["a"]
+def test_the_help_of_serve_imports_nothing_of_the_gateway() -> None:
+    printed, imported = modules("serve", "--help")
+    assert "  --take-over " in printed
+    assert imported.isdisjoint(HEAVY)

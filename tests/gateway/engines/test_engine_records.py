@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from enginehouse import Launcher, LaunchLine, LoadFailed
@@ -93,8 +92,6 @@ async def test_an_engine_whose_gateway_died_while_it_launched_it_is_found_and_wr
     with pytest.raises(KeyboardInterrupt):
         await EngineRecords("local", witness, state_file).launch("a", LINE, LogRing())
     assert on_disk(state_file) == {"a": {}}
-    while not psutil.Process(launched[0].pid).environ():  # noqa: ASYNC110 - empty for a moment after exec
-        await asyncio.sleep(0)
 
     found = await EngineRecords("local", local, state_file).adopt("a", LINE, LogRing())
     assert found is not None

@@ -26,6 +26,7 @@ from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
 from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteLoad, RemoteServer
 from enginehouse.engines.supervisor import Supervisor
+from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import LaunchLine
 from enginehouse.scheduling.host_queue import HostQueue
@@ -75,7 +76,7 @@ async def late_probe() -> None:
 
 
 async def discovery() -> None:
-    prober = Prober(Sink(), CheckSettings(interval=10, timeout=4), lambda: 0.5)
+    prober = Prober(cast(Fleet, Sink()), CheckSettings(interval=10, timeout=4), lambda: 0.5)
     prober.add("a", support_of(Broken()), FakeClient({}), is_healthy=True)
     await prober.first_round()
     await asyncio.sleep(60)

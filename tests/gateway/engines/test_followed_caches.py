@@ -79,6 +79,40 @@ async def test_another_driver_follows_a_cache_anew_and_one_that_fails_disturbs_n
     caches.close()
 
 
+async def test_a_follower_that_raises_disturbs_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Deaf):
+        @property
+        def gaps(self) -> tuple[int, int]:  # type: ignore[override]
+            raise OSError("it cannot count")
+
+        def begin_anew(self) -> None:
+            raise OSError("it cannot begin")
+
+        def close(self) -> None:
+            raise OSError("it cannot end")
+
+    class BreaksFirst(OpenAICompatibleDriver):
+        def follow_cache(self, backend: str, *_: object) -> CacheFollower:
+            return Broken() if backend == "broken" else Noting()
+
+    class Noting(Deaf):
+        def begin_anew(self) -> None:
+            noted.append("anew")
+
+        def close(self) -> None:
+            noted.append("closed")
+
+    noted: list[str] = []
+    driver = BreaksFirst()
+    caches = FollowedCaches(lambda backend: Engine())
+    caches.follow({name: Published(SETTINGS, driver) for name in ("broken", "sound")})
+    caches.use(CacheView(caches))
+    assert [row["backend"] for row in caches.figures()] == ["sound"]
+    caches.close()
+    assert noted == ["anew", "closed"]
+    assert "Broken' failed" in caplog.text
+
+
 async def tokens_of(engine: Engine) -> Sequence[PromptTokens]:
     """What comes of three questions at once."""
     caches, found = FollowedCaches(lambda _: engine), list[PromptTokens]()

@@ -12,6 +12,8 @@ import pytest
 from enginehouse import ConfigError, PluginFailed
 from enginehouse.config.schema import HostSettings
 from enginehouse.domain.gpu import Gpu
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_gpus import HostGpus, assign_gpus, host_gpus
 from enginehouse_local import LocalLauncher
 from enginehouse_local.nvml import Nvml
@@ -181,6 +183,24 @@ def test_a_reading_that_fails_is_not_the_last_one(in_virtual_time: Run) -> None:
         gpus.close()
 
     in_virtual_time(scenario())
+
+
+class BrokenGpus(FakeLauncher):
+    reads_gpus = True
+
+    def gpus(self) -> list[Gpu]:
+        raise OSError("the library is gone")
+
+
+async def test_a_launcher_that_fails_to_tell_its_gpus_makes_clear_what_is_missing() -> None:
+    launcher = guarded_launcher(PluginId("launcher", "broken", "acme"), BrokenGpus())
+    gpus = host_gpus(HostSettings(), launcher)
+    with pytest.raises(ConfigError, match="1 GPUs are wanted, and the host has 0"):
+        await gpus.assign("a", 1)
+    assert await gpus.assign("a", [1]) == "1"
+    listed = host_gpus(HostSettings(gpus=[0, 1]), launcher)
+    assert listed.total is None
+    assert await listed.assign("a", 1) == "0", "the configuration names them"
 
 
 async def test_what_is_launched_after_a_reload_gets_other_gpus() -> None:

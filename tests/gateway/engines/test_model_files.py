@@ -40,23 +40,23 @@ def _managed(driver: Inspector, path: str = "/m", command: str = "") -> ManagedR
 async def test_facts_are_passed_on_and_the_size_is_kept() -> None:
     told: dict[str, ModelFacts] = {}
     files, driver = ModelFiles(told.__setitem__), Inspector()
-    files.put("m@m", _managed(driver))
-    files.put("m@m", _managed(driver))  # unchanged: not read again
+    files.follow({"m@m": _managed(driver)}, {})
+    files.follow({"m@m": _managed(driver)}, {})  # unchanged: not read again
     await until(lambda: "m@m" in told)
     assert told == {"m@m": FACTS}
     assert files.estimated == {"m@m": 5000}
     assert driver.inspected == ["/m"]
-    files.keep([])
+    files.follow({}, {})
     assert files.estimated == {}
 
 
 async def test_other_settings_are_read_again() -> None:
     told: dict[str, ModelFacts] = {}
     files, driver = ModelFiles(told.__setitem__), Inspector()
-    files.put("m@m", _managed(driver))
+    files.follow({"m@m": _managed(driver)}, {})
     await until(lambda: "m@m" in told)
     driver.facts = ModelFacts()
-    files.put("m@m", _managed(driver, "/n"))
+    files.follow({"m@m": _managed(driver, "/n")}, {})
     await until(lambda: told["m@m"] == ModelFacts())
     assert files.estimated == {}
 
@@ -65,14 +65,14 @@ async def test_a_file_that_cannot_be_read_is_logged(caplog: pytest.LogCaptureFix
     told: dict[str, ModelFacts] = {}
     files, driver = ModelFiles(told.__setitem__), Inspector()
     driver.facts = OSError("no such file")
-    files.put("m@m", _managed(driver))
+    files.follow({"m@m": _managed(driver)}, {})
     await until(lambda: "The files of model 'm' cannot be read: no such file" in caplog.text)
     assert told == {}
 
 
 async def test_a_model_with_a_command_of_its_own_is_not_read() -> None:
     files, driver = ModelFiles(lambda replica, facts: None), Inspector()
-    files.put("m@m", _managed(driver, command="engine ${port}"))
+    files.follow({"m@m": _managed(driver, command="engine ${port}")}, {})
     await asyncio.sleep(0)
     files.close()
     assert driver.inspected == []

@@ -22,6 +22,7 @@ from enginehouse import (
 )
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.placements import check_placement, placement_of
@@ -328,6 +329,20 @@ def test_hosts_share_the_ports_of_this_machine() -> None:
 
 async def test_a_launcher_without_marks_is_not_prepared_to_look_for_them(tmp_path: Path) -> None:
     file, cluster = StateFile(tmp_path / "state"), SlowToPrepare()
-    await EngineRecords("far", guarded_launcher(PluginId("launcher", "cluster", "acme"), cluster), file).recover()
+    launcher = guarded_launcher(PluginId("launcher", "cluster", "acme"), cluster)
+    assert file.is_lost
+    pool = EnginePool(
+        "far",
+        {},
+        launcher=launcher,
+        ports=Ports(),
+        connect=lambda *_: FakeClient({}),
+        state_file=file,
+        on_state=lambda *_: None,
+        on_examined=lambda _: None,
+        on_exited=lambda _: None,
+    )
+    await pool.open()
     assert cluster.tries == 0
+    await pool.close()
     file.close()

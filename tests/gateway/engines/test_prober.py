@@ -5,13 +5,14 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from enginehouse import Capabilities, EngineClient, Health, ServedModel, UpstreamError
 from enginehouse.config.schema import CheckSettings
 from enginehouse.engines.probing.prober import Prober
+from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse_vllm import VllmDriver
 from tests.support.fake_engines import FakeClient, ScriptedDriver
@@ -22,7 +23,7 @@ DOWN = UpstreamError("connection refused")
 
 
 class Sink:
-    """Believes one probe, unless told what to think."""
+    """A fleet that believes one probe, unless told what to think."""
 
     def __init__(self) -> None:
         self.verdicts: list[str] = []
@@ -58,7 +59,7 @@ def sink() -> Sink:
 
 
 def _prober(sink: Sink, jitter: Callable[[], float] = lambda: 0.5) -> Prober:
-    return Prober(sink, CHECKS, jitter)
+    return Prober(cast(Fleet, sink), CHECKS, jitter)
 
 
 def test_the_first_round_ends_when_every_backend_was_probed_once(

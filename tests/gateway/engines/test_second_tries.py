@@ -18,6 +18,7 @@ from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
+from tests.support.fake_gpus import FakeGpus, gpu
 from tests.support.virtual_time import Run
 
 
@@ -42,17 +43,16 @@ class CrowdedLauncher(FakeLauncher):
         return process
 
 
-class FreedLater:
+class FreedLater(FakeGpus):
     """A GPU of which 10 bytes are free until ``free_at``, then 2000."""
 
-    free_at = 0.0
+    def __init__(self) -> None:
+        super().__init__([])
+        self.free_at = 0.0
 
     def read(self) -> list[Gpu]:
         used = 1990 if now() < self.free_at else 0
-        return [Gpu(index=0, name="", uuid="", total=2000, used=used, free=2000 - used)]
-
-    async def read_aside(self) -> list[Gpu]:
-        return self.read()
+        return [gpu(0, total=2000, free=2000 - used)]
 
 
 class Stage:

@@ -24,7 +24,9 @@ from enginehouse import (
 )
 from enginehouse.domain.errors import LoadCancelled
 from enginehouse.relay.queue_slot import QueueSlot
+from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.observers import Observers
 
 
 class Obedient(Scheduler):
@@ -58,7 +60,7 @@ class Obedient(Scheduler):
         return []
 
 
-class Engines:
+class Engines(EngineControl):
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.state = ReplicaState.STOPPED
@@ -66,29 +68,11 @@ class Engines:
     def states(self) -> Mapping[str, ReplicaState]:
         return {"a": self.state}
 
-    async def evict(self, replica: str) -> None:
-        await self.stop(replica, None)
-
-    async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None: ...
-
     async def start(self, replica: str) -> None:
         if self.error is not None:
             raise self.error
 
     async def stop(self, replica: str, timeout: float | None) -> None: ...
-
-
-class Nobody:
-    def swap_started(self, target: str, evict: tuple[str, ...]) -> None: ...
-    def swap_done(self, done: SwapDone) -> None: ...
-    def served(self, replica: str, keep_alive: float | None) -> None: ...
-    def queue_changed(self) -> None: ...
-
-    def stopping(self, replica: str) -> None: ...
-
-    def unloaded(self, replica: str) -> None: ...
-
-    def vacate(self, replica: str) -> None: ...
 
 
 class Holder:
@@ -114,7 +98,7 @@ def engines() -> Engines:
 
 @pytest.fixture
 async def host(scheduler: Obedient, engines: Engines) -> HostQueue:
-    return HostQueue("local", scheduler, engines, Nobody())
+    return HostQueue("local", scheduler, engines, QueueListener(Observers()))
 
 
 @pytest.fixture
@@ -159,7 +143,7 @@ async def test_a_place_at_an_engine_that_broke_off_is_given_back_when_it_is_know
     known: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("enginehouse.scheduling.engine_exits._NOTICE_S", 0.01 if known == "never" else 30.0)
+    monkeypatch.setattr("enginehouse.scheduling.engine_stops._NOTICE_S", 0.01 if known == "never" else 30.0)
     engines.state = ReplicaState.READY
     slot.take()
     assert host.grant(slot.ticket)

@@ -12,8 +12,7 @@ from enginehouse import Observer
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.telemetry.logs import TextLines
-from enginehouse.telemetry.redaction import Redaction
+from enginehouse.telemetry.logs import Redaction, TextLines
 from tests.support.plugins import Install
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import DoorName, OpenGateway

@@ -20,7 +20,7 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import InstanceReport
 from enginehouse.fleet.backend_info import BackendStatus
 from enginehouse.rescheduling.cluster import Cluster, instance_view
-from enginehouse.rescheduling.live_figures import LiveFigures, in_flight
+from enginehouse.rescheduling.live_figures import LiveFigures, PlacedRequests, in_flight
 from enginehouse.rescheduling.reservations import NONE_RESERVED, Reservations, reserve
 from tests.support.cluster_views import instance
 
@@ -99,7 +99,7 @@ class Surroundings(NamedTuple):
 
 async def test_streams_are_read_where_that_is_wanted() -> None:
     around, report = Surroundings(), REPORT._replace(status=InstanceStatus(waiting_requests=("cmpl-b-1",)))
-    cluster = Cluster(lambda: cast(HostContext, around), around, {"a": REPORT, "b": report})
+    cluster = Cluster(lambda: cast(HostContext, around), cast(PlacedRequests, around), {"a": REPORT, "b": report})
     view = await cluster.view(lambda instance: instance.id == "b")
 
     requests = [each for instance in view.instances for each in instance.requests]

@@ -9,6 +9,7 @@ import pytest
 
 from enginehouse import ClusterView, InstanceView, Migration, Plan, RequestView, ReschedulingSettings, VirtualLoop
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
+from enginehouse.engines.probing.status_puller import StatusPuller
 from enginehouse.rescheduling.cluster import Cluster
 from enginehouse.rescheduling.dispatcher import MigrationDispatcher
 from enginehouse.rescheduling.planner import Planner
@@ -61,7 +62,7 @@ class Recorder:
         return Rescheduler(
             settings,
             clock=clock,
-            puller=self,
+            puller=cast(StatusPuller, self),
             cluster=cast(Cluster, self),
             planner=cast(Planner, self),
             dispatcher=cast(MigrationDispatcher, self),

@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from enginehouse.telemetry.log_context import LogContext, log_context
-from enginehouse.telemetry.logs import JsonLines, TextLines
-from enginehouse.telemetry.redaction import Redaction
+from enginehouse.telemetry.logs import JsonLines, Redaction, TextLines
 
 SECRET = "s3cret-of-the-house"
 LINES = {

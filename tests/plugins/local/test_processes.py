@@ -5,13 +5,25 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+import psutil
 import pytest
 
 from enginehouse_local import processes
-from enginehouse_local.processes import PortWatch, died_in_this_era, ended, identity, kill_group, members, memory_of
+from enginehouse_local.processes import (
+    PortWatch,
+    died_in_this_era,
+    ended,
+    group_with,
+    groups_with,
+    identity,
+    kill_group,
+    members,
+    memory_of,
+)
 from tests.support.virtual_time import Run
 
 Spawn = Callable[..., "subprocess.Popen[bytes]"]
@@ -130,3 +142,35 @@ def test_a_silent_engine_is_looked_for_at_growing_intervals_and_after_each_line(
 
     monkeypatch.setattr(processes, "takes_connections", takes_connections)
     in_virtual_time(scenario())
+
+
+class Young:
+    """A process that becomes another program while it is looked at: its environment is empty at first."""
+
+    pid = os.getpid()
+
+    def __init__(self, *environments: dict[str, str], age: float = 0.0) -> None:
+        self.environments = list(environments)
+        self.age = age
+
+    def environ(self) -> dict[str, str]:
+        return self.environments.pop(0)
+
+    def create_time(self) -> float:
+        return time.time() - self.age
+
+    def status(self) -> str:
+        return psutil.STATUS_RUNNING
+
+
+@pytest.mark.parametrize(("age", "found"), [(0.0, True), (3600.0, False)])
+def test_an_environment_that_is_empty_at_first_is_read_again(
+    monkeypatch: pytest.MonkeyPatch, age: float, found: bool
+) -> None:
+    process = Young({}, {}, {"MARK": "a"}, age=age)
+    monkeypatch.setattr(psutil, "process_iter", lambda: [process])
+    group = os.getpgid(0)
+    assert groups_with("MARK") == ({group: "a"} if found else {})
+    process.environments[:] = [{}, {"MARK": "a"}]
+    assert group_with("MARK", "b") is None
+    assert len(process.environments) == (0 if found else 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from enginehouse.cli.serve import serve
+from enginehouse.cli import serve_command
 from enginehouse.config.plugin_tables import PLUGIN_KINDS
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.plugin_manager.kinds import KINDS
@@ -34,9 +34,9 @@ def refusal(tmp_path: Path, restored_logs: None) -> Refusal:
         file = tmp_path / "enginehouse.toml"
         file.write_text(text)
         found = []
-        for command in (check, serve):
+        for command in (check, serve_command):
             result = CliRunner().invoke(
-                command, ["--config", str(file), *(["--port", "0"] if command is serve else [])]
+                command, ["--config", str(file), *(["--port", "0"] if command is serve_command else [])]
             )
             assert isinstance(result.exception, EnginehouseError), (command.name, result.output, result.exc_info)
             found.append(result.exception)

@@ -20,20 +20,16 @@ class BodyMemory:
 
     def take(self, size: int) -> None:
         """Count ``size`` bytes that have arrived. Raises ``Overloaded`` if there is no room for them."""
-        if self.most and self.held + size > self.most:
-            raise self._full()
+        self.check(size)
         self.held += size
 
     def check(self, size: int) -> None:
         """Raise ``Overloaded`` if there is no room for ``size`` bytes."""
         if self.most and self.held + size > self.most:
-            raise self._full()
-
-    def _full(self) -> Overloaded:
-        return Overloaded(
-            f"The gateway holds {self.held} bytes of request bodies, and its limit is {self.most} "
-            "(server.max_body_memory): send the request again later"
-        )
+            raise Overloaded(
+                f"The gateway holds {self.held} bytes of request bodies, and its limit is {self.most} "
+                "(server.max_body_memory): send the request again later"
+            )
 
     @property
     def is_scarce(self) -> bool:

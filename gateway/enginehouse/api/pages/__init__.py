@@ -1,4 +1,20 @@
-"""Pages that Starlette answers: the model list, the operators' pages and the engines' own pages.
+"""Pages that Starlette answers: those of clients, of operators and of engines.
 
-``operators`` guards every page that needs an admin key.
+::
+
+    model_list  GET /v1/models
+    protocols   what protocols of clients answer themselves
+    upstream    engines' own pages
+    health      for load balancers
+    operators   guards every page that needs an admin key
+    operations  most of /api: status, live requests, decisions
+    live_view   the state that operations and the events of plugins show
+    lifecycle   loads and unloads models
+    drains      takes backends out of service
+    cluster     what rescheduling and scaling see and do
+    reload      reads the configuration again
+    usage       what callers have used
+    key_pages   keys of clients
+    metrics/    for Prometheus
+    reading     reads what operators' requests ask for
 """

@@ -1,4 +1,4 @@
-"""``/api/cluster`` and ``/api/migrations``: the view and the moves of rescheduling."""
+"""``/api/cluster``, ``/api/migrations`` and ``/api/scale``: what rescheduling and scaling see and do."""
 
 from __future__ import annotations
 
@@ -10,23 +10,38 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.errors import json_response
+from enginehouse.domain.errors import NotFound
+from enginehouse.domain.scale_status import ScaleStatus
 
 
-class ClusterPages:
+def cluster_pages(view: Callable[[], Awaitable[Any]], records: Callable[[], Iterable[Any]]) -> list[BaseRoute]:
     """``view`` makes a view of the cluster, ``records`` returns the last migrations, oldest first."""
 
-    def __init__(self, view: Callable[[], Awaitable[Any]], records: Callable[[], Iterable[Any]]) -> None:
-        self._view = view
-        self._records = records
-
-    @property
-    def routes(self) -> Sequence[BaseRoute]:
-        return [Route("/api/cluster", self.cluster), Route("/api/migrations", self.migrations)]
-
-    async def cluster(self, request: Request) -> Response:
+    async def cluster(request: Request) -> Response:
         """The instances with their figures: a VIEW.json for ``enginehouse explain rescheduling``."""
-        return json_response(await self._view())
+        return json_response(await view())
 
-    async def migrations(self, request: Request) -> Response:
+    async def migrations(request: Request) -> Response:
         """The last migrations, newest first."""
-        return json_response({"migrations": list(self._records())[::-1]})
+        return json_response({"migrations": list(records())[::-1]})
+
+    return [Route("/api/cluster", cluster), Route("/api/migrations", migrations)]
+
+
+def scale_pages(status: Callable[[], Sequence[ScaleStatus]]) -> list[BaseRoute]:
+    """How many replicas are wanted of each model, for operators and for autoscalers.
+
+    ``status`` returns the models with a range of replicas.
+    """
+
+    async def all(request: Request) -> Response:
+        return json_response({"models": status()})
+
+    async def one(request: Request) -> Response:
+        name = request.path_params["model"]
+        for each in status():
+            if each.model == name:
+                return json_response(each)
+        raise NotFound(f"No model '{name}' has replicas = {{ min, max }}")
+
+    return [Route("/api/scale", all), Route("/api/scale/{model:path}", one)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -13,8 +12,8 @@ from starlette.routing import BaseRoute, Route
 from enginehouse.api.errors import json_response
 from enginehouse.api.kept_keys import KeptKeys, NewKey
 from enginehouse.api.keys import Keyring
+from enginehouse.api.pages.reading import read_body
 from enginehouse.config.auth import KeySettings
-from enginehouse.domain.errors import InvalidRequest
 
 
 class KeyPages:
@@ -44,12 +43,7 @@ class KeyPages:
 
     async def new(self, request: Request) -> Response:
         """Make a key. Only this answer has its secret."""
-        try:
-            asked = msgspec.json.decode(await request.body(), type=NewKey)
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(
-                f'{error}; send {{"name": "NAME"}} and further keys as [[auth.keys]] has them'
-            ) from None
+        asked = await read_body(request, NewKey, '{"name": "NAME"} and further keys as [[auth.keys]] has them')
         secret = self._kept.new(asked, first=self._keyring().is_open)
         return json_response({"name": asked.name, "key": secret}, 201)
 

@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.errors import json_response
+from enginehouse.api.pages.reading import read_body
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.managed_engines import ManagedEngines
@@ -61,10 +62,7 @@ class Lifecycle:
 
     async def explain_swap(self, request: Request) -> Response:
         """The replicas that would stop so that a model can run, as in ``enginehouse explain swap``."""
-        try:
-            question = msgspec.json.decode(await request.body(), type=_SwapQuestion)
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(f'{error}; send {{"target": "MODEL", "running": ["MODEL"]}}') from None
+        question = await read_body(request, _SwapQuestion, '{"target": "MODEL", "running": ["MODEL"]}')
         return json_response(self._engines.explain_swap(question.target, question.running))
 
 

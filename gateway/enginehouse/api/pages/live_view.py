@@ -7,18 +7,40 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from enginehouse.api.pages.condition import condition
+import msgspec
+
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import ExplainedCandidate
-from enginehouse.domain.gpu import GpuStatus
-from enginehouse.domain.replica import AT_REST, Candidate
+from enginehouse.domain.replica import AT_REST, Candidate, Health, ReplicaState
 from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.ticket import Phase
-from enginehouse.engines.host_memory import HostMemory
 from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.fleet.backend_info import BackendStatus
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.relay import Relay
-from enginehouse.telemetry.event_stream import RequestProgress
+from enginehouse.telemetry.activity import Activity
+
+RequestProgress = tuple[Phase, int | None]
+"""The phase of a live request, and its position in the queue if it waits there."""
+_MOST_PROGRESS = 0.99
+"""Of a load that takes longer than the last one did."""
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an operator should know first about a replica.
+
+    ``word``: ``ready``, ``downloading``, ``placing`` (waiting for resources of a cluster), ``loading``,
+    ``waiting for room``, ``sleeping``, ``stopped``, ``stopping``, ``draining``, ``failed``, ``unreachable``,
+    ``unknown`` (not probed yet) or ``refused`` (its engine refuses this model).
+    """
+
+    word: str
+    why: str | None = None
+    """The last error, of one in trouble; how far a download is."""
+    since: float | None = None
+    """When that began, in seconds since the Unix epoch, if the gateway has seen it begin."""
+    progress: float | None = None
+    """How much of a load has passed, from 0 to 1, if it takes as long as the last one did."""
 
 
 class LiveView:
@@ -35,7 +57,7 @@ class LiveView:
         """Every replica with its condition, its memory, its slots, and the requests that wait for it."""
         fleet, now = self._relay.context.fleet, self._relay.context.clock.epoch()
         backends = {each.name: each for each in fleet.backends()}
-        waiting = self._waiting_by_replica()
+        waiting = waiting_by_replica(self._relay, self._engines)
         sizes = {name: size for each in self._engines.memory() for name, size in each.replicas.items()}
         return [
             replica(each)
@@ -56,14 +78,6 @@ class LiveView:
             for each in self.replicas()
             if each.backend in backends
         ]
-
-    def hosts(self) -> Sequence[HostMemory]:
-        """The memory of the hosts."""
-        return self._engines.memory()
-
-    def gpus(self) -> Sequence[GpuStatus]:
-        """The GPUs of this machine, as they were some seconds ago."""
-        return self._engines.gpus()
 
     def requests(self) -> Sequence[Mapping[str, Any]]:
         """Every live request, oldest first."""
@@ -125,20 +139,21 @@ class LiveView:
         backend = exchange.route.chosen.backend
         return next((each.last_error for each in self._relay.context.fleet.backends() if each.name == backend), None)
 
-    def _waiting_by_replica(self) -> Counter[str]:
-        """How many requests wait for each replica. The tickets of a backend with a limit name no replica."""
-        waiting = self._engines.waiting()
-        if not waiting:
-            return Counter()
-        routes = {live.ticket: live.route.chosen.replica for live in self._relay.live if live.ticket and live.route}
-        return Counter(routes.get(ticket, ticket.replica) for ticket in waiting)
-
     def _live_requests(self) -> Iterator[tuple[LiveRequest, RequestProgress]]:
         waiting = {**self._engines.waiting(), **self._relay.context.waiting_room.waiting()}
         for exchange in sorted(self._relay.live, key=lambda exchange: exchange.began):
             ticket = exchange.ticket
             waits = waiting.get(ticket) if ticket is not None else None
             yield exchange, (waits.phase, waits.position) if waits else (exchange.phase, exchange.position)
+
+
+def waiting_by_replica(relay: Relay, engines: ManagedEngines) -> Counter[str]:
+    """How many requests wait for each replica. The tickets of a backend with a limit name no replica."""
+    waiting = engines.waiting()
+    if not waiting:
+        return Counter()
+    routes = {live.ticket: live.route.chosen.replica for live in relay.live if live.ticket and live.route}
+    return Counter(routes.get(ticket, ticket.replica) for ticket in waiting)
 
 
 def replica(candidate: Candidate) -> dict[str, Any]:
@@ -150,6 +165,15 @@ def replica(candidate: Candidate) -> dict[str, Any]:
         "host": candidate.host,
         "state": candidate.state,
     }
+
+
+def ended_request(activity: Activity, request_id: str) -> dict[str, Any] | None:
+    """The record of the last request with that id, in its last phase; ``None`` if it is not remembered."""
+    record = next((each.record for each in activity.newest_first() if each.record.id == request_id), None)
+    if record is None:
+        return None
+    data: dict[str, Any] = msgspec.to_builtins(record)
+    return data | {"phase": Phase.FAILED if record.code else Phase.DONE}
 
 
 def _attempt(attempt: AttemptRecord, began: float) -> dict[str, Any]:
@@ -195,3 +219,39 @@ def _request(exchange: LiveRequest, progress: RequestProgress, now: float) -> di
         "stays": exchange.why_not_movable,
         "age_ms": round((now - exchange.began) * 1000, 1),
     }
+
+
+def condition(
+    replica: Candidate,
+    backend: BackendStatus,
+    *,
+    waiting: int,
+    changed_at: tuple[float | None, float | None],
+    now: float,
+) -> Condition:
+    """The condition of a replica for which so many requests wait.
+
+    ``changed_at``: when it got its state and its backend its health, if they changed, in seconds as ``now``.
+    """
+    state = replica.state
+    since, unhealthy_since = changed_at
+    if state in (ReplicaState.PLACING, ReplicaState.DOWNLOADING):
+        return Condition(word=state.value, why=backend.last_error, since=since)
+    if state is ReplicaState.STARTING:
+        progress = min(_MOST_PROGRESS, (now - since) / replica.wake_s) if since is not None and replica.wake_s else None
+        return Condition(word="loading", since=since, progress=None if progress is None else round(progress, 2))
+    if waiting and state in (*AT_REST, ReplicaState.SLEEPING, ReplicaState.STOPPING):
+        return Condition(word="waiting for room", since=since)
+    if state is ReplicaState.FAILED:
+        return Condition(word="failed", why=backend.last_error, since=since)
+    if backend.health is Health.UNHEALTHY:
+        return Condition(word="unreachable", why=backend.last_error, since=unhealthy_since or backend.last_error_at)
+    if state is not ReplicaState.READY:
+        return Condition(word=state.value, since=since)
+    if backend.draining:
+        return Condition(word="draining")
+    if backend.health is Health.UNKNOWN:
+        return Condition(word="unknown", why=backend.last_error)
+    if replica.suspect:
+        return Condition(word="refused", why=backend.last_error)
+    return Condition(word="ready", since=since)

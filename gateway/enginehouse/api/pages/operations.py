@@ -11,9 +11,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.errors import json_response
-from enginehouse.api.pages.history import History
-from enginehouse.api.pages.live_view import LiveView
-from enginehouse.domain.errors import InvalidRequest, NotFound
+from enginehouse.api.pages.live_view import LiveView, ended_request
+from enginehouse.api.pages.reading import read_body, read_limit
+from enginehouse.domain.errors import NotFound
+from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.relay import Relay
 from enginehouse.routing.body.read import read_request
@@ -29,10 +30,12 @@ class _MoveOrder(msgspec.Struct):
 class Operations:
     """Shows operators the gateway's state. ``about`` returns further facts for the status."""
 
-    def __init__(self, relay: Relay, live: LiveView, history: History, about: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(
+        self, relay: Relay, engines: ManagedEngines, live: LiveView, about: Callable[[], Mapping[str, Any]]
+    ) -> None:
         self._relay = relay
+        self._engines = engines
         self._live = live
-        self._history = history
         self._about = about
         self._epoch = relay.context.clock.epoch
         self._since = self._epoch()
@@ -57,10 +60,10 @@ class Operations:
             "requests": len(self._relay.live),
             "backends": self._relay.context.fleet.backends(),
             "replicas": self._live.status_rows(),
-            "hosts": self._live.hosts(),
+            "hosts": self._engines.memory(),
             "learned": self._relay.context.router.learned(),
             "mirrors": self._relay.mirrors.figures(),
-            "gpus": self._live.gpus(),
+            "gpus": self._engines.gpus(),
         }
         return json_response(facts)
 
@@ -70,13 +73,12 @@ class Operations:
 
     async def request(self, request: Request) -> Response:
         """The request with an id, and how it was routed: the oldest of live ones, else the last that has ended."""
-        wanted = request.path_params["id"]
+        wanted, context = request.path_params["id"], self._relay.context
         live = min(self._relay.find(wanted), key=lambda live: live.began, default=None)
-        found = self._live.details(live) if live is not None else self._history.row(wanted)
+        found = self._live.details(live) if live is not None else ended_request(context.activity, wanted)
         if found is None:
             raise NotFound(f"There is no live request '{wanted}', and none of the last {MOST} had this id")
-        decisions = self._relay.context.decisions.last(MOST)
-        decision = next((each for each in decisions if each["request_id"] == wanted), None)
+        decision = next((each for each in context.decisions.last(MOST) if each["request_id"] == wanted), None)
         return json_response({**found, "decision": decision})
 
     async def cancel(self, request: Request) -> Response:
@@ -91,21 +93,14 @@ class Operations:
 
     async def move(self, request: Request) -> Response:
         """Continue a live stream at another backend."""
-        try:
-            wanted = msgspec.json.decode(await request.body(), type=_MoveOrder)
-        except msgspec.DecodeError as error:
-            raise InvalidRequest(f'{error}; send {{"to": "BACKEND"}}') from None
+        wanted = await read_body(request, _MoveOrder, '{"to": "BACKEND"}')
         moved = await self._relay.move(request.path_params["id"], wanted.to)
         answer = {"id": moved.id, "from": moved.source, "to": moved.destination, "gap_ms": moved.gap_ms}
         return json_response(answer)
 
     async def decisions(self, request: Request) -> Response:
         """The last routing decisions, newest first. ``?limit=N``, else 100."""
-        limit = request.query_params.get("limit", "100")
-        most = int(limit) if limit.isdecimal() and len(limit) <= len(str(MOST)) else 0
-        if not 1 <= most <= MOST:
-            raise InvalidRequest(f"'limit' must be a number from 1 to {MOST}", param="limit")
-        return json_response({"decisions": self._relay.context.decisions.last(most)})
+        return json_response({"decisions": self._relay.context.decisions.last(read_limit(request, MOST))})
 
     async def explain_route(self, request: Request) -> Response:
         """The route that the request in the body would get now, as in ``enginehouse explain route``."""

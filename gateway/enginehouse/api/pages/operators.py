@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import headers_of
-from enginehouse.api.doors.refusal import refuse
+from enginehouse.api.errors import refuse
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.usage import AuditEntry
 

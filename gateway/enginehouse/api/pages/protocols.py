@@ -21,18 +21,11 @@ _LARGEST = 64 * 1024
 """Bytes of a body; these pages are asked for a name at most."""
 
 
-class ProtocolPages:
+def protocol_pages(protocols: Sequence[Protocol], models: ModelList) -> Iterator[BaseRoute]:
     """The pages of ``protocols``, made from the entries of ``models`` that the caller may use."""
-
-    def __init__(self, protocols: Sequence[Protocol], models: ModelList) -> None:
-        self._protocols = protocols
-        self._models = models
-
-    @property
-    def routes(self) -> Iterator[BaseRoute]:
-        for protocol in self._protocols:
-            for method, path in protocol.pages:
-                yield Route(path, _Page(protocol, self._models).answer, methods=[method])
+    for protocol in protocols:
+        for method, path in protocol.pages:
+            yield Route(path, _Page(protocol, models).answer, methods=[method])
 
 
 def protocol_doors(admission: Admission, protocols: Sequence[Protocol]) -> Iterator[BaseRoute]:

@@ -14,34 +14,24 @@ from enginehouse.api.errors import json_response
 from enginehouse.domain.errors import ConfigError, ConfigErrors, EnginehouseError, InvalidRequest, RequestError
 
 
-class Reload:
+def reload_page(
+    reload: Callable[[bool], Awaitable[Any]], replacement: Callable[[], Callable[[], Awaitable[int]] | None]
+) -> BaseRoute:
     """Serves ``reload``, whose argument is whether this is a dry run.
 
     ``replacement`` returns what starts another gateway that takes over, if that is possible here.
     """
 
-    def __init__(
-        self,
-        reload: Callable[[bool], Awaitable[Any]],
-        replacement: Callable[[], Callable[[], Awaitable[int]] | None] = lambda: None,
-    ) -> None:
-        self._reload = reload
-        self._replacement = replacement
-
-    @property
-    def routes(self) -> Sequence[BaseRoute]:
-        return [Route("/api/reload", self.reload, methods=["POST"])]
-
-    async def reload(self, request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         """Reload the configuration; with ``?dry_run=true``, only return the changes.
 
         With ``?take_over=true``, another gateway takes over, so that everything in the configuration applies.
         """
         dry_run, take_over = _flag(request, "dry_run"), _flag(request, "take_over")
         try:
-            reloaded = await self._reload(dry_run or take_over)
+            reloaded = await reload(dry_run or take_over)
             if take_over and not dry_run:
-                pid = await self._take_over()
+                pid = await _take_over(replacement())
                 reloaded = msgspec.structs.replace(reloaded, applied=True, taken_over_by=pid)
             return json_response(reloaded)
         except RequestError:
@@ -50,11 +40,13 @@ class Reload:
             text = f"The configuration cannot be used, and nothing has changed:\n{error}"
             raise InvalidRequest(text, details={"errors": [_as_data(one) for one in _each(error)]}) from None
 
-    async def _take_over(self) -> int:
-        replace = self._replacement()
-        if replace is None:
-            raise InvalidRequest("This gateway was not started by `enginehouse serve`: nothing can take over from it")
-        return await replace()
+    return Route("/api/reload", answer, methods=["POST"])
+
+
+async def _take_over(replace: Callable[[], Awaitable[int]] | None) -> int:
+    if replace is None:
+        raise InvalidRequest("This gateway was not started by `enginehouse serve`: nothing can take over from it")
+    return await replace()
 
 
 def _flag(request: Request, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""``/upstream/{model}/...``: direct access to a model's engine."""
+"""Direct access to a model's engine: ``/upstream/{model}/...``, and pages such as ``GET /props?model=NAME``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from starlette.requests import Request
 from starlette.responses import RedirectResponse
-from starlette.routing import BaseRoute, Match
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import AsgiDoor, Outbound, headers_of
-from enginehouse.api.doors.refusal import refuse_web_socket
 from enginehouse.api.doors.web_socket import AsgiWebSocketDoor
+from enginehouse.api.errors import refuse_web_socket
 from enginehouse.config.aliases import Aliases
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
@@ -22,6 +23,8 @@ from enginehouse.relay.door import Caller, OpenExchange
 from enginehouse.relay.jobs.engine_job import EngineCall
 
 _PREFIX = b"/upstream/"
+_PAGES = ("/props", "/slots", "/v1/audio/voices", "/sdapi/v1/loras")
+"""Pages of an engine about one model, named in the query."""
 
 
 class Address(NamedTuple):
@@ -64,7 +67,7 @@ class UpstreamRoute(BaseRoute):
             await RedirectResponse(location.decode("latin-1"), status)(scope, receive, send)
         else:
             call = EngineCall(address.model, scope["method"], target, self._loads(address.path))
-            await CallDoor(self._admission, call)(scope, receive, send)
+            await _CallDoor(self._admission, call)(scope, receive, send)
 
     def _loads(self, path: str) -> bool:
         return not any(re.search(pattern, path) for pattern in self._never_load_for())
@@ -107,7 +110,7 @@ def _check_path(target: str) -> None:
         raise InvalidRequest("A path below /upstream/MODEL/ must not have '..', '//' or a backslash, encoded or not")
 
 
-class CallDoor(AsgiDoor):
+class _CallDoor(AsgiDoor):
     """The ASGI door for one request to an engine."""
 
     def __init__(self, admission: Admission, call: EngineCall) -> None:
@@ -121,3 +124,20 @@ class CallDoor(AsgiDoor):
         caller = self._admission.admit_direct(headers)
         _check_path(self._call.target)
         return caller
+
+
+def engine_pages(admission: Admission) -> list[BaseRoute]:
+    """Pass requests for ``_PAGES`` to an engine of the model, as below ``/upstream/``. The query goes along."""
+    return [Route(path, _EnginePage(admission), methods=["GET"]) for path in _PAGES]
+
+
+class _EnginePage:
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        model = Request(scope).query_params.get("model", "")
+        if not model:
+            raise InvalidRequest("The query has no 'model': name the model, as in /props?model=NAME", param="model")
+        target = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
+        await _CallDoor(self._admission, EngineCall(model, "GET", target))(scope, receive, send)

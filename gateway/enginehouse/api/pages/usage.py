@@ -12,6 +12,7 @@ from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.errors import json_response
+from enginehouse.api.pages.reading import read_limit
 from enginehouse.config.auth import moment
 from enginehouse.config.units import parse_duration
 from enginehouse.domain.errors import InvalidRequest
@@ -64,10 +65,7 @@ class UsagePages:
 
     async def audit(self, request: Request) -> Response:
         """What operators have done, the newest first: ``?since=&limit=``."""
-        limit = request.query_params.get("limit", "100")
-        most = int(limit) if limit.isdecimal() and len(limit) <= len(str(_MOST_ENTRIES)) else 0
-        if not 1 <= most <= _MOST_ENTRIES:
-            raise InvalidRequest(f"'limit' must be a number from 1 to {_MOST_ENTRIES}", param="limit")
+        most = read_limit(request, _MOST_ENTRIES)
         since = read_time(request.query_params.get("since", "0"), self._epoch())
         return json_response({"entries": await self._kept.audit(since, most)})
 

@@ -6,11 +6,15 @@ import asyncio
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from enginehouse.app.take_over.messages import M, TakeOverMessage
+
+T = TypeVar("T")
 
 _LENGTH = struct.Struct("!I")
 _MOST_DESCRIPTORS = 64
@@ -59,39 +63,33 @@ class MessageChannel:
 
     async def _send_length(self, length: int, descriptors: Sequence[int]) -> None:
         """Send the head, and with it the descriptors: they belong to its first byte."""
-        head = _LENGTH.pack(length)
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sent = socket.send_fds(self._connection, [head], descriptors)
-                break
-            except BlockingIOError:
-                writable = loop.create_future()
-                loop.add_writer(self._connection, _set, writable)
-                try:
-                    await writable
-                finally:
-                    loop.remove_writer(self._connection)
+        loop, head = asyncio.get_running_loop(), _LENGTH.pack(length)
+        send = partial(socket.send_fds, self._connection, [head], descriptors)
+        sent = await self._when_ready(send, loop.add_writer, loop.remove_writer)
         await loop.sock_sendall(self._connection, head[sent:])
 
     async def _receive_head(self) -> tuple[bytes, list[int]]:
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                head, found, _, _ = socket.recv_fds(self._connection, _LENGTH.size, _MOST_DESCRIPTORS, _NOT_INHERITED)
-                break
-            except BlockingIOError:
-                readable = loop.create_future()
-                loop.add_reader(self._connection, _set, readable)
-                try:
-                    await readable
-                finally:
-                    loop.remove_reader(self._connection)
+        receive = partial(socket.recv_fds, self._connection, _LENGTH.size, _MOST_DESCRIPTORS, _NOT_INHERITED)
+        head, found, _, _ = await self._when_ready(receive, loop.add_reader, loop.remove_reader)
         if not head:
             raise ChannelClosed("the other gateway ended the conversation")
         for each in found:
             os.set_inheritable(each, False)
         return head, list(found)
+
+    async def _when_ready(self, act: Callable[[], T], add: Callable[..., None], remove: Callable[..., object]) -> T:
+        """Do what needs a connection that does not block. ``add`` and ``remove`` a watch of that."""
+        while True:
+            try:
+                return act()
+            except BlockingIOError:  # noqa: PERF203 - waits anyway
+                ready = asyncio.Event()
+                add(self._connection, ready.set)
+                try:
+                    await ready.wait()
+                finally:
+                    remove(self._connection)
 
     async def _receive(self, length: int) -> bytes:
         pieces: list[bytes] = []
@@ -102,8 +100,3 @@ class MessageChannel:
             pieces.append(piece)
             length -= len(piece)
         return b"".join(pieces)
-
-
-def _set(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
-from enginehouse.app.take_over.messages import Hello, PassedConnection
+from enginehouse.app.take_over.messages import PassedConnection
+from enginehouse.app.take_over.new_side import my_hello
 from enginehouse.app.take_over.place import connect_in
 
 _log = logging.getLogger(__name__)
@@ -20,11 +21,10 @@ Adopt = Callable[[socket.socket, PassedConnection], None]
 
 
 class SuccessorGateway:
-    """The gateway that has taken over, in ``folder``, as the one that leaves sees it. ``hello`` introduces this one."""
+    """The gateway that has taken over, in ``folder``, as the one that leaves sees it."""
 
-    def __init__(self, folder: Path, hello: Hello) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._hello = hello
         self._passed: asyncio.Queue[tuple[int, PassedConnection] | None] = asyncio.Queue()
         self._passing = asyncio.ensure_future(self._pass_all())
 
@@ -47,7 +47,7 @@ class SuccessorGateway:
             try:
                 if channel is None:
                     channel = MessageChannel(connect_in(self.folder))
-                    await channel.send(self._hello)
+                    await channel.send(my_hello("connections"))
                 await channel.send(connection, [descriptor])
             except (OSError, ChannelClosed) as error:
                 _log.warning("The new gateway did not take a client's connection, which is closed: %s", error)

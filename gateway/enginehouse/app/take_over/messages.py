@@ -18,6 +18,7 @@ The running gateway goes on as before if the conversation ends earlier. Afterwar
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Literal, TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ from enginehouse.interfaces.limit_stores import TakenLimit
 
 FORMAT = 1
 """Changes whenever a message or the meaning of a file in the state folder does. ``Hello`` never changes."""
+VERSION = version("enginehouse")
 
 M = TypeVar("M", bound="TakeOverMessage")
 

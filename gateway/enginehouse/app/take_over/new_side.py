@@ -11,7 +11,18 @@ from socket import socket
 from typing import Literal
 
 from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
-from enginehouse.app.take_over.messages import FORMAT, Built, EnginesLeft, EnginesTaken, Hello, Retired, TakeOverOffer
+from enginehouse.app.take_over.messages import (
+    FORMAT,
+    VERSION,
+    Built,
+    EnginesLeft,
+    EnginesTaken,
+    Hello,
+    M,
+    Retired,
+    TakeOverMessage,
+    TakeOverOffer,
+)
 from enginehouse.app.take_over.place import connect_in
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.interfaces.limit_stores import TakenLimit
@@ -27,31 +38,23 @@ class Predecessor:
     ``listening``: its listening sockets, from ``connect`` on. ``pid``: its process.
     """
 
-    def __init__(self, channel: MessageChannel, version: str) -> None:
+    def __init__(self, channel: MessageChannel) -> None:
         self.listening: Sequence[socket] = ()
         self.pid = 0
         self._channel = channel
-        self._version = version
         self._retired = asyncio.Event()
 
     @classmethod
-    def find(cls, folder: Path, version: str) -> Predecessor | None:
-        """The gateway that runs in the state folder ``folder``, ``None`` if there is none.
-
-        ``version``: of this program.
-        """
+    def find(cls, folder: Path) -> Predecessor | None:
+        """The gateway that runs in the state folder ``folder``, ``None`` if there is none."""
         try:
-            return cls(MessageChannel(connect_in(folder)), version)
+            return cls(MessageChannel(connect_in(folder)))
         except OSError:
             return None
 
     async def connect(self) -> None:
         """Get the listening sockets, on which the running gateway goes on to accept. Raises ``TakeOverFailed``."""
-        try:
-            await self._channel.send(my_hello(self._version, "engines"))
-            offer, descriptors = await self._channel.receive(TakeOverOffer)
-        except ChannelClosed as error:
-            raise self._failed(str(error)) from None
+        offer, descriptors = await self._ask(my_hello("engines"), TakeOverOffer)
         if offer.refused:
             raise self._failed(f"process {offer.pid} refuses: {offer.refused}")
         self.listening = [socket(fileno=each) for each in descriptors]
@@ -62,11 +65,7 @@ class Predecessor:
 
         From now on, an end of the conversation has it go on. Raises ``TakeOverFailed``.
         """
-        try:
-            await self._channel.send(Built())
-            left, descriptors = await self._channel.receive(EnginesLeft)
-        except ChannelClosed as error:
-            raise self._failed(str(error)) from None
+        left, descriptors = await self._ask(Built(), EnginesLeft)
         if left.refused or not descriptors:
             raise self._failed(f"it refuses: {left.refused}")
         return descriptors[0]
@@ -76,11 +75,7 @@ class Predecessor:
 
         Returns what is taken of the limits of keys.
         """
-        try:
-            await self._channel.send(EnginesTaken())
-            retired, _ = await self._channel.receive(Retired)
-        except ChannelClosed as error:
-            raise self._failed(str(error)) from None
+        retired, _ = await self._ask(EnginesTaken(), Retired)
         self._retired.set()
         return retired.limits
 
@@ -94,11 +89,18 @@ class Predecessor:
         """End the conversation: the running gateway goes on unless it has retired."""
         self._channel.close()
 
+    async def _ask(self, message: TakeOverMessage, answer: type[M]) -> tuple[M, list[int]]:
+        try:
+            await self._channel.send(message)
+            return await self._channel.receive(answer)
+        except ChannelClosed as error:
+            raise self._failed(str(error)) from None
+
     def _failed(self, why: str) -> TakeOverFailed:
         self.close()
         return TakeOverFailed(f"The running gateway could not be taken over, and goes on: {why}")
 
 
-def my_hello(version: str, wants: Literal["engines", "connections"]) -> Hello:
+def my_hello(wants: Literal["engines", "connections"]) -> Hello:
     """The greeting of this process."""
-    return Hello(format=FORMAT, version=version, pid=os.getpid(), wants=wants)
+    return Hello(format=FORMAT, version=VERSION, pid=os.getpid(), wants=wants)

@@ -17,6 +17,7 @@ from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
 from enginehouse.app.take_over.connections import adopt_connections
 from enginehouse.app.take_over.messages import (
     FORMAT,
+    VERSION,
     Built,
     EnginesLeft,
     EnginesTaken,
@@ -59,14 +60,10 @@ class ReplaceableGateway(Protocol):
 
 
 class TakeOverServer:
-    """Listens in the state folder ``folder`` for other gateways, from ``open`` to ``close``.
+    """Listens in the state folder ``folder`` for other gateways, from ``open`` to ``close``."""
 
-    ``version``: of this program.
-    """
-
-    def __init__(self, folder: Path, version: str, gateway: ReplaceableGateway) -> None:
+    def __init__(self, folder: Path, gateway: ReplaceableGateway) -> None:
         self._folder = folder
-        self._version = version
         self._gateway = gateway
         self._tasks = BackgroundTasks()
         self._adopting = BackgroundTasks()
@@ -106,12 +103,12 @@ class TakeOverServer:
     async def _offer(self, channel: MessageChannel, hello: Hello) -> None:
         if refused := self._why_not(hello):
             _log.warning("Process %d may not take over: %s", hello.pid, refused)
-            await channel.send(TakeOverOffer(version=self._version, pid=os.getpid(), refused=refused))
+            await channel.send(TakeOverOffer(version=VERSION, pid=os.getpid(), refused=refused))
             return
         self._busy = True
         try:
             _log.info("Process %d (version %s) is about to take over", hello.pid, hello.version)
-            await channel.send(TakeOverOffer(version=self._version, pid=os.getpid()), self._gateway.listening())
+            await channel.send(TakeOverOffer(version=VERSION, pid=os.getpid()), self._gateway.listening())
             await channel.receive(Built)
             await self._hand_over(channel, hello.pid)
         finally:
@@ -119,7 +116,7 @@ class TakeOverServer:
 
     def _why_not(self, hello: Hello) -> str:
         if hello.format != FORMAT:
-            mine, other = f"{self._version} in format {FORMAT}", f"{hello.version} in format {hello.format}"
+            mine, other = f"{VERSION} in format {FORMAT}", f"{hello.version} in format {hello.format}"
             return f"it hands over as {mine}, the new one is {other}: stop the running one, then start the new one"
         return "another gateway is taking over already" if self._busy else ""
 

@@ -21,7 +21,7 @@ from enginehouse.config.managed import possible_backends
 from enginehouse.config.schema import Config, HostSettings
 from enginehouse.config.usage import UsageSettings
 from enginehouse.domain.errors import Unauthorized
-from enginehouse.domain.request import InferenceRequest
+from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_engines import hosts_of
 from enginehouse.engines.state_file import StateFile
@@ -29,9 +29,8 @@ from enginehouse.interfaces.driver_support import DriverSupport, support_of
 from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.plugin_manager.registry import Registered, Registry
-from enginehouse.relay.upstream.connector import Connector
 from enginehouse.relay.upstream.origin import Origin
-from enginehouse.relay.upstream.outside import Outside
+from enginehouse.relay.upstream.outside import Connector, Outside
 from enginehouse.telemetry.decisions import MOST
 
 _LAUNCHER = "virtual"
@@ -68,7 +67,7 @@ class VirtualGateway:
         registry.add([_registered(VirtualLauncher(engines, addresses))])
         outside = _VirtualOutside(engines, {address: name for name, address in addresses.items()}, seed)
         self._registry = registry
-        self._gateway = gateway = Gateway(_reached(_unkept(config), addresses), registry, outside=outside)
+        self._gateway = gateway = Gateway(_reached(config, addresses), registry, outside=outside)
         self._context = gateway.relay.context
         self._folder = TemporaryDirectory(prefix="enginehouse-virtual-")
         gateway.build_hosts(StateFile(Path(self._folder.name)))
@@ -202,7 +201,7 @@ def _managed(config: Config) -> Iterator[tuple[str, str]]:
 
 
 def _reached(config: Config, addresses: Mapping[str, str]) -> Config:
-    """``config`` with virtual addresses, a virtual launcher on each host, and without exports and the like."""
+    """``config`` with virtual addresses, a virtual launcher on each host, and without exports and a usage store."""
     replace = msgspec.structs.replace
     hosts = {name: config.hosts.get(name, HostSettings()) for name in [*config.hosts, *hosts_of(config)]}
     return replace(
@@ -211,9 +210,5 @@ def _reached(config: Config, addresses: Mapping[str, str]) -> Config:
         hosts={name: replace(each, launcher=_LAUNCHER, placement={}) for name, each in hosts.items()},
         models={name: replace(each, placement={}, kv_events=False) for name, each in config.models.items()},
         telemetry=replace(config.telemetry, traces="off", push_metrics=0.0, genai_metrics=False, access_log=False),
+        usage=UsageSettings(store="none"),
     )
-
-
-def _unkept(config: Config) -> Config:
-    """``config`` without a usage store: what is used in virtual time is used by nobody."""
-    return msgspec.structs.replace(config, usage=UsageSettings(store="none"))

@@ -2,16 +2,23 @@
 
 ::
 
-    fork_server   a process that has forked before any thread, and forks the workers
-    channel       messages between the owner and one worker, over a unix socket
-    messages      what they say to each other
-    told_errors   errors of requests on their way
-    worker_pool   the owner's side: starts, replaces and ends the workers, and shows what they do
-    worker_link   the owner's side of one worker
-    publisher     sends workers the configuration and the state of backends
-    desk          tickets of workers at the owner's queues
-    pages         pages that the owner answers on a worker's connection
-    worker        the worker's side: doors, admission, router and relay
-    remote_queue  the owner's queues, as a worker sees them
-    reports       what a worker tells of its requests
+    fork_server         a process that has forked before any thread, and forks the workers
+    worker_memory       the memory that all of them share
+    shared_limits       limits of keys in that memory
+    channel             messages between the owner and one worker, over a unix socket
+    messages            what they say to each other
+    told_errors         errors of requests on their way
+    worker_pool         the owner's side: starts, replaces and ends the workers, and shows what they do
+    worker_link         the owner's side of one worker
+    publisher           sends workers the configuration and the state of backends
+    desk                tickets of workers at the owner's queues
+    pages               pages of the owner on a worker's connection
+    worker              the worker's side: doors, admission, router and relay
+    worker_channel      the worker's side of the channel
+    worker_application  answers what the fast door of a worker does not
+    remote_queue        the owner's queues, as a worker sees them
+    room_turns          the waiting rooms of the other workers, as a worker sees them
+    reports             what a worker tells of its requests, and how the owner adds it up
+    request_events      events of a worker's requests, for observers of the owner
+    traces              traces of a worker's requests, for the owner's exporter
 """

@@ -8,10 +8,10 @@ import msgspec
 
 from enginehouse.app.workers.told_errors import TellingError
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
+from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry.counter_transfer import CountedTotals, HistogramCounts
@@ -38,10 +38,9 @@ class Configure(WorkerMessage, frozen=True):
 
 
 class Views(WorkerMessage, frozen=True):
-    """The state of backends. ``urls``: of those that the owner launches, or that have a queue there."""
+    """The state and the place of each backend that has changed."""
 
-    views: list[BackendView]
-    places: list[BackendPlace]
+    backends: list[tuple[BackendView, BackendPlace]]
 
 
 class BackendPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -171,11 +170,11 @@ class SaysReady(WorkerMessage, frozen=True):
 
 
 class Outcomes(WorkerMessage, frozen=True):
-    """What requests told of backends: answers by backend, times to the first byte (number, sum), and ``news``."""
+    """What requests told of backends, as ``OutcomeReports`` collects it."""
 
-    good: dict[str, int]
-    latencies: dict[str, tuple[int, float]]
-    news: list[tuple[str, list[Any]]]
+    good: Answers
+    latencies: Latencies
+    news: News
 
 
 class Submit(WorkerMessage, frozen=True):
@@ -255,7 +254,6 @@ class RequestRouted(WorkerMessage, frozen=True):
     """An observer's ``routed``. ``state`` has the route."""
 
     id: str
-    requirements: Requirements
     state: LiveState
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from enginehouse.api.doors.refusal import refuse
+from enginehouse.api.errors import refuse
 from enginehouse.app.workers.messages import AskPage, PageIn, PageOut, PageTaken
 from enginehouse.domain.errors import ShuttingDown
 

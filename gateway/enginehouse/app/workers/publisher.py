@@ -75,13 +75,12 @@ class Publisher:
             self._relay.context.fleet.load(name).share(cells, self._board.workers)
         self._sent = {}
         self._send(self._configure)
-        self._send(self.views())
+        self._publish(self._relay.context.upstreams)
 
     def greet(self, send: Callable[[msgspec.Struct], None]) -> None:
         """Tell a new worker everything."""
         send(msgspec.structs.replace(self._configure, memories=self._relay.context.router.memories()))
-        views, places = zip(*self._sent.values(), strict=True) if self._sent else ((), ())
-        send(Views(list(views), list(places)))
+        send(Views([*self._sent.values()]))
 
     def flush(self) -> None:
         """Send what has changed, now."""
@@ -103,13 +102,6 @@ class Publisher:
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_soon(self.flush)
 
-    def views(self) -> Views:
-        """The state of all backends, as it is now."""
-        for name in self._relay.context.upstreams:
-            self._keep(name)
-        views, places = zip(*self._sent.values(), strict=True) if self._sent else ((), ())
-        return Views(list(views), list(places))
-
     def refresh_load(self) -> None:
         """Read how many requests all workers have at each backend."""
         for name in self._relay.context.upstreams:
@@ -124,7 +116,7 @@ class Publisher:
         told = [found for name in [*names] if (found := self._keep(name)) is not None]
         self._changed.clear()
         if told:
-            self._send(Views([view for view, _ in told], [place for _, place in told]))
+            self._send(Views(told))
 
     def _keep(self, name: str) -> tuple[BackendView, BackendPlace] | None:
         """What workers must be told of a backend; ``None`` if they know it."""
@@ -132,11 +124,8 @@ class Publisher:
         if view is None:
             self._sent.pop(name, None)
             return None
-        now = view, self._place(view)
-        if self._sent.get(name) == now:
-            return None
-        self._sent[name] = now
-        return now
+        before, self._sent[name] = self._sent.get(name), (view, self._place(view))
+        return None if self._sent[name] == before else self._sent[name]
 
     def _place(self, view: BackendView) -> BackendPlace:
         context, name = self._relay.context, view.name

@@ -6,9 +6,7 @@ import asyncio
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final, NamedTuple, Protocol
-
-import msgspec
+from typing import ClassVar, Final, NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.workers.messages import (
@@ -23,6 +21,7 @@ from enginehouse.app.workers.messages import (
     Submit,
 )
 from enginehouse.app.workers.told_errors import told
+from enginehouse.app.workers.worker_channel import WorkerChannel
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Waiting
@@ -36,19 +35,6 @@ _UNKEPT_S: Final = 1.0
 """After requests had to wait, for so long each place goes back at once."""
 
 
-class OwnerLine(Protocol):
-    """The way to the owner."""
-
-    def send(self, message: msgspec.Struct) -> None:
-        """Send a message."""
-
-    async def ask_exited(self, backend: str, replica: str, generation: int) -> bool:
-        """Whether an engine that broke a request off has exited. Raises ``RequestError`` if the owner is gone."""
-
-    async def ask_slot(self, ticket: Submit) -> int | None:
-        """The engine's generation if ``ticket`` is granted now. Raises ``RequestError`` if the owner is gone."""
-
-
 class _OpenTicket(NamedTuple):
     ticket: Ticket
     holder: TicketHolder
@@ -59,7 +45,7 @@ class OwnerQueues:
     """The queues at the owner, by backend. ``changed`` is called when a request leaves one."""
 
     def __init__(
-        self, owner: OwnerLine, priorities: Callable[[], Mapping[str, int]], changed: Callable[[], None]
+        self, owner: WorkerChannel, priorities: Callable[[], Mapping[str, int]], changed: Callable[[], None]
     ) -> None:
         self.by_backend: dict[str, RequestQueue] = {}
         self.tasks = BackgroundTasks()
@@ -159,7 +145,7 @@ class OwnerQueue(RequestQueue):
     launches: ClassVar[bool] = True
     decides_here: ClassVar[bool] = False
 
-    def __init__(self, name: str, queues: OwnerQueues, owner: OwnerLine, backlog: Backlog) -> None:
+    def __init__(self, name: str, queues: OwnerQueues, owner: WorkerChannel, backlog: Backlog) -> None:
         self.name = name
         self.backlog = backlog
         self.unloaded: frozenset[str] = frozenset()

@@ -5,22 +5,24 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
 from enginehouse.api.doors.body_memory import BodyMemory
-from enginehouse.app.workers.messages import EndedRow, WorkerReport
+from enginehouse.app.gateway import Gateway
+from enginehouse.app.workers.messages import EndedRow, Outcomes, WorkerReport
 from enginehouse.domain.ticket import Ticket
+from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState, state_of
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import counter_transfer
 from enginehouse.telemetry.activity import EndedRequest
-from enginehouse.telemetry.counters import Histogram
-from enginehouse.telemetry.loop_load import LoopLoad
-from enginehouse.telemetry.loop_watch import LoopMonitor
+from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor
 
+_MOST_ANSWERS: Final = 64
+"""More answers at once change an average no further than so many do."""
 _SHOWN_HEADER: Final = b"user-agent"
 
 
@@ -101,29 +103,21 @@ class Reporter:
         return states
 
 
-class ReportedSums(NamedTuple):
-    """Where the owner adds what workers report."""
-
-    relay: Relay
-    body_memory: BodyMemory
-    lag: Histogram
-
-
-def add_report(sums: ReportedSums, report: WorkerReport, before: WorkerReport | None) -> None:
-    """Add what a worker has counted to what the owner shows; ``before``: its last report."""
-    context = sums.relay.context
+def add_report(gateway: Gateway, report: WorkerReport, before: WorkerReport | None) -> None:
+    """Add what a worker has counted to what the owner, ``gateway``, shows; ``before``: its last report."""
+    context = gateway.relay.context
     counter_transfer.add(context.counters, report.counted)
-    counter_transfer.add_histogram(sums.lag, report.lag)
-    hold(sums, report, 1)
+    counter_transfer.add_histogram(gateway.loop_monitor.lag, report.lag)
+    hold(gateway, report, 1)
     if before is not None:
-        hold(sums, before, -1)
+        hold(gateway, before, -1)
     if report.ended or report.rows:
         ended = [EndedRequest(0, row.time, row.record, row.headers, row.address) for row in report.rows]
         context.activity.tell(report.ended, ended)
     decisions: list[dict[str, Any]] = msgspec.json.decode(report.decisions)
     if decisions:
         context.decisions.tell(decisions)
-    sums.relay.endings.delivery.dropped += report.records_dropped
+    gateway.relay.endings.delivery.dropped += report.records_dropped
     for drops, told in (
         (context.router.filter_drops, report.filter_drops),
         (context.engine_memory.dropped, report.engine_drops),
@@ -132,10 +126,25 @@ def add_report(sums: ReportedSums, report: WorkerReport, before: WorkerReport | 
             drops[name] += count
 
 
-def hold(sums: ReportedSums, report: WorkerReport, times: int) -> None:
+def hold(gateway: Gateway, report: WorkerReport, times: int) -> None:
     """Count the memory that a worker holds in, or with -1 out again."""
-    sums.body_memory.held += times * report.body_bytes
-    sums.relay.context.engine_memory.held += times * report.engine_bytes
+    gateway.admission.body_memory.held += times * report.body_bytes
+    gateway.relay.context.engine_memory.held += times * report.engine_bytes
+
+
+def take_outcomes(fleet: Fleet, outcomes: Outcomes) -> None:
+    """Have ``fleet`` judge its backends by what a worker's requests tell."""
+    names = {each.name for each in fleet.backends()} if outcomes.latencies else set()
+    for name, number in outcomes.good.items():
+        for _ in range(number):
+            fleet.succeeded(name)
+    for name, (count, total) in outcomes.latencies.items():
+        if name in names:
+            load = fleet.load(name)
+            for _ in range(min(count, _MOST_ANSWERS)):
+                fleet.answered(load, total / count)
+    for method, facts in outcomes.news:
+        getattr(fleet, method)(*facts)
 
 
 def _drained(counter: Counter[str]) -> dict[str, int]:

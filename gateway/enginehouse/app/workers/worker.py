@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -15,14 +15,8 @@ import msgspec
 from starlette.applications import Starlette
 
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.build import (
-    build_drivers,
-    renew_upstreams,
-)
-from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_relay import change_relay
-from enginehouse.app.build_router import build_router, needs_new_router
-from enginehouse.app.request_path import RequestPath
+from enginehouse.app.build import build_drivers
+from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.app.workers.messages import (
     Act,
     Configure,
@@ -31,6 +25,7 @@ from enginehouse.app.workers.messages import (
     Judged,
     Learned,
     MoveRequest,
+    Outcomes,
     PageOut,
     Positions,
     QueueChanged,
@@ -44,7 +39,6 @@ from enginehouse.app.workers.messages import (
     WantReport,
     WatchRequests,
 )
-from enginehouse.app.workers.outcomes import OutcomeSender
 from enginehouse.app.workers.pages import OwnerPages
 from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
@@ -56,14 +50,12 @@ from enginehouse.app.workers.worker_application import WorkerApplication
 from enginehouse.app.workers.worker_channel import Handlers, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.config.schema import Config
-from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.errors import CannotContinue, RequestError
-from enginehouse.domain.usage import UsageRow
-from enginehouse.engines.followed_caches import CacheView, kv_events_of
 from enginehouse.fleet.load_board import BoardReader
+from enginehouse.fleet.outcome_reports import OutcomeReports
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.telemetry.logs import GatewayLog, configure_logs
+from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.observers import notify
 
@@ -74,7 +66,7 @@ _REPORT_S: Final = 1.0
 
 
 class Worker:
-    """Relays requests by the configuration and the state of backends that the owner sends.
+    """Relays requests along ``path``, by the configuration and the state of backends that the owner sends.
 
     ``application`` answers what the fast door does not. ``loop_monitor``: of its event loop.
     """
@@ -90,41 +82,43 @@ class Worker:
     ) -> None:
         self.number = number
         self._board = board = memory.board
-        self.config = config = _share_of(pickle.loads(first.config), board.workers)
-        self.version = first.version
-        self._registry = registry
         self._channel = channel
-        self._log = log
-        self._outside = outside = Outside()
+        self.version = first.version
+        config = _share_of(pickle.loads(first.config), board.workers)
+        outside = Outside()
         self._now = outside.clock.now
         self.exporter = OwnerExporter(channel.send, lambda: channel.waiting)
-        self.queues = OwnerQueues(channel, lambda: self.config.scheduling.priorities, lambda: self._queue_changed())
-        self._path = path = RequestPath(
+        self.queues = OwnerQueues(
+            channel, lambda: self.path.config.scheduling.priorities, lambda: self._queue_changed()
+        )
+        self.path = path = RequestPath(
             config,
             registry,
             outside,
             self.queues.by_backend,
+            log,
             self.exporter,
             memory.limit_store(config, number),
-            lambda: self.config.checks.timeout,
             observed=False,
         )
-        self.relay, self.admission, self._drivers = path.relay, path.admission, path.drivers
+        self.relay, self.admission = path.relay, path.admission
         self._queue_changed = partial(notify, path.observers.callbacks("queue_changed"))
         self._reader = BoardReader(self._now)
-        self._outcomes = OutcomeSender(channel.send, lambda load: self._names.get(id(load)))
+        self._outcomes = OutcomeReports(
+            lambda *told: channel.send(Outcomes(*told)), lambda load: self._names.get(id(load))
+        )
         path.fleet.reports, path.fleet.refresh = self._outcomes, self._reader.refresh
         self.relay.context.router.recall(first.memories)
         room = self.relay.context.waiting_room
         room.join_others(RoomTurns(board, number, room.plan, room.models))
         path.callers.share(memory.key_changes)
-        path.open(Path(first.folder), self._send_usage)
+        path.open(Path(first.folder), lambda rows, used: channel.send(SendsUsage(rows, used)))
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(
-            self.relay, self.admission.body_memory, self.loop_monitor, self.queues.number, self._session_headers
+            self.relay, self.admission.body_memory, self.loop_monitor, self.queues.number, self.path.session_headers
         )
         self.pages = OwnerPages(channel.send)
-        self.application = WorkerApplication(path, self.pages, lambda: self.config, self._lifespan)
+        self.application = WorkerApplication(path, self.pages, self._lifespan)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -133,11 +127,9 @@ class Worker:
 
     def start(self) -> None:
         """Begin to report, on the running event loop."""
-        self._log.open(self._path.access_log)
-        if self.config.telemetry.access_log:
-            self.relay.endings.log_access = self._path.access_log.add
-        self._tasks.start(self._path.callers.start())
-        self._path.caches.follow(kv_events_of(self.config, self._drivers))
+        self.path.start()
+        self._tasks.start(self.path.callers.start())
+        self.path.follow_caches()
         self._beat()
         self._report_soon()
 
@@ -149,10 +141,8 @@ class Worker:
         """End requests, and send the last report."""
         self.relay.refuse_new()
         self.relay.close()
-        self._path.caches.close()
-        self.relay.endings.delivery.close()
-        await self._path.access_log.close()
-        await self._path.callers.close()
+        self.path.caches.close()
+        await self.path.close()
         self.exporter.flush()
         self._outcomes.flush()
         self._channel.send(SendsReport(self._reporter.report(live=False, past=False)))
@@ -183,45 +173,25 @@ class Worker:
 
     def _configure(self, message: Configure) -> None:
         """Put another configuration in force, in one step of the event loop."""
-        old, new = self.config, _share_of(pickle.loads(message.config), self._board.workers)
-        drivers = build_drivers(new, self._registry, self._drivers, self._outside)
-        context = self.relay.context
-        renewed = needs_new_router(old, new, self._registry)
-        view = CacheView(self._path.caches)
-        router = context.router
-        if renewed:
-            router = build_router(new, self._registry, context.clock, view, context.waiting_room.counts)
-        upstreams = renew_upstreams(old, context.upstreams, new, self._outside, drivers)
-        fleet = build_fleet(new, drivers=drivers)
-        self._path.callers.configure(new)
-        before = change_relay(self.relay, self.admission, new, drivers, upstreams, router)
-        if renewed:
-            self._path.caches.use(view)
-        self._path.caches.follow(kv_events_of(new, drivers))
-        self._path.fleet.become(fleet)
-        self._drivers, self.config, self.version = drivers, new, message.version
-        for name, upstream in before.items():
-            if upstreams.get(name) is not upstream:
-                upstream.pool.close()
-        for name in [name for name in self.queues.by_backend if name not in upstreams]:
+        path, config = self.path, _share_of(pickle.loads(message.config), self._board.workers)
+        PathChange(path, config, build_drivers(config, path.registry, path.drivers, path.outside)).carry_out()
+        self.version = message.version
+        for name in [name for name in self.queues.by_backend if name not in self.relay.context.upstreams]:
             del self.queues.by_backend[name]
         self._share_load(message.columns)
-        self._path.access_log.json = new.telemetry.log_format == "json"
-        configure_logs(new.telemetry, self._log, secret_values(new))
-        self._channel.send(SaysReady(self.version))
+        self.ready()
 
     def _follow(self, message: Views) -> None:
         """Take over the state of backends."""
-        for place in message.places:
+        for view, place in message.backends:
             upstream = self.relay.context.upstreams.get(place.name)
             if upstream is None:
                 continue
             if place.url is not None and upstream.pool.address != place.url:
                 upstream.locate(place.url)
             self.queues.place(place, self._hosts[place.name])
-        for view in message.views:
             if not self._outcomes.awaits_judgement(view.name):
-                self._path.fleet.follow(view)
+                self.path.fleet.follow(view)
         self._queue_changed()
 
     def _look_for_slots(self, _: QueueChanged) -> None:
@@ -237,9 +207,9 @@ class Worker:
         """Tell the owner of each event of a request, or no longer."""
         if message.wanted and self._events is None:
             self._events = RequestEvents(self._channel.send)
-            self._path.observers.add(self._events)
+            self.path.observers.add(self._events)
         elif not message.wanted and self._events is not None:
-            self._path.observers.remove(self._events)
+            self.path.observers.remove(self._events)
             self._events = None
 
     def _drain(self, message: Drain) -> None:
@@ -286,9 +256,6 @@ class Worker:
         else:
             self._channel.send(Told(message.call, list(moved)))
 
-    def _send_usage(self, rows: list[UsageRow], used: list[str]) -> None:
-        self._channel.send(SendsUsage(rows, used))
-
     def _beat(self) -> None:
         self._board.beats[self.number] = self._now()
         self._outcomes.flush()
@@ -304,10 +271,10 @@ class Worker:
         self._channel.send(SendsReport(self._reporter.report(live=False, past=False)))
 
     def _share_load(self, columns: dict[str, int]) -> None:
-        self._hosts = {each.name: each.host for each in self._path.fleet.backends()}
+        self._hosts = {each.name: each.host for each in self.path.fleet.backends()}
         loads = []
         for name in self.relay.context.upstreams:
-            load, column = self._path.fleet.load(name), columns.get(name)
+            load, column = self.path.fleet.load(name), columns.get(name)
             load.share(None if column is None else self._board.cells(column), self.number)
             loads.append(load)
         self._reader.watch(loads)
@@ -318,10 +285,6 @@ class Worker:
         self.start()
         yield
         await self.stop()
-
-    def _session_headers(self) -> Sequence[str]:
-        sources = self.config.routing.session
-        return [source.removeprefix("header:") for source in sources if source.startswith("header:")]
 
 
 def _share_of(config: Config, workers: int) -> Config:

@@ -8,10 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 import msgspec
-from starlette.types import ASGIApp
 
-from enginehouse.app.callers import Callers
-from enginehouse.app.exports import GuardedExporter
+from enginehouse.app.gateway import Gateway
 from enginehouse.app.workers.channel import Channel
 from enginehouse.app.workers.desk import TicketDesk
 from enginehouse.app.workers.messages import (
@@ -40,22 +38,19 @@ from enginehouse.app.workers.messages import (
     WantReport,
     WorkerReport,
 )
-from enginehouse.app.workers.outcomes import take_outcomes
 from enginehouse.app.workers.pages import PageAnswers
 from enginehouse.app.workers.publisher import Publisher
-from enginehouse.app.workers.reports import ReportedSums, add_report, hold
+from enginehouse.app.workers.reports import add_report, hold, take_outcomes
 from enginehouse.app.workers.told_errors import telling
 from enginehouse.app.workers.worker_channel import Handlers
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
+from enginehouse.domain.requirements import heard
 from enginehouse.domain.route import Route
+from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.live.traced_request import swaps_of
 from enginehouse.relay.live.worker_request import WorkerRequest
-from enginehouse.relay.relay import Relay
-from enginehouse.telemetry.log_ring import LogRing
-from enginehouse.telemetry.observers import Observers
 
 
 class OwnerParts(NamedTuple):
@@ -65,17 +60,11 @@ class OwnerParts(NamedTuple):
     others what one has learned.
     """
 
-    relay: Relay
-    sums: ReportedSums
+    gateway: Gateway
     publisher: Publisher
-    application: ASGIApp
     prepare: Callable[[str], Awaitable[None]]
     recall: Callable[[str], None]
     learned: Callable[[WorkerLink, Learned], None]
-    log: LogRing
-    exporter: GuardedExporter | None
-    callers: Callers
-    observers: Observers
 
 
 class WorkerLink:
@@ -99,9 +88,10 @@ class WorkerLink:
         self._changed = changed
         self._on_lost = on_lost
         self._channel = Channel(lambda message: handlers[type(message)](message), self._lost)
-        queues = parts.relay.context.queues
+        self._gateway = gateway = parts.gateway
+        queues = gateway.relay.context.queues
         self.desk = TicketDesk(number, queues, self.send, parts.publisher.flush, parts.recall)
-        self._pages = PageAnswers(parts.application, self.send, parts.prepare)
+        self._pages = PageAnswers(gateway.application, self.send, parts.prepare)
         self._requests: dict[int, WorkerRequest] = {}
         self._report: WorkerReport | None = None
         handlers = self._handlers()
@@ -129,7 +119,7 @@ class WorkerLink:
     # --- from the worker
 
     def _handlers(self) -> Handlers:
-        parts = self._parts
+        parts, gateway = self._parts, self._gateway
         return {
             Outcomes: self._judge,
             Submit: self.desk.submit,
@@ -145,9 +135,9 @@ class WorkerLink:
             RequestMoved: self._tell_moved,
             RequestEnded: self._tell_ended,
             SendsReport: self._take_report,
-            SendsUsage: lambda message: parts.callers.take(message.rows, message.used),
+            SendsUsage: lambda message: gateway.callers.take(message.rows, message.used),
             Learned: lambda message: parts.learned(self, message),
-            LogLines: lambda message: parts.log.write(message.data),
+            LogLines: lambda message: gateway.log.ring.write(message.data),
             Traced: self._export,
             SaysReady: self._note_ready,
         }
@@ -157,21 +147,21 @@ class WorkerLink:
         self._changed.set()
 
     def _export(self, message: Traced) -> None:
-        if self._parts.exporter is not None:
-            last_swaps = self._parts.relay.context.counters.last_swaps  # workers know of none
+        if (exporter := self._gateway.exporter) is not None:
+            last_swaps = self._gateway.relay.context.counters.last_swaps  # workers know of none
             for each in message.requests:
                 swaps = swaps_of(each.record, last_swaps)
-                self._parts.exporter.add(msgspec.structs.replace(each, swaps=swaps) if swaps else each)
+                exporter.add(msgspec.structs.replace(each, swaps=swaps) if swaps else each)
 
     def _judge(self, outcomes: Outcomes) -> None:
-        take_outcomes(self._parts.relay.context.fleet, outcomes)
+        take_outcomes(self._gateway.relay.context.fleet, outcomes)
         if outcomes.news:
             self.send(Judged())
             self._parts.publisher.correct([name for _, (name, *_) in outcomes.news])
 
     def _take_report(self, message: SendsReport) -> None:
         report = message.report
-        add_report(self._parts.sums, report, self._report)
+        add_report(self._gateway, report, self._report)
         self._report = report
         self.busy, self.live = report.busy, report.requests
         if report.live is not None or not report.requests:
@@ -180,7 +170,7 @@ class WorkerLink:
     def _show(self, states: list[LiveState]) -> None:
         """Have the relay show the live requests as they are now, the same objects for the same requests."""
         shown, self._requests = self._requests, {}
-        live = self._parts.relay.live
+        live = self._gateway.relay.live
         for state in states:
             request = shown.pop(state.number, None)
             if request is None:
@@ -194,25 +184,27 @@ class WorkerLink:
     def _place(self, state: LiveState) -> Route | None:
         if state.replica is None or state.model is None:
             return None
-        row = self._parts.relay.context.fleet.snapshot.candidates(state.model)
+        row = self._gateway.relay.context.fleet.snapshot.candidates(state.model)
         chosen = next((each for each in row if each.replica == state.replica), None)
         if chosen is None:
             backend = state.replica.rpartition("@")[2]
             chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
-        asked = state.requirements.model if state.requirements is not None else state.model
+        asked = state.requirements["model"] if state.requirements is not None else state.model
         return Route(asked, chosen, state.reason, state.attempted)
 
     def _tell_routed(self, message: RequestRouted) -> None:
-        route = self._place(message.state)
-        for tell in self._parts.observers.added("routed") if route is not None else ():
-            tell(message.id, message.requirements, route)
+        route, told = self._place(message.state), message.state.requirements
+        if route is None or told is None:
+            return
+        for tell in self._gateway.observers.added("routed"):
+            tell(message.id, heard(told), route)
 
     def _tell_moved(self, message: RequestMoved) -> None:
-        for tell in self._parts.observers.added("moved"):
+        for tell in self._gateway.observers.added("moved"):
             tell(message.id, message.source, message.destination, message.gap_ms)
 
     def _tell_ended(self, message: RequestEnded) -> None:
-        for tell in self._parts.observers.added("finished"):
+        for tell in self._gateway.observers.added("finished"):
             tell(message.record)
 
     def _act(self, number: int, act: str, error: RequestError | None, why: str) -> None:
@@ -228,5 +220,5 @@ class WorkerLink:
         self._pages.close()
         self._show([])
         if self._report is not None:
-            hold(self._parts.sums, self._report, -1)
+            hold(self._gateway, self._report, -1)
         self._on_lost(self)

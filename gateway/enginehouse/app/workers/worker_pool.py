@@ -13,7 +13,7 @@ import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
-from enginehouse.api.pages.metrics.workers import WorkerFigures
+from enginehouse.api.pages.metrics.process import WorkerFigures
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.workers.fork_server import ForkServer
 from enginehouse.app.workers.messages import (
@@ -28,7 +28,6 @@ from enginehouse.app.workers.messages import (
     WatchRequests,
 )
 from enginehouse.app.workers.publisher import Publisher
-from enginehouse.app.workers.reports import ReportedSums
 from enginehouse.app.workers.request_events import EVENTS
 from enginehouse.app.workers.told_errors import telling
 from enginehouse.app.workers.worker_link import OwnerParts, WorkerLink
@@ -36,7 +35,7 @@ from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.observers import Observer
-from enginehouse.telemetry.loop_load import worker_row
+from enginehouse.telemetry.loop_watch import worker_row
 
 _log = logging.getLogger(__name__)
 
@@ -73,19 +72,7 @@ class WorkerPool(Observer):
         relay = gateway.relay
         self._now = relay.context.clock.now
         self._publisher = Publisher(relay, gateway.current, board, self.send, lambda: gateway.callers.folder)
-        self._parts = OwnerParts(
-            relay,
-            ReportedSums(relay, gateway.admission.body_memory, gateway.loop_monitor.lag),
-            self._publisher,
-            gateway.application,
-            self._prepare,
-            self._recall,
-            self._learned,
-            gateway.log.ring,
-            gateway.exporter,
-            gateway.callers,
-            gateway.observers,
-        )
+        self._parts = OwnerParts(gateway, self._publisher, self._prepare, self._recall, self._learned)
         gateway.callers.share(memory.key_changes)
         self._changed = asyncio.Event()
         self._tasks = BackgroundTasks()
@@ -117,9 +104,15 @@ class WorkerPool(Observer):
             self._changed.clear()
             await self._changed.wait()
 
+    # These have no messages in their signatures: a gateway without workers does not import those.
+
     def accept(self, wanted: bool) -> None:
         """Have the workers accept connections, or none for now: these wait in the kernel."""
         self.send(Accept(wanted))
+
+    def pass_on(self, folder: Path) -> None:
+        """Have the workers give their connections to the gateway that has taken over in the state folder ``folder``."""
+        self.send(PassOnTo(str(folder)))
 
     def end_live(self) -> None:
         """End the live requests of all workers."""
@@ -157,10 +150,6 @@ class WorkerPool(Observer):
                 self.send(order)
         for link in self.links.values():
             self._server.kill(link.pid)
-
-    def pass_on(self, folder: Path) -> None:
-        """Have the workers give their connections to the gateway that has taken over in the state folder ``folder``."""
-        self.send(PassOnTo(str(folder)))
 
     def close(self) -> None:
         """End the process that forks workers, and all messages."""

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
+from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.request import Headers, InferenceRequest
+from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
@@ -22,8 +23,8 @@ from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.snapshot import RoutingSnapshot
+from enginehouse.telemetry.answer_meter import AnswerSize
 from enginehouse.telemetry.log_context import log_context
-from enginehouse.telemetry.record import AnswerSize
 from enginehouse.telemetry.trace_context import Trace, with_trace
 
 REFUSALS: Final = frozenset({401, 403, 404})

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import cast
 
-from enginehouse.domain.request import Body, InferenceRequest, Message, Part
+from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.request import Body, Message, Part
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.extractors import Extractor
 
@@ -80,25 +81,23 @@ def _ends(length: int, size: int) -> range:
     return range(size, min(length, _MOST_CHUNKS * size) + 1, size)
 
 
-def _texts(body: Body) -> Iterator[str]:
+def _texts(body: Body) -> list[str]:
     """The texts of a prompt in the order of chat templates: tools come first."""
-    yield from (bytes(tool).decode(errors="replace") for tool in body.tools or ())
-    yield from (text for text in (body.system, body.instructions, body.prompt, body.input) if isinstance(text, str))
+    texts = [bytes(tool).decode(errors="replace") for tool in body.tools or ()]
+    texts += [text for text in (body.system, body.instructions, body.prompt, body.input) if isinstance(text, str)]
     if isinstance(body.system, list):
-        yield from _in_parts(body.system)
+        texts += _in_parts(body.system)
     for given in (body.messages, body.input):
         for message in given if isinstance(given, list) else ():
             if isinstance(message, Message):
-                yield from _in_message(message)
+                content = message.content
+                texts.append(f"\n{message.role}\n")
+                if isinstance(content, str):
+                    texts.append(content)
+                elif content:
+                    texts += _in_parts(content)
+    return texts
 
 
-def _in_message(message: Message) -> Iterator[str]:
-    yield f"\n{message.role}\n"
-    if isinstance(message.content, str):
-        yield message.content
-    else:
-        yield from _in_parts(message.content or ())
-
-
-def _in_parts(parts: Sequence[Part]) -> Iterator[str]:
-    return (part.text for part in parts if part.text is not None)
+def _in_parts(parts: Sequence[Part]) -> list[str]:
+    return [part.text for part in parts if part.text is not None]

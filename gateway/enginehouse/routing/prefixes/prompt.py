@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 from zlib import crc32
 
-from enginehouse.domain.request import Body, InferenceRequest
+from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.request import Body
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.routing.prefixes.chunks import text_or_ids
+from enginehouse.routing.prefixes.known_texts import KnownTexts, number_of
 
 _KEY: Final = "routing.prompt"
 _FINE_TOKENS: Final = 64
 _FINE_IN_COARSE: Final = 16
 _MOST_COARSE: Final = 2048
 """Two million tokens. More is not looked at: hashing it would hold up the event loop."""
-_MOST_FOLLOWED: Final = 4096
-"""Pieces of 4096 characters that are kept to compare new prompts with: 16 MiB of ASCII, or up to 64 MiB."""
+_known: Final = KnownTexts(4 * _FINE_TOKENS * _FINE_IN_COARSE)
 _Content: TypeAlias = str | Sequence[int]
 """A text, or token ids."""
 
@@ -43,14 +43,13 @@ class Prompt:
         self._size = size = 4 * _FINE_TOKENS if isinstance(content, str) else _FINE_TOKENS
         self._content: _Content = content
         self._fine: dict[int, list[int]] = {}
-        self._root = hash((0, _number(model)))
+        self._root = hash((0, number_of(model)))
         whole = size * _FINE_IN_COARSE
-        end = min(self.length // whole, _MOST_COARSE) * whole
-        begins = range(0, end, whole)
+        number = min(self.length // whole, _MOST_COARSE)
         if isinstance(content, str):
-            self.coarse = _followed(self._root, content, begins)
+            self.coarse = _known.chunks(self._root, content, number)
         else:
-            self.coarse = _chain(self._root, 0, content, begins)
+            self.coarse = _chain(self._root, 0, content, range(0, number * whole, whole))
         self.tail = self._cut(len(self.coarse))
         first = _chain(self._root, -1, content, range(0, size, size)) if self.coarse else self.tail
         self.first = first[0] if first else 0
@@ -165,35 +164,6 @@ def _numbers(content: _Content, begins: range) -> Sequence[int | tuple[object, .
     if not isinstance(content, str):
         return [tuple(content[begin : begin + size]) for begin in begins]
     if not content.isascii():
-        return [_number(content[begin : begin + size]) for begin in begins]
+        return [number_of(content[begin : begin + size]) for begin in begins]
     data = content[begin : begin + length].encode()  # pieces of bytes cost half as much
     return [crc32(data[begin : begin + size]) for begin in range(0, length, size)]
-
-
-_following: Final[OrderedDict[int, tuple[str, int]]] = OrderedDict()
-"""For a coarse chunk or the root of a model, the piece that came after it last, and the number of that one."""
-
-
-def _followed(before: int, text: str, begins: range) -> list[int]:
-    """What ``_chain`` returns for coarse chunks. Most prompts begin as another one did.
-
-    To compare two pieces takes a tenth of the time of a checksum, so only pieces that are new get one.
-    """
-    chunks, size = list[int](), begins.step
-    for begin in begins:
-        known = _following.get(before)
-        if known is not None and text.startswith(known[0], begin):
-            before = known[1]
-        else:
-            piece = text[begin : begin + size]
-            number = hash((before, _number(piece)))
-            _following[before] = piece, number
-            if len(_following) > _MOST_FOLLOWED:
-                _following.popitem(last=False)
-            before = number
-        chunks.append(before)
-    return chunks
-
-
-def _number(piece: str) -> int:
-    return crc32(piece.encode("utf-8", "surrogatepass"))

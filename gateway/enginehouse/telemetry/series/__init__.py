@@ -1,1 +1,5 @@
-"""Figures over time: rings of one-second and one-minute buckets, for ``GET /api/series`` and for plugins."""
+"""Figures over time, for ``GET /api/series`` and for plugins.
+
+``series_store`` samples what ``amounts`` counts into a ``bucket_ring`` of seconds and one of minutes; ``reading``
+answers questions.
+"""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, Literal
 
 import msgspec
@@ -9,10 +11,29 @@ import msgspec
 from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.telemetry.series.bucket_ring import BucketRing
-from enginehouse.telemetry.series.metrics import UNITS
 from enginehouse.telemetry.series.series_store import SeriesStore
 
 By = Literal["", "model", "backend", "gpu"]
+UNITS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "requests": "1/s",
+        "failed": "1/s",
+        "tokens_in": "1/s",
+        "tokens_out": "1/s",
+        "ttft_ms_p50": "ms",
+        "ttft_ms_p99": "ms",
+        "itl_ms_p50": "ms",
+        "itl_ms_p99": "ms",
+        "queue": "requests",
+        "cached_ratio": "ratio",
+        "kv_usage": "ratio",
+        "gpu_memory": "bytes",
+    }
+)
+"""Every metric and its unit. Requests and tokens are counted when a request ends.
+
+``queue``, ``kv_usage`` and ``gpu_memory`` are read as they are at the moment; a minute has the mean of its seconds.
+"""
 
 _DIGITS: Final = 6
 

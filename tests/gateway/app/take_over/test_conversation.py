@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 
 from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
 from enginehouse.app.take_over.connections import SuccessorGateway
-from enginehouse.app.take_over.messages import FORMAT, Built, Hello, PassedConnection, Retired, TakeOverOffer
-from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed, my_hello
+from enginehouse.app.take_over.messages import FORMAT, VERSION, Built, Hello, PassedConnection, Retired, TakeOverOffer
+from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed
 from enginehouse.app.take_over.place import connect_in, listen_in
 from enginehouse.app.take_over.running_side import TakeOverServer
 from enginehouse.interfaces.limit_stores import LimitRule, TakenLimit
@@ -62,7 +63,7 @@ def in_loop(test: Callable[[Running, Path], object], folder: Path) -> None:
 
     async def run() -> None:
         running = Running()
-        server = TakeOverServer(folder, "1.0", running)
+        server = TakeOverServer(folder, running)
         server.open()
         try:
             await within(test(running, folder))  # type: ignore[arg-type]
@@ -74,7 +75,7 @@ def in_loop(test: Callable[[Running, Path], object], folder: Path) -> None:
 
 
 def found(folder: Path) -> Predecessor:
-    predecessor = Predecessor.find(folder, "2.0")
+    predecessor = Predecessor.find(folder)
     assert predecessor is not None
     return predecessor
 
@@ -149,7 +150,7 @@ def test_another_format_is_refused_with_a_message(tmp_path: Path) -> None:
         await channel.send(Hello(format=FORMAT + 1, version="9.0", pid=1, wants="engines"))
         offer, descriptors = await channel.receive(TakeOverOffer)
         assert offer.refused.endswith("stop the running one, then start the new one")
-        assert "1.0" in offer.refused
+        assert VERSION in offer.refused
         assert f"9.0 in format {FORMAT + 1}" in offer.refused
         assert not descriptors
         assert not running.events
@@ -161,7 +162,9 @@ def test_another_format_is_refused_with_a_message(tmp_path: Path) -> None:
 def test_a_refusal_reaches_the_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(running: Running, folder: Path) -> None:
         monkeypatch.setattr("enginehouse.app.take_over.new_side.FORMAT", FORMAT + 1)
-        with pytest.raises(TakeOverFailed, match=r"goes on: process \d+ refuses: it hands over as 1.0 in format"):
+        with pytest.raises(
+            TakeOverFailed, match=rf"goes on: process \d+ refuses: it hands over as {re.escape(VERSION)} in format"
+        ):
             await found(folder).connect()
 
     in_loop(test, tmp_path)
@@ -181,10 +184,10 @@ def test_only_one_takes_over_at_a_time(tmp_path: Path) -> None:
 
 
 def test_no_gateway_is_found_in_an_empty_folder_or_behind_a_dead_one(tmp_path: Path) -> None:
-    assert Predecessor.find(tmp_path, "2.0") is None
-    assert Predecessor.find(tmp_path / "none", "2.0") is None
+    assert Predecessor.find(tmp_path) is None
+    assert Predecessor.find(tmp_path / "none") is None
     listen_in(tmp_path).close()
-    assert Predecessor.find(tmp_path, "2.0") is None
+    assert Predecessor.find(tmp_path) is None
 
 
 def test_a_folder_with_a_long_name_will_do(tmp_path: Path) -> None:
@@ -197,7 +200,7 @@ def test_a_folder_with_a_long_name_will_do(tmp_path: Path) -> None:
 
 def test_clients_connections_arrive_with_what_was_read(tmp_path: Path) -> None:
     async def test(running: Running, folder: Path) -> None:
-        successor = SuccessorGateway(folder, my_hello("1.0", "connections"))
+        successor = SuccessorGateway(folder)
         ours, theirs = socket.socketpair()
         with ours:
             large = b"x" * 3_000_000
@@ -215,7 +218,7 @@ def test_clients_connections_arrive_with_what_was_read(tmp_path: Path) -> None:
 
 def test_a_successor_that_is_gone_costs_only_the_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
-        successor = SuccessorGateway(tmp_path, my_hello("1.0", "connections"))
+        successor = SuccessorGateway(tmp_path)
         ours, theirs = socket.socketpair()
         with ours:
             successor.take(theirs.fileno(), b"")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from enginehouse import UNKNOWN, Health
 from enginehouse.app.workers.messages import Outcomes
-from enginehouse.app.workers.outcomes import OutcomeSender, take_outcomes
+from enginehouse.app.workers.reports import take_outcomes
 from enginehouse.config.schema import CheckSettings
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.outcome_reports import OutcomeReports
 from tests.support.fake_clock import StoppedClock
 
 
@@ -23,13 +23,11 @@ class Pair:
     def __init__(self) -> None:
         self.owner, self.worker = (Fleet(CheckSettings(failures=3, successes=2), StoppedClock(100.0)) for _ in range(2))
         self.sent: list[Outcomes] = []
-        self.outcomes = self.worker.reports = OutcomeSender(self._send, lambda _: "a")
+        self.outcomes = self.worker.reports = OutcomeReports(
+            lambda *told: self.sent.append(Outcomes(*told)), lambda _: "a"
+        )
         for fleet in (self.owner, self.worker):
             fleet.add(BackendInfo(name="a", url="http://a", models={"m": UNKNOWN}, health=Health.HEALTHY))
-
-    def _send(self, message: msgspec.Struct) -> None:
-        assert isinstance(message, Outcomes)
-        self.sent.append(message)
 
     def view(self) -> BackendView:
         view = self.owner.view("a")

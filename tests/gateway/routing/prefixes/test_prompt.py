@@ -3,7 +3,6 @@ from __future__ import annotations
 from itertools import product
 
 from enginehouse import Prompt
-from enginehouse.routing.prefixes import prompt
 
 COARSE = 4 * Prompt.COARSE_TOKENS
 """Characters."""
@@ -18,14 +17,3 @@ def test_the_chunks_of_a_prompt_do_not_depend_on_those_before_it() -> None:
         for other, others in zip(texts, first, strict=True):
             equal = [one[: end * COARSE] == other[: end * COARSE] for end in (1, 2, 3)]
             assert [mine == theirs for mine, theirs in zip(chunks, others, strict=True)] == equal
-
-
-def test_the_texts_that_are_kept_are_bounded_and_what_is_forgotten_is_found_again() -> None:
-    text = "a" * 3 * COARSE
-    first = Prompt("m", text).coarse
-    for number in range(3):
-        Prompt(f"model {number}", "".join(f"{place:{COARSE}}" for place in range(2000)))
-    kept = prompt._following
-    assert len(kept) == 4096
-    assert {len(piece) for piece, _ in kept.values()} == {COARSE}
-    assert Prompt("m", text).coarse == first

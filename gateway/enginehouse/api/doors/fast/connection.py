@@ -11,12 +11,10 @@ from uvicorn.server import ServerState
 
 from enginehouse.aio.write_batch import batched
 from enginehouse.api.doors.admission import Admission, is_from_browser
-from enginehouse.api.doors.fast.head_allowance import MOST, HeadAllowance
 from enginehouse.api.doors.fast.head_cache import HeadCache
-from enginehouse.api.doors.fast.idle_sweep import IdleSweep
 from enginehouse.api.doors.fast.inbound import ClientConnection, Inbound, last_response
 from enginehouse.api.doors.fast.request_lines import RequestLines
-from enginehouse.api.doors.fast.slow_reader import SlowReader
+from enginehouse.api.doors.fast.time_limits import MOST, HeadAllowance, IdleSweep, SlowReader
 from enginehouse.api.doors.fast.turns import PassOn, Turns
 from enginehouse.api.doors.framing import check_framing, head_without_upgrade
 from enginehouse.domain.errors import InvalidRequest

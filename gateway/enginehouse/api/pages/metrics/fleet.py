@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
 
+from enginehouse.api.pages.live_view import waiting_by_replica
 from enginehouse.api.pages.metrics import births
 from enginehouse.api.pages.metrics.families import Numbers, from_zero, histograms, numbers
 from enginehouse.domain.discovery_status import DiscoveryStatus
@@ -61,13 +62,8 @@ def _launched(relay: Relay) -> list[str]:
 
 
 def _depths(relay: Relay, engines: ManagedEngines) -> Numbers:
-    """The waiting requests of each replica that has a queue, and of each model that requests wait for.
-
-    The tickets of a backend with a limit name no replica.
-    """
-    context = relay.context
-    routes = {live.ticket: live.route.chosen.replica for live in relay.live if live.ticket and live.route}
-    depths = Counter(routes.get(ticket, ticket.replica) for ticket in engines.waiting())
+    """The waiting requests of each replica that has a queue, and of each model that requests wait for."""
+    context, depths = relay.context, waiting_by_replica(relay, engines)
     depths.update(context.waiting_room.models)
     queued = ((each.replica,) for each in births.replicas(context) if each.backend in context.queues)
     return from_zero(queued, (((replica,), count) for replica, count in depths.items()))

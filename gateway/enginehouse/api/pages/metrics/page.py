@@ -19,9 +19,8 @@ from starlette.responses import Response
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.pages.metrics.families import numbers, with_created
 from enginehouse.api.pages.metrics.fleet import discovery_metrics, fleet_metrics, scale_metrics
-from enginehouse.api.pages.metrics.process import process_metrics
+from enginehouse.api.pages.metrics.process import WorkerFigures, process_metrics, worker_metrics
 from enginehouse.api.pages.metrics.requests import request_metrics
-from enginehouse.api.pages.metrics.workers import WorkerFigures, worker_metrics
 from enginehouse.domain.discovery_status import DiscoveryStatus
 from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.engines.managed_engines import ManagedEngines

@@ -1,11 +1,12 @@
-"""The event loop, plugins, the exporter of traces, and the versions that run."""
+"""The event loop, plugins, the exporter of traces, the versions that run, and the processes that relay requests."""
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
+from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
@@ -16,6 +17,19 @@ from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.plugin_times import PluginTimes
 
 _version = cache(version)  # it reads files
+
+
+class WorkerFigures(NamedTuple):
+    """``replaced``: how many workers were replaced, by reason. ``busy``: the share of each loop; live."""
+
+    replaced: Mapping[str, int]
+    busy: Mapping[int, float]
+
+
+def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:
+    """The families of workers, empty in a gateway of one process."""
+    yield numbers(metrics.WORKERS_REPLACED, (([why], count) for why, count in workers.replaced.items()))
+    yield numbers(metrics.WORKER_BUSY, (([str(number)], busy) for number, busy in workers.busy.items()))
 
 
 def process_metrics(monitor: LoopMonitor, plugin_times: PluginTimes, exported: ExportCounters) -> Iterator[Metric]:

@@ -1,0 +1,34 @@
+"""What is refused before anything was received of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enginehouse.api.errors import refuse
+from enginehouse.domain.errors import ShuttingDown
+
+
+@pytest.mark.parametrize(
+    ("scope", "start"),
+    [
+        ({"type": "http"}, "http.response.start"),
+        (
+            {"type": "websocket", "subprotocols": [], "extensions": {"websocket.http.response": {}}},
+            "websocket.http.response.start",
+        ),
+    ],
+)
+async def test_a_refusal_says_when_to_come_again(scope: dict[str, Any], start: str) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await refuse(scope, receive, send, ShuttingDown("The gateway stops"))
+    assert (sent[0]["type"], sent[0]["status"]) == (start, 503)
+    assert (b"retry-after", b"1") in sent[0]["headers"]
