@@ -14,7 +14,7 @@ import msgspec
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
-from enginehouse.app.watch import FileWatch, FolderWatch
+from enginehouse.app.watch import FileWatch, FolderWatch, Stamp, stamp
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.domain.errors import ConfigError, EnginehouseError, ShuttingDown
 from enginehouse.domain.usage import AuditEntry
@@ -22,6 +22,10 @@ from enginehouse.domain.usage import AuditEntry
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 2.0
+_QUIET_S = 0.05
+"""Nobody writes a file that has not changed for so long."""
+_MOST_LOOKS = 40
+"""At a file that is being written: one every ``_QUIET_S``, until a reload gives up."""
 
 
 class ConfigSource(NamedTuple):
@@ -60,6 +64,7 @@ class Reloader:
         self._current = current
         self._note = note
         self._source = source
+        self._last_read = self._stamp()
         self._lock = asyncio.Lock()
         self._tasks = BackgroundTasks()
         self._is_open = False
@@ -86,7 +91,7 @@ class Reloader:
         not run. After an error, nothing has changed.
         """
         async with self._lock:
-            loaded = await asyncio.to_thread(self._source.read)
+            loaded = await self._read()
             file = str(loaded.file) if loaded.file else ""
             if not self._is_open:
                 raise ShuttingDown("The gateway does not run")
@@ -98,6 +103,32 @@ class Reloader:
                 self._current.carry_out(change)
                 _log_changes(change.diff, loaded.warnings)
             return Reloaded(applied=not dry_run, file=file or None, changes=change.diff, warnings=loaded.warnings)
+
+    async def _read(self) -> LoadedConfig:
+        """Read the configuration, once nobody writes its file. Raises ``ConfigError``.
+
+        An editor may empty a file before it writes it, and the disk may be full then. No text at all, or the first half
+        of a file, may be a valid configuration, but one without keys. So a file that was emptied in place is not read.
+        """
+        before = None
+        for _ in range(_MOST_LOOKS):
+            seen = self._stamp()
+            if seen is None or (_rests(seen, before) and not self._was_emptied(seen)):
+                self._last_read = seen
+                loaded = await asyncio.to_thread(self._source.read)
+                if self._stamp() == seen:
+                    return loaded
+            before = seen
+            await asyncio.sleep(_QUIET_S)
+        problem, remedy = "was emptied, or is still being written", "write it, if only with a comment, and reload again"
+        raise ConfigError(problem, file=str(self._source.file), remedy=remedy)
+
+    def _stamp(self) -> Stamp | None:
+        return stamp(self._source.file) if self._source.file is not None else None
+
+    def _was_emptied(self, seen: Stamp) -> bool:
+        last = self._last_read
+        return not seen.size and last is not None and last.size > 0 and last.inode == seen.inode
 
     def start_reload(self, why: str) -> asyncio.Task[None]:
         """Reload in the background. The result is logged."""
@@ -121,6 +152,10 @@ class Reloader:
             await asyncio.sleep(_LOOK_EVERY_S)
             if self._current.config.server.watch and watch.changed():
                 await self._reload_for(f"{what} changed")
+
+
+def _rests(seen: Stamp, before: Stamp | None) -> bool:
+    return seen == before or time() - seen.changed_ns / 1e9 >= _QUIET_S
 
 
 def _log_changes(diff: ConfigDiff, warnings: tuple[str, ...]) -> None:
