@@ -19,7 +19,7 @@ def read(body: bytes, type: type[T]) -> T:
         problem, _, place = str(error).partition(" - at `$")
         name = place.rstrip("`").lstrip(".") or None
         raise InvalidRequest(f"{f'{name}: ' if name else ''}{problem}", param=name) from None
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
 
 

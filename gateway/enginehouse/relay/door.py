@@ -10,7 +10,7 @@ from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
-from enginehouse.telemetry.usage import AnswerSize
+from enginehouse.telemetry.answer_meter import AnswerSize
 
 
 class Door(ABC):
@@ -124,27 +124,20 @@ class WebSocketDoor(Protocol):
 
 
 class Caller(Protocol):
-    """The sender of a request, as far as permissions and limits go."""
+    """The sender of a request, as far as permissions and limits go.
 
-    @property
-    def name(self) -> str:
-        """The name of the caller's key."""
+    - ``name``: of the caller's key.
+    - ``priority``: of its requests in a queue: higher first.
+    - ``weight``: its share of engines, relative to other callers.
+    - ``ttft_objective``: the seconds that its requests may wait; 0 for no limit.
+    - ``scoped``: it may use only some models.
+    """
 
-    @property
-    def priority(self) -> int:
-        """The priority of the caller's requests in a queue: higher first."""
-
-    @property
-    def weight(self) -> float:
-        """The caller's share of engines, relative to other callers."""
-
-    @property
-    def ttft_objective(self) -> float:
-        """The seconds that the caller's requests may wait; 0 for no limit."""
-
-    @property
-    def scoped(self) -> bool:
-        """Whether the caller may use only some models."""
+    name: str
+    priority: int
+    weight: float
+    ttft_objective: float
+    scoped: bool
 
     def admit(self, requirements: Requirements, answer_limit: int | None) -> Reserved | None:
         """Count a request in. Raises ``Forbidden`` or ``RateLimited`` if the caller may not make it now.
@@ -166,11 +159,12 @@ class ClientAddresses(Protocol):
 
 
 class Reserved(Protocol):
-    """What a running request has reserved of its caller's limits."""
+    """What a running request has reserved of its caller's limits.
 
-    @property
-    def lines(self) -> bytes:
-        """The header lines that tell the client of its limits, each ending in CRLF."""
+    ``lines``: the header lines that tell the client of its limits, each ending in CRLF.
+    """
+
+    lines: bytes
 
     def settle(self, prompt: int, answer: AnswerSize, model: str) -> None:
         """Count the request out.

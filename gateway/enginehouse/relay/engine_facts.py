@@ -32,7 +32,7 @@ def with_priority(body: bytes, order: int, priority: int) -> bytes:
     """
     try:
         fields = _fields(body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return body
     if not priority and _FIELD in fields:
         return body

@@ -3,95 +3,226 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
 
 from enginehouse.config.routing import MirrorSettings
-from enginehouse.domain.errors import NotFound
+from enginehouse.domain.errors import NotFound, ShuttingDown
+from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.request import Headers
+from enginehouse.domain.request_record import RequestRecord
+from enginehouse.interfaces.protocols import Protocol
+from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
+from enginehouse.relay.door import Door, OpenExchange
+from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.exchanges.pick import Pick, PickClient
+from enginehouse.relay.guarding.guarded_exchange import GuardedExchange
+from enginehouse.relay.guarding.guarding_door import GuardingDoor
+from enginehouse.relay.heads.headers import find_request_id
+from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
+from enginehouse.relay.jobs.form_job import FormJob, UploadJob
+from enginehouse.relay.jobs.gathering_job import GatheringJob
+from enginehouse.relay.jobs.hand_over_job import HandOverJob
+from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.jobs.mirror_job import MirrorJob
+from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.endings import Endings
-from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.relay.live.live_request import LiveRequest, MovedStream
 from enginehouse.relay.live.progress_reports import ProgressReports
+from enginehouse.relay.live.watchdog import Watchdog
 from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.moves.drains import Drains
-from enginehouse.relay.opener import Opener, shutting_down
+from enginehouse.relay.protocols.translated_exchange import TranslatedExchange
+from enginehouse.relay.upstream.upload import Upload
+from enginehouse.relay.web_sockets.web_socket import WebSocket
+from enginehouse.routing.body.form import FormReader
 from enginehouse.telemetry.record_delivery import RecordDelivery
 
 
 class Relay:
-    """All live requests.
+    """All live requests: opens them for the doors, names them, and has their time limits watched.
 
     ``live``: every open one. ``endings``: makes the records of those that end. ``drains``: moves streams away from
-    drained backends. ``mirrors``: sends copies of requests to other models. ``open`` and its like are those of
-    ``Opener``: the compiled gateway calls them without a step between.
+    drained backends. ``mirrors``: sends copies of requests to other models.
     """
 
     def __init__(self, context: RelayContext, delivery: RecordDelivery, progress_reports: ProgressReports) -> None:
         self.context = context
-        self.endings = endings = Endings(context, delivery)
+        self.endings = Endings(context, delivery)
         self.progress_reports = progress_reports
-        self.live = endings.live
-        self.drains = Drains(context, self.live)
-        self._opener = opener = Opener(context, endings, progress_reports)
-        self.mirrors = Mirrors(context, opener.open_mirror)
-        self.check_open = opener.check_open
-        self.open = opener.open
-        self.open_translated = opener.open_translated
-        self.open_form = opener.open_form
-        self.open_upload = opener.open_upload
-        self.pass_through = opener.pass_through
-        self.web_socket = opener.web_socket
-        self.open_pick = opener.open_pick
+        self.live = live = self.endings.live
+        self.drains = Drains(context, live)
+        self.mirrors = Mirrors(context, self._open_mirror)
+        self._watchdog = Watchdog(live, progress_reports, context.clock.now, context.waiting_room)
+        self._closed = False
+        self._named = 0
+        self._id_prefix = b"req-%s-" % os.urandom(6).hex().encode()
+
+    # --- for the doors
+
+    def check_open(self) -> None:
+        """Raises ``ShuttingDown`` once no more requests are accepted."""
+        if self._closed:
+            raise shutting_down()
+
+    def open(self, door: Door, path: str, headers: Headers, decoded: InferenceRequest | None = None) -> OpenExchange:
+        """A new exchange; the door then calls its ``begin`` or, if it refuses the request itself, ``cancel``.
+
+        ``decoded``: the request, if the door has read its body already.
+        """
+        protocol = self.context.protocols.get(path)
+        if protocol is not None and decoded is None:
+            return self.open_translated(door, path, headers, protocol)
+        return self._open(door, path, headers, None, decoded)
+
+    def open_translated(self, door: Door, path: str, headers: Headers, protocol: Protocol) -> OpenExchange:
+        """A new exchange in the client's ``protocol``, which the door treats as one from ``open``."""
+        return TranslatedExchange(self.context, door, path, headers, protocol, self._open)
+
+    def open_form(self, door: Door, path: str, headers: Headers) -> OpenExchange:
+        """A new exchange for a form, which the door treats as one from ``open``."""
+        return self._exchange(FormJob(self.context, path, headers, self._request_id(headers)), door)
+
+    def open_upload(
+        self, door: Door, path: str, headers: Headers, reader: FormReader, upload: Upload, length: int | None
+    ) -> OpenExchange:
+        """A new exchange for a form that may be large.
+
+        The door calls ``begin`` with its beginning once ``reader`` has found the model, and adds the rest to
+        ``upload``. ``length``: of the form in bytes, if it is known.
+        """
+        request_id = self._request_id(headers)
+        job = UploadJob(self.context, path, headers, request_id, reader=reader, upload=upload, length=length)
+        return self._exchange(job, door)
+
+    def pass_through(self, door: Door, path: str, headers: Headers, call: EngineCall) -> OpenExchange:
+        """A new exchange that passes ``call`` to its engine unread; the door treats it as one from ``open``."""
+        return self._exchange(EngineJob(self.context, path, headers, self._request_id(headers), call), door)
+
+    def open_pick(self, client: PickClient, path: str, headers: Headers, fallbacks: int = 0, address: str = "") -> Pick:
+        """A new request whose bytes somebody else moves; ``client`` learns where it goes. ``address``: the client's."""
+        job = PickingJob(self.context, path, headers, self._request_id(headers))
+        pick = Pick(job, client, self.endings, fallbacks, address)
+        self._begun(pick)
+        return pick
+
+    def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket:
+        """A new WebSocket; the door then calls its ``run``. ``largest``: the size limit of an engine's messages."""
+        socket = WebSocket(
+            EngineJob(self.context, path, headers, self._request_id(headers), call), largest, self.endings
+        )
+        self._begun(socket)
+        return socket
+
+    # --- for operators
 
     def mirror(self, settings: Mapping[str, MirrorSettings]) -> None:
         """Send copies of requests as ``settings`` say, by model."""
         self.mirrors.configure(settings)
         self.endings.on_ended = self.mirrors.ended if settings else None
 
-    def refuse_new(self) -> None:
-        """Accept no more requests. Live ones may finish, except WebSockets: they have no end of their own."""
-        self._opener.closed = True
-        for request in self._endless():
-            request.cancel(shutting_down())
-
-    async def web_sockets_ended(self) -> None:
-        """Wait until no WebSocket is open."""
-        await asyncio.gather(*(request.closed() for request in self._endless()))
-
-    def close(self) -> None:
-        """End every live request and close every connection."""
-        self._opener.closed = True
-        for request in list(self.live):
-            request.cancel(shutting_down())
-        self._opener.stop_watching()
-        self.drains.close()
-        for upstream in self.context.upstreams.values():
-            upstream.pool.close()
-
     def find(self, request_id: str) -> Sequence[LiveRequest]:
         """The live requests with that id. Clients choose ids, so there may be several."""
         wanted = request_id.encode()
         return [request for request in self.live if request.request_id == wanted]
 
-    async def move(self, request_id: str, destination: str, cause: str = "operator") -> MovedStream:
+    async def move(
+        self, request_id: str, destination: str, engine_request: str = "", cause: str = "operator"
+    ) -> MovedStream:
         """Continue a live stream at the backend ``destination``; ``cause``: who wants that, for its trace.
 
-        Raises ``NotFound`` for an unknown request or backend, and ``CannotContinue`` if the stream stays where it is.
+        ``engine_request``: its id there, if engines have moved it there themselves. Raises ``NotFound`` for an unknown
+        request or backend, and ``CannotContinue`` if the stream stays where it is.
         """
-        return await self._found(request_id).move(destination, cause=cause)
-
-    async def join(self, request_id: str, destination: str, engine_request: str) -> MovedStream:
-        """Continue a live stream at ``destination``, to which engines have moved it as ``engine_request``.
-
-        Raises as ``move`` does.
-        """
-        return await self._found(request_id).move(destination, engine_request, "rescheduling")
-
-    def _found(self, request_id: str) -> LiveRequest:
         found = self.find(request_id)
         if not found:
             raise NotFound(f"There is no live request '{request_id}'")
-        return found[0]
+        return await found[0].move(destination, engine_request, cause)
+
+    def refuse_new(self) -> None:
+        """Accept no more requests. Live ones may finish, except WebSockets: they have no end of their own."""
+        self._closed = True
+        for request in self._endless():
+            request.cancel(shutting_down())
+
+    async def web_sockets_ended(self) -> None:
+        """Wait until no WebSocket is open."""
+        await asyncio.gather(*[request.closed() for request in self._endless()])
+
+    def close(self) -> None:
+        """End every live request and close every connection."""
+        self._closed = True
+        for request in list(self.live):
+            request.cancel(shutting_down())
+        self._watchdog.stop()
+        self.drains.close()
+        for upstream in self.context.upstreams.values():
+            upstream.pool.close()
 
     def _endless(self) -> Sequence[LiveRequest]:
         return [request for request in self.live if request.endless]
+
+    # --- inside
+
+    def _open(
+        self,
+        door: Door,
+        path: str,
+        headers: Headers,
+        keep_alive: float | None = None,
+        decoded: InferenceRequest | None = None,
+    ) -> OpenExchange:
+        request_id, context = self._request_id(headers), self.context
+        watching: GuardingDoor | None = None
+        if context.guards is not None:
+            decoded = None  # a guard may change the body
+            if context.guards.watches_answers:
+                door = watching = GuardingDoor(door, context.guards, context.engine_memory)
+        gathering = GatheringDoor(door, context.engine_memory) if context.gather else None
+        job: InferenceJob
+        if context.router.hands_over:
+            job = HandOverJob(context, path, headers, request_id, gathering)
+        elif gathering is not None:
+            job = GatheringJob(context, path, headers, request_id, gathering)
+        else:
+            job = InferenceJob(context, path, headers, request_id)
+        job.decoded = decoded
+        job.keep_alive = keep_alive
+        if path in context.protocols:
+            job.protocol_line = b"x-enginehouse-protocol: native\r\n"
+        exchange = self._exchange(job, gathering or door)
+        if gathering is not None:
+            gathering.cancel = exchange.cancel
+        if context.guards is None:
+            return exchange
+        if watching is not None:
+            watching.cancel = exchange.cancel
+        return GuardedExchange(context.guards, exchange, job, watching, path, headers)
+
+    def _open_mirror(
+        self, door: Door, path: str, headers: Headers, request_id: bytes, real: RequestRecord
+    ) -> OpenExchange:
+        return self._exchange(MirrorJob(self.context, path, headers, request_id, real), door)
+
+    def _exchange(self, job: Job, door: Door) -> Exchange:
+        exchange = Exchange(job, door, self.endings)
+        self._begun(exchange)
+        return exchange
+
+    def _begun(self, request: LiveRequest) -> None:
+        self.live[request] = None
+        self._watchdog.wake()
+
+    def _request_id(self, headers: Headers) -> bytes:
+        theirs = find_request_id(headers)
+        if theirs:
+            return theirs
+        self._named += 1
+        return b"%s%d" % (self._id_prefix, self._named)
+
+
+def shutting_down() -> ShuttingDown:
+    """The error for requests that the gateway does not serve any more."""
+    return ShuttingDown("The gateway is shutting down; send the request again")

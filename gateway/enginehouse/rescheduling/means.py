@@ -12,7 +12,7 @@ from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.rescheduling.live_figures import PlacedRequests
-from enginehouse.rescheduling.move_limit import MoveLimit
+from enginehouse.rescheduling.recent_moves import MoveLimit
 
 _TIMEOUT_S = 30.0
 
@@ -33,11 +33,11 @@ class GatewayMeans:
         return [self._limit.seen(request) for request in self._live.at(instance)]
 
     async def move(self, request: str, destination: str) -> None:
-        await self._relay.move(request, destination, "rescheduling")
+        await self._relay.move(request, destination, cause="rescheduling")
         self._limit.note(request)
 
     async def join(self, request: str, destination: str, engine_request: str) -> None:
-        await self._relay.join(request, destination, engine_request)
+        await self._relay.move(request, destination, engine_request, "rescheduling")
         self._limit.note(request)
 
     def moved_by_engine(self, request: str, destination: str) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from enginehouse.config.schema import BackendSettings, TimeoutSettings
 from enginehouse.domain.errors import UpstreamError, UpstreamTimeout
-from enginehouse.relay.upstream.client import Client
-from enginehouse.relay.upstream.followed_events import FollowedEvents
+from enginehouse.relay.upstream.client import Client, FollowedEvents
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from tests.support.scripted_engine import Cut, ScriptedEngine, StartEngine, Step

@@ -148,3 +148,13 @@ async def test_a_404_names_aliases_too(house: OpenGateway, engine: StartEngine) 
 async def test_a_model_that_may_still_be_listed_is_not_unknown_to_a_protocol(house: OpenGateway) -> None:
     gateway = await house(backends={"late": {"url": "http://127.0.0.1:9"}})
     assert (await gateway.ask(gateway.post({"model": "m"}, path="/api/show"))).status == 503
+
+
+@pytest.mark.parametrize("body", [b'{"model":"\xff"}', b'{"a":' + b"[" * 20_000])
+async def test_a_body_that_nobody_can_read_is_the_clients_fault_in_its_protocol(
+    body: bytes, house: OpenGateway, engine: StartEngine
+) -> None:
+    gateway = await house(await engine())
+    reply = await gateway.ask(gateway.post(body, path="/v1/messages"))
+    assert reply.status == 400
+    assert msgspec.json.decode(reply.body)["error"]["type"] == "invalid_request_error"

@@ -124,3 +124,17 @@ async def test_a_prompt_that_is_too_long_names_models_with_a_longer_context(
     gateway = await house(backends={"x": {"url": served.url, "models": lengths}})
     error = error_of(await gateway.ask(gateway.post(messages=[{"role": "user", "content": "x" * 4000}])))
     assert (error["code"], error["details"]["models"]) == ("context_length_exceeded", ["long"])
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
+@pytest.mark.parametrize("body", [b'{"error":"\xff"}', b'{"error":' + b"[" * 20_000])
+async def test_a_refusal_that_nobody_can_read_keeps_its_status(
+    house: OpenGateway, engine: StartEngine, body: bytes, path: str
+) -> None:
+    served = await engine()
+    gateway = await house(served, models={MODEL: {"endpoints": []}})
+    served.says(body, 400)
+    reply = await gateway.ask(gateway.post(CHAT, path=path))
+    assert reply.status == 400
+    assert error_of(reply)["message"].startswith("Backend 'a' answered 400: {")
+    assert len(served.calls) == 1

@@ -211,3 +211,13 @@ async def test_an_unknown_guard_is_refused_at_start(house: OpenGateway, engine: 
     served = await engine()
     with pytest.raises(Exception, match="unknown guard 'wrods'"):
         await house(served, guards=["wrods"])
+
+
+@pytest.mark.parametrize("body", [b'{"model":"\xff"}', b'{"a":' + b"[" * 20_000])
+async def test_a_body_that_nobody_can_read_is_the_clients_fault(
+    house: OpenGateway, engine: StartEngine, body: bytes
+) -> None:
+    gateway = await house(await engine(), guards=["words"])
+    reply = await gateway.ask(gateway.post(body))
+    assert (reply.status, reply.code) == (400, "invalid_request")
+    assert [request.model for request, _ in SEEN] == [""]

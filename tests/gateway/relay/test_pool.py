@@ -16,9 +16,8 @@ from enginehouse.domain.errors import Overloaded, UpstreamError
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Connection
-from enginehouse.relay.upstream.connector import Connector
 from enginehouse.relay.upstream.origin import Origin
-from enginehouse.relay.upstream.outside import Outside
+from enginehouse.relay.upstream.outside import Connector, Outside
 from enginehouse.relay.upstream.pool import Pool
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_openai import OpenAIDriver

@@ -8,7 +8,7 @@ import pytest
 
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.relay.jobs.inference_job import InferenceJob
-from enginehouse.relay.jobs.prompt_slot import PromptSlot
+from enginehouse.relay.jobs.pairs import PromptSlot
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway
 

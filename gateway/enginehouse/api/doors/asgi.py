@@ -14,7 +14,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Caller, Door, OpenExchange
 from enginehouse.relay.heads.headers import read_lines
-from enginehouse.relay.opener import shutting_down
+from enginehouse.relay.relay import shutting_down
 
 _log = logging.getLogger(__name__)
 

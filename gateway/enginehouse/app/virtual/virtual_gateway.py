@@ -21,7 +21,7 @@ from enginehouse.config.managed import possible_backends
 from enginehouse.config.schema import Config, HostSettings
 from enginehouse.config.usage import UsageSettings
 from enginehouse.domain.errors import Unauthorized
-from enginehouse.domain.request import InferenceRequest
+from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_engines import hosts_of
 from enginehouse.engines.state_file import StateFile
@@ -29,9 +29,8 @@ from enginehouse.interfaces.driver_support import DriverSupport, support_of
 from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.plugin_manager.registry import Registered, Registry
-from enginehouse.relay.upstream.connector import Connector
 from enginehouse.relay.upstream.origin import Origin
-from enginehouse.relay.upstream.outside import Outside
+from enginehouse.relay.upstream.outside import Connector, Outside
 from enginehouse.telemetry.decisions import MOST
 
 _LAUNCHER = "virtual"

@@ -12,14 +12,13 @@ import msgspec
 
 from enginehouse.app.workers.told_errors import TellingError
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
+from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.telemetry.counter_transfer import CountedTotals, HistogramCounts
 
 # --- from the owner
@@ -186,7 +185,7 @@ class ToOwner:
     def take_usage(self, rows: list[UsageRow], used: list[str]) -> None:
         """Keep what callers have used since the last time, and which keys made at run time have come."""
 
-    def tell_routed(self, request_id: str, requirements: Requirements, state: LiveState) -> None:
+    def tell_routed(self, request_id: str, state: LiveState) -> None:
         """An observer's ``routed``. ``state`` has the route."""
 
     def tell_moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:

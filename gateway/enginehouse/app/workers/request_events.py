@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from enginehouse.app.workers.channel import Send
 from enginehouse.app.workers.messages import ToOwner
 from enginehouse.domain.request_record import RequestRecord
@@ -24,18 +22,18 @@ class RequestEvents(Observer):
         self._send = send
 
     def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
-        chosen, plain = route.chosen, msgspec.structs.replace(requirements, extra={})
+        chosen = route.chosen
         state = LiveState(
             number=0,
             id=request_id.encode(),
             path=requirements.path,
-            requirements=plain,
+            requirements=requirements.told(),
             replica=chosen.replica,
             model=chosen.model,
             reason=route.reason,
             attempted=route.attempted,
         )
-        self._send(ToOwner.tell_routed, request_id, plain, state)
+        self._send(ToOwner.tell_routed, request_id, state)
 
     def moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
         self._send(ToOwner.tell_moved, request_id, source, destination, gap_ms)

@@ -41,7 +41,7 @@ from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.load_board import BoardReader
 from enginehouse.fleet.outcome_reports import OutcomeReports
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_watch import LoopMonitor

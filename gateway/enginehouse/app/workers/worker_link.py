@@ -20,13 +20,13 @@ from enginehouse.app.workers.told_errors import telling
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.requirements import heard
 from enginehouse.domain.route import Route
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
+from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.relay.live.traced_request import swaps_of
 from enginehouse.relay.live.worker_request import WorkerRequest
 
@@ -115,10 +115,12 @@ class WorkerLink(ToOwner):
     def take_usage(self, rows: list[UsageRow], used: list[str]) -> None:
         self._gateway.callers.take(rows, used)
 
-    def tell_routed(self, request_id: str, requirements: Requirements, state: LiveState) -> None:
-        route = self._place(state)
-        for tell in self._gateway.observers.added("routed") if route is not None else ():
-            tell(request_id, requirements, route)
+    def tell_routed(self, request_id: str, state: LiveState) -> None:
+        route, told = self._place(state), state.requirements
+        if route is None or told is None:
+            return
+        for tell in self._gateway.observers.added("routed"):
+            tell(request_id, heard(told), route)
 
     def tell_moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
         for tell in self._gateway.observers.added("moved"):
@@ -165,7 +167,7 @@ class WorkerLink(ToOwner):
         if chosen is None:
             backend = state.replica.rpartition("@")[2]
             chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
-        asked = state.requirements.model if state.requirements is not None else state.model
+        asked = state.requirements["model"] if state.requirements is not None else state.model
         return Route(asked, chosen, state.reason, state.attempted)
 
     def _act(self, number: int, act: str, error: RequestError | None, why: str) -> None:

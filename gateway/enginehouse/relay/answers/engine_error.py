@@ -12,10 +12,11 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.engine_words import read_context_overflow
 from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.headers import lines_without
 
 _MOST_QUOTED: Final = 500
 """Characters of an error that is no JSON."""
-_TYPE: Final = b"content-type:"
+_TYPE: Final = (b"content-type:",)
 
 
 def readable_error(
@@ -28,7 +29,7 @@ def readable_error(
     """
     try:
         answer = msgspec.json.decode(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return _told(head, head.status, form, _quoted(head.status, body, chosen.backend))
     error = answer.get("error") or answer if isinstance(answer, dict) else answer
     too_long = context_error(error, chosen, needs)
@@ -59,7 +60,6 @@ def _quoted(status: int, body: bytes, backend: str) -> dict[str, Any]:
 
 
 def _told(head: AnswerHead, status: int, form: StreamForm, envelope: dict[str, Any]) -> tuple[AnswerHead, bytes]:
-    kept = (line for line in head.lines.splitlines(keepends=True) if not line.lower().startswith(_TYPE))
-    lines = b"%scontent-type: application/json\r\n" % b"".join(kept)
+    lines = lines_without(head.lines, _TYPE) + b"content-type: application/json\r\n"
     body = form.error_body(status, envelope)
     return AnswerHead(status, lines, len(body), False, False, json=True), body

@@ -12,6 +12,7 @@ from enginehouse.relay.answers.gathered_answer import GatheredAnswer
 from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.relay.heads.headers import lines_without
 
 _OF_STREAMS = (b"content-type:", b"cache-control:", b"x-accel-buffering:")
 _JSON = b"content-type: application/json\r\n"
@@ -37,8 +38,7 @@ class GatheringDoor(PassingDoor):
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         if self.gathers and status == 200 and b"content-type: text/event-stream" in lines.lower():
             self._answer = GatheredAnswer(self._memory)
-            kept = (line for line in lines.splitlines(keepends=True) if not line.lower().startswith(_OF_STREAMS))
-            self._lines = b"".join(kept) + _JSON
+            self._lines = lines_without(lines, _OF_STREAMS) + _JSON
         else:
             self._door.start(status, lines, length)
 

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.domain.errors import RateLimited, RequestError, UpstreamError
-from enginehouse.relay.answers.cut_door import CutDoor
+from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.json_answer import JsonInPieces
+from enginehouse.relay.answers.passing_door import CutDoor
 from enginehouse.relay.answers.renamed_door import RenamedDoor, renaming
 from enginehouse.relay.continuation.added_fields import Cut, cutter, joined_cuts
 from enginehouse.relay.continuation.stream_history import StreamHistory
@@ -19,8 +19,9 @@ from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.behalf import ATTEMPTS
-from enginehouse.telemetry.answer_meter import AnswerMeter, answer_ends, read_tokens
-from enginehouse.telemetry.usage import AnswerSize, Counted
+from enginehouse.relay.heads.headers import error_lines
+from enginehouse.telemetry.answer_meter import AnswerMeter, AnswerSize, answer_ends, read_tokens
+from enginehouse.telemetry.usage import Counted
 
 _MOST_KEPT: Final = 64 * 1024
 _CUT_JSON: Final = BrokenStream("ended its answer in the middle of its JSON", 0)
@@ -278,11 +279,7 @@ class Reply:
 
     def _refuse(self, error: RequestError, request_id: bytes, attempts: int) -> None:
         body = self.form.error_body(error.status, error.envelope())
-        lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % request_id
-        if error.retry_after is not None:
-            lines += b"retry-after: %d\r\n" % error.retry_after
-        if isinstance(error, RateLimited):
-            lines += error.lines
+        lines = error_lines(error, request_id)
         if attempts:
             lines += b"%s%d\r\n" % (ATTEMPTS, attempts)
         self.door.start(error.status, lines, len(body))

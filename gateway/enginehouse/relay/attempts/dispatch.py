@@ -1,106 +1,39 @@
-"""Takes a job to an engine, and to another one if the first fails it."""
+"""Takes a job to another engine if the first fails it."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from enginehouse.domain.errors import (
     CannotContinue,
     InvalidRequest,
-    QueueFull,
     RequestError,
     UpstreamError,
     UpstreamTimeout,
 )
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
-from enginehouse.domain.ticket import Phase
-from enginehouse.relay.attempts.attempt import NEVER, Attempt
-from enginehouse.relay.attempts.unbound import Unbound
+from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.attempts.sending import Sending
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retrying.retries import (
     FailedAttempt,
     Otherwise,
     Outcome,
     RetryDecision,
-    RetryState,
     SendAgain,
     decide,
 )
 from enginehouse.relay.retrying.too_long import is_too_long
-from enginehouse.telemetry.request_facts import AttemptFacts
 
-_UNTRIED: Final = RetryState()
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
 
 
-class AttemptSender(Protocol):
-    """An exchange or a WebSocket, as its dispatch sees it."""
+class Dispatch(Sending):
+    """Sends a job, and once more when its engine fails it, as far as ``decide`` says so."""
 
-    def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
-        """Send the dispatch's job to the engine of ``attempt``; ``reuse``: a kept connection will do."""
-
-    def fail(self, error: RequestError) -> None:
-        """Answer with ``error``: the job is sent no more."""
-
-
-class Dispatch:
-    """Routes a job, waits for a slot where there are limits, has ``sender`` send it, and retries it.
-
-    ``attempt``: the current one. ``attempts``: those that have ended, in order. ``job``: the rest to be served.
-    ``unbound``: set while it waits for its model, and so has no attempt.
-    """
-
-    __slots__ = ("_sender", "_state", "attempt", "attempts", "job", "unbound")
-
-    def __init__(self, job: Job, sender: AttemptSender) -> None:
-        self.job = job
-        self._sender: AttemptSender | None = sender
-        self._state = _UNTRIED
-        self.attempt: Attempt | None = None
-        self.attempts: list[AttemptFacts] = []
-        self.unbound: Unbound | None = None
-
-    @property
-    def retries(self) -> int:
-        """How often the job was sent again."""
-        return self._state.retries
-
-    @property
-    def sent(self) -> int:
-        """How many attempts have reached an engine, or may have."""
-        current = self.attempt is not None and self.attempt.sent_at > 0
-        return sum([each.sent > 0 for each in self.attempts]) + current
-
-    @property
-    def failed(self) -> tuple[str, ...]:
-        """The replicas that failed the job."""
-        return self._state.failed
-
-    @property
-    def phase(self) -> Phase:
-        """The job's phase on its way to an engine."""
-        if self.attempt is None:
-            return Phase.ROUTING if self.unbound is None else Phase.QUEUED
-        slot = self.attempt.slot
-        return Phase.SERVING if slot is None or slot.is_granted else Phase.QUEUED
-
-    def current(self) -> Attempt:
-        """The current attempt, of which there is one."""
-        assert self.attempt is not None
-        return self.attempt
-
-    def start(self) -> None:
-        """Send the job for the first time. Raises ``RequestError`` if it cannot be sent anywhere."""
-        job = self.job
-        route = job.route(())
-        job.context.budget.count(job.began)
-        if route.waits:
-            self._wait(route, None)
-        else:
-            self._begin(route, job.body_for(route), None)
+    __slots__ = ()
 
     def retry(self, outcome: Outcome) -> bool:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
@@ -201,72 +134,9 @@ class Dispatch:
         self.job.context.counters.stale[attempt.upstream.name] += 1
         self._send_now()
 
-    def replace(self, attempt: Attempt, outcome: str, why: str = "") -> None:
-        """Continue with ``attempt``. The current one ends with ``outcome``; ``why``: the message of its error."""
-        self.end_attempt(self.current(), outcome, why)
-        self.attempt = attempt
-
     def exclude(self, attempt: Attempt) -> None:
         """Count the replica of ``attempt`` among those that failed the job."""
         self._state = self._state._replace(failed=(*self._state.failed, attempt.route.chosen.replica))
-
-    def end_attempt(self, attempt: Attempt, outcome: str, why: str = "") -> None:
-        """End ``attempt``, the current one or a rival of it, with ``outcome``; ``why``: the message of its error."""
-        self.attempts.append(attempt.facts(outcome, why))
-        attempt.cancel()
-        attempt.release()
-
-    def cancel(self) -> None:
-        """Abort the current attempt, without another call of ``sender``."""
-        if self.attempt is not None:
-            self.attempt.cancel()
-
-    def end(self, outcome: str, why: str = "") -> None:
-        """End the current attempt with ``outcome``, and release what it holds. Nothing may follow.
-
-        ``why``: the message of the error that ended it.
-        """
-        self._sender = None  # otherwise the cycle of the two waits for the garbage collector
-        if self.unbound is not None:
-            self.unbound.leave()
-            self.unbound = None
-        attempt, self.attempt = self.attempt, None
-        if attempt is not None:
-            self.attempts.append(attempt.facts(outcome, why))
-            attempt.release()
-
-    # --- from the waiting room
-
-    def bound(self, route: Route) -> None:
-        job, unbound = self.job, self.unbound
-        assert unbound is not None
-        assert job.requirements is not None
-        self.unbound = None
-        route = job.context.router.place(job.requirements, route)
-        self._begin(route, job.body_for(route), unbound.ticket.arrived, unbound.since)
-
-    def start_over(self) -> None:
-        unbound, self.unbound = self.unbound, None
-        assert unbound is not None
-        route = self.job.route(self.failed)
-        if route.waits:
-            self._wait(route, unbound.ticket.arrived)
-        else:
-            self._begin(route, self.job.body_for(route), unbound.ticket.arrived, unbound.since)
-
-    def refused(self, error: RequestError) -> None:
-        assert self._sender is not None
-        self.unbound = None
-        self._sender.fail(error)
-
-    # --- from the queue
-
-    def granted(self) -> None:
-        self.current().granted()
-        shares = self.job.context.shares
-        if shares is not None:
-            shares.granted(self.job.turn)
-        self._send()
 
     def rejected(self, error: RequestError) -> None:
         slot = self.current().slot
@@ -274,56 +144,6 @@ class Dispatch:
         self._carry_out(self._decide(Outcome.of_queue(error, joined_load)), error)
 
     # --- inside
-
-    def _wait(self, route: Route, arrived: float | None) -> None:
-        """Wait for the model of ``route``; or go to another one, if too many wait for it. Raises ``QueueFull``."""
-        self.unbound = unbound = Unbound(self, route, arrived)
-        try:
-            unbound.wait()
-        except QueueFull:
-            self.unbound = None
-            found = self.job.find_route((*self.failed, *unbound.replicas))
-            if found is None or found[0].waits:
-                raise
-            self._begin(*found, arrived)
-
-    def _begin(self, route: Route, body: bytes, waiting_since: float | None, routed_at: float | None = None) -> None:
-        job, chosen = self.job, route.chosen
-        context, requirements = job.context, job.requirements
-        assert requirements is not None
-        if job.trace is not None:
-            job.trace.attempt = len(self.attempts)
-        upstream, queue = context.upstreams[chosen.backend], context.queue_of(chosen)
-        self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
-        if routed_at is not None:
-            attempt.began = routed_at
-        context.routed(job.request_id, requirements, route)
-        if queue is None:
-            self._send()
-        else:
-            slot = QueueSlot(
-                self,
-                queue,
-                job.request_id,
-                chosen.replica,
-                job.priority,
-                waiting_since,
-                job.key,
-                job.longest_wait,
-                job.turn,
-            )
-            attempt.slot = slot
-            slot.keep_alive = job.keep_alive
-            slot.take()
-
-    def _send(self) -> None:
-        if self.job.prepares:
-            self.current().work(self._prepare, self._prepared)
-        else:
-            self._send_now()
-
-    async def _prepare(self, attempt: Attempt) -> None:
-        attempt.body = await self.job.prepare(attempt.route)
 
     def _prepared(self, error: RequestError | None) -> None:
         attempt = self.current()
@@ -335,13 +155,6 @@ class Dispatch:
             attempt.prompt = prompt
             prompt.watch(self.prompt_lost)
         self._send_now()
-
-    def _send_now(self) -> None:
-        attempt, sender, state = self.attempt, self._sender, self._state
-        assert attempt is not None
-        assert sender is not None
-        again = state is not _UNTRIED and state.asked_twice(attempt.route.chosen.replica)
-        sender.send_attempt(attempt, self.job.repeatable and not again)
 
     def _decide(self, outcome: Outcome, unfit: tuple[str, ...] = ()) -> RetryDecision:
         """Decide about the job, whose attempt had this ``outcome``. ``unfit``: replicas that cannot serve it either."""

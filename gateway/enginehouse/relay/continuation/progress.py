@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import msgspec
-
-from enginehouse.relay.continuation.saved_stream import SavedProgress
 
 _STEPS_KEPT = 256
 _PER_NUMBER = 40
@@ -17,53 +13,34 @@ class AnswerDiffers(Exception):
     """A continuation does not begin with the text that the client has already."""
 
 
-_FIELDS = (
-    "_anchor",
-    "_position",
-    "_seen",
-    "_start",
-    "_steps",
-    "_texts",
-    "base",
-    "chars",
-    "counted",
-    "ends",
-    "events",
-    "ids",
-    "prompt_ids",
-    "prompt_tokens",
-    "shows_ids",
-)
+class AnswerProgress(msgspec.Struct):
+    """Collects the text and the tokens of an answer, from one engine after the other. Another process can read it.
 
-
-class AnswerProgress:
-    """Collects the text and the tokens of an answer, from one engine after the other.
-
-    ``chars``: the length of the client's text. ``ids``: the tokens after ``prompt_ids``, ``None`` if an engine does not
-    send them; ``base``: how many tokens of the answer are part of ``prompt_ids``. ``prompt_tokens``: the length of the
-    client's own prompt. ``counted``: the number of tokens by the engine's own count. ``events``: how many
-    tokens there are at least, one for each event with text. ``ends``: where in the text each
-    event ended, ``None`` if an event may have several tokens. ``shows_ids``: the client gets the tokens too.
+    - ``shows_ids``: the client gets the tokens too.
+    - ``ends``: where in the text each event ended, ``None`` if an event may have several tokens.
+    - ``chars``: the length of the client's text.
+    - ``ids``: the tokens after ``prompt_ids``, ``None`` if an engine does not send them.
+    - ``base``: how many tokens of the answer are part of ``prompt_ids``, which is JSON.
+    - ``prompt_tokens``: the length of the client's own prompt.
+    - ``counted``: the number of tokens by the engine's own count.
+    - ``events``: how many tokens there are at least, one for each event with text.
     """
 
-    __slots__ = _FIELDS
-
-    def __init__(self, *, shows_ids: bool = False, token_by_token: bool = False) -> None:
-        self.shows_ids = shows_ids
-        self._texts: list[str] = []
-        self.chars = 0
-        self._position = 0
-        self.base = 0
-        self.ids: list[int] | None = []
-        self._seen: list[int] = []
-        self._start = 0
-        self._anchor = (0, 0)
-        self._steps: deque[tuple[int, int]] = deque(maxlen=_STEPS_KEPT)
-        self.prompt_ids: msgspec.Raw | None = None
-        self.prompt_tokens: int | None = None
-        self.counted: int | None = None
-        self.events = 0
-        self.ends: list[int] | None = [] if token_by_token else None
+    shows_ids: bool = False
+    ends: list[int] | None = None
+    chars: int = 0
+    base: int = 0
+    ids: list[int] | None = []
+    prompt_ids: bytes | None = None
+    prompt_tokens: int | None = None
+    counted: int | None = None
+    events: int = 0
+    _texts: list[str] = []
+    _position: int = 0
+    _seen: list[int] = []
+    _start: int = 0
+    _anchor: tuple[int, int] = (0, 0)
+    _steps: list[tuple[int, int]] = []
 
     @property
     def text(self) -> str:
@@ -89,8 +66,7 @@ class AnswerProgress:
     def size(self) -> int:
         """The bytes that the text and the tokens take, roughly."""
         numbers = len(self.ids or ()) + len(self._seen) + len(self.ends or ())
-        prompt = 0 if self.prompt_ids is None else memoryview(self.prompt_ids).nbytes
-        return self.chars + _PER_NUMBER * numbers + prompt
+        return self.chars + _PER_NUMBER * numbers + len(self.prompt_ids or b"")
 
     def forget(self) -> None:
         """Drop what only another engine would need, unless this one still repeats what the client has."""
@@ -112,6 +88,8 @@ class AnswerProgress:
         new_ids = self._add_ids(ids, text)
         if text and self.ids is not None:
             self._steps.append((len(self.ids), self._position))
+            if len(self._steps) > _STEPS_KEPT:
+                del self._steps[0]
         return new_text, new_ids
 
     def _add_text(self, text: str) -> str:
@@ -192,52 +170,13 @@ class AnswerProgress:
     def learn_prompt(self, ids: msgspec.Raw) -> None:
         """Take the tokens that an engine read as its prompt, unless they are known; ``ids`` may be no list."""
         if self.prompt_ids is None and bytes(memoryview(ids)[:1]) == b"[":
-            self.prompt_ids = ids.copy()
-
-    def saved(self) -> SavedProgress:
-        """Everything, for another process."""
-        prompt_ids = None if self.prompt_ids is None else bytes(self.prompt_ids)
-        return SavedProgress(
-            shows_ids=self.shows_ids,
-            text=self.text,
-            chars=self.chars,
-            position=self._position,
-            base=self.base,
-            ids=self.ids,
-            seen=self._seen,
-            start=self._start,
-            anchor=self._anchor,
-            steps=list(self._steps),
-            prompt_ids=prompt_ids,
-            prompt_tokens=self.prompt_tokens,
-            counted=self.counted,
-            events=self.events,
-            ends=self.ends,
-        )
-
-    @classmethod
-    def restored(cls, saved: SavedProgress) -> AnswerProgress:
-        """What another process has ``saved``."""
-        made = cls(shows_ids=saved.shows_ids)
-        made._texts, made.chars, made._position = [saved.text], saved.chars, saved.position
-        made.base, made.ids, made._seen = saved.base, saved.ids, saved.seen
-        made._start, made._anchor = saved.start, saved.anchor
-        made._steps = deque(saved.steps, maxlen=_STEPS_KEPT)
-        made.prompt_ids = None if saved.prompt_ids is None else msgspec.Raw(saved.prompt_ids)
-        made.prompt_tokens, made.counted = saved.prompt_tokens, saved.counted
-        made.events, made.ends = saved.events, saved.ends
-        return made
+            self.prompt_ids = bytes(ids)
 
     def copy(self) -> AnswerProgress:
         """An independent copy."""
-        twin = AnswerProgress()
-        for name in _FIELDS:
-            setattr(twin, name, getattr(self, name))
-        twin._texts, twin._seen = [self.text], list(self._seen)
-        twin._steps = deque(self._steps, maxlen=_STEPS_KEPT)
-        twin.ids = None if self.ids is None else list(self.ids)
-        twin.ends = None if self.ends is None else list(self.ends)
-        return twin
+        ids = None if self.ids is None else [*self.ids]
+        ends = None if self.ends is None else [*self.ends]
+        return msgspec.structs.replace(self, ids=ids, ends=ends, _texts=[self.text], _steps=[*self._steps])
 
 
 def _up_to(position: int, ends: list[int]) -> list[int] | None:

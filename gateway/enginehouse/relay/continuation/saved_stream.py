@@ -6,25 +6,7 @@ from typing import Any
 
 import msgspec
 
-
-class SavedProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of ``AnswerProgress``."""
-
-    shows_ids: bool
-    text: str
-    chars: int
-    position: int
-    base: int
-    ids: list[int] | None
-    seen: list[int]
-    start: int
-    anchor: tuple[int, int]
-    steps: list[tuple[int, int]]
-    prompt_ids: bytes | None
-    prompt_tokens: int | None
-    counted: int | None
-    events: int
-    ends: list[int] | None
+from enginehouse.relay.continuation.progress import AnswerProgress
 
 
 class SavedStream(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +19,6 @@ class SavedStream(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     body: bytes
     common: dict[str, bytes]
-    roles: list[int]
-    finish: str | None
+    roles: set[int]
     usage: dict[str, Any] | None
-    progress: SavedProgress
+    progress: AnswerProgress

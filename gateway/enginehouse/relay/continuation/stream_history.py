@@ -1,19 +1,18 @@
-"""The part of a stream that its client has."""
+"""The part of a stream that its client has, as another engine goes on with it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from enginehouse.domain.continuation import PartialAnswer, StreamTraits
+from enginehouse.domain.continuation import PartialAnswer
 from enginehouse.domain.replica import Candidate
 from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.relay.continuation.added_fields import cutter
 from enginehouse.relay.continuation.chunk_writer import ChunkWriter, EventWriter
-from enginehouse.relay.continuation.chunks import ABSENT, StreamChunk, common_fields, only_chunk, read_chunks
-from enginehouse.relay.continuation.progress import AnswerProgress
+from enginehouse.relay.continuation.kept_stream import KeptStream
 from enginehouse.relay.continuation.restrictions import (
     has_joined_tokens,
     number,
@@ -23,90 +22,15 @@ from enginehouse.relay.continuation.restrictions import (
     withheld_characters,
 )
 from enginehouse.relay.continuation.saved_stream import SavedStream
-from enginehouse.relay.engine_memory import FULL, EngineMemory, EngineShare
-from enginehouse.relay.events.sse import is_whole
 from enginehouse.routing.body.replace_model import replace_model
-from enginehouse.telemetry.answer_meter import AnswerMeter
-
-_MOST_UNREAD: Final = 64 * 1024
-"""In bytes: about 300 events, which are read in less than 1 ms. Most streams end before, and are never read."""
-
-_MOST_KEPT: Final = 16 << 20
-"""In bytes: of one stream, which are 200,000 tokens with their ids and places."""
-
-_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class StreamHistory:
-    """Keeps the events of a stream by reference, and reads them when they are many or when they are needed.
+class StreamHistory(KeptStream):
+    """Knows whether another engine may go on with the stream, and what it is asked for."""
 
-    - ``path`` and ``body``: the client's request, as drivers know it.
-    - ``why``: why the stream can neither be continued nor asked anew; empty if it can.
-    - ``roles``: the choices of whose chat the client knows the role.
-    - ``finish``: the finish reason, once it has passed.
-    - ``ended``: ``[DONE]`` has passed.
-    - ``traits``: of the engine that answers now.
-    - ``pieces``: those that have passed and are not read yet; at ``most`` bytes should wait for ``read``.
-    - ``cut``: makes the client's events of the engine's, if they differ.
-    - ``meter`` counts what has passed, when it is read.
+    __slots__ = ()
 
-    What is kept of the events that are read is counted in ``memory``.
-    """
-
-    __slots__ = (
-        "_answered",
-        "_counted",
-        "_fields",
-        "_share",
-        "_size",
-        "_usage",
-        "body",
-        "common",
-        "cut",
-        "ended",
-        "finish",
-        "meter",
-        "most",
-        "path",
-        "pieces",
-        "progress",
-        "roles",
-        "traits",
-        "why",
-    )
-
-    def __init__(
-        self, path: str, body: bytes, traits: StreamTraits, *, added: bool, memory: EngineMemory | None = None
-    ) -> None:
-        self.path = path
-        self.body = body
-        self.traits = traits
-        self.progress = AnswerProgress(token_by_token=traits.token_by_token)
-        self.common: dict[str, msgspec.Raw] | None = None
-        self.why = ""
-        self.roles: set[int] = set()
-        self._answered = False
-        self.finish: str | None = None
-        self.ended = False
-        self.pieces: list[bytes] = []
-        self.most = _MOST_UNREAD
-        self.cut = cutter(traits.added) if added else None
-        self.meter: AnswerMeter | None = None
-        self._share = EngineShare(memory or EngineMemory(), "continuation", _MOST_KEPT)
-        self._size = self._counted = 0
-        self._fields: dict[str, Any] | None = None
-        self._usage: dict[str, Any] | None = None
-
-    def take(self, piece: bytes) -> bytes:
-        """Keep whole events from the engine; returns them as the client gets them."""
-        self.pieces.append(piece)
-        self._size += len(piece)
-        if self._size > _MOST_UNREAD:
-            if len(piece) > _MOST_UNREAD and not is_whole(piece):  # only a piece of a very large event has no end
-                self.discard("one of its events is too large")
-                return piece
-            self.read()
-        return self.cut(piece) if self.cut is not None else piece
+    # --- whether
 
     @property
     def is_unanswered(self) -> bool:
@@ -114,19 +38,19 @@ class StreamHistory:
         self.read()
         return not (self._answered or self.why)
 
-    def body_for(self, candidate: Candidate) -> bytes:
-        """The client's request, with the name that the engine of ``candidate`` has for the model."""
-        name = candidate.name_there or candidate.model
-        return self.body if self.fields.get("model") == name else replace_model(self.body, name)
+    def why_not_movable(self) -> str:
+        """Why the stream cannot be continued; empty if it can."""
+        self.read()
+        return self.why or why_not(self.fields)
 
-    def begin_anew(self, driver: SupportsContinuation, candidate: Candidate) -> bytes:
-        """The request for another engine, while the stream is unanswered."""
-        body = self.body_for(candidate)
-        asked = driver.continuable(self.path, body)
-        self.traits = driver.streams
-        self.progress.ends = [] if driver.streams.token_by_token else None
-        self.cut = cutter(driver.streams.added) if asked is not body else None
-        return asked
+    def why_not_anew(self) -> str:
+        """Why the request cannot be asked anew, so that the client's text is skipped; empty if it can."""
+        self.read()
+        return self.why or why_not_again(self.fields)
+
+    def may_go_on(self) -> bool:
+        """Whether another engine may go on with the stream, continued or asked anew."""
+        return self.is_unanswered or not (self.why_not_movable() and self.why_not_anew())
 
     # --- in another process
 
@@ -138,35 +62,22 @@ class StreamHistory:
             model=candidate.model,
             body=self.body,
             common={name: bytes(value) for name, value in self.common.items()},
-            roles=list(self.roles),
-            finish=self.finish,
+            roles=self.roles,
             usage=self._usage,
-            progress=self.progress.saved(),
+            progress=self.progress,
         )
         return msgspec.msgpack.encode(saved)
 
     def restore(self, saved: SavedStream) -> None:
         """Go on from what another process has saved."""
         self.common = {name: msgspec.Raw(value) for name, value in saved.common.items()}
-        self.roles = set(saved.roles)
+        self.roles = saved.roles
         self._answered = True
         self._usage = saved.usage
-        self.progress = AnswerProgress.restored(saved.progress)
+        self.progress = saved.progress
         self.count_kept()
 
     # --- what the client asked for
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The client's request, decoded."""
-        if self._fields is None:
-            self._prepare()
-            self._fields = _object(self.body)
-            self.progress.shows_ids = self._fields.get("return_token_ids") is True
-        return self._fields
-
-    def _prepare(self) -> None:
-        """Make ``body`` one that drivers know."""
 
     @property
     def chat(self) -> bool:
@@ -186,115 +97,6 @@ class StreamHistory:
         options = self.fields.get("stream_options")
         return isinstance(options, dict) and options.get(name) is True
 
-    # --- what has passed
-
-    def count(self) -> None:
-        """Let the meter count all that has passed."""
-        if self.meter is not None:
-            self.meter.pieces.extend(self.pieces[self._counted :])
-            self.meter.read()
-        self._counted = len(self.pieces)
-
-    def read(self) -> None:
-        """Read the events that were only kept so far."""
-        for piece in self._take_unread():
-            self.note(piece)
-        self.count_kept()
-
-    def note(self, piece: bytes) -> None:
-        """Read whole events."""
-        if self.why:
-            return
-        try:
-            self._read(piece)
-        except (ValueError, RecursionError):
-            self.discard("an event of its engine cannot be understood")
-
-    def count_kept(self) -> None:
-        """Count what is kept, and stop keeping it if it is too much."""
-        if not self.why and (why := self._share.take(self.progress.size - self._share.size)):
-            self.discard(why if why is FULL else "its answer is too long to be kept")
-
-    def release(self) -> None:
-        """Count out what is kept: the request has ended."""
-        self._share.give_back()
-
-    def discard(self, why: str) -> None:
-        """Stop keeping events, because the stream cannot be continued."""
-        self.why = why
-        self._share.give_back()
-        self._take_unread()
-        self.progress = AnswerProgress()
-
-    def _take_unread(self) -> list[bytes]:
-        """Count the unread pieces, and keep them no longer. A fast path has the list too, so it stays the same one."""
-        self.count()
-        pieces = self.pieces.copy()
-        self.pieces.clear()
-        self._size = self._counted = 0
-        return pieces
-
-    def why_not_movable(self) -> str:
-        """Why the stream cannot be continued; empty if it can."""
-        self.read()
-        return self.why or why_not(self.fields)
-
-    def why_not_anew(self) -> str:
-        """Why the request cannot be asked anew, so that the client's text is skipped; empty if it can."""
-        self.read()
-        return self.why or why_not_again(self.fields)
-
-    def may_go_on(self) -> bool:
-        """Whether another engine may go on with the stream, continued or asked anew."""
-        return self.is_unanswered or not (self.why_not_movable() and self.why_not_anew())
-
-    def _read(self, piece: bytes) -> None:
-        if self.common is None:
-            self._begin(piece)
-        if (only := only_chunk(piece)) is not None:
-            self._add(only)
-            return
-        for chunk, _ in read_chunks(piece):
-            if chunk is None:
-                self.ended = True
-            else:
-                self._add(chunk)
-
-    def _begin(self, piece: bytes) -> None:
-        fields = self.fields  # also tells the progress whether ids are shown
-        self.common = common_fields(piece)
-        if isinstance(prompt := fields.get("prompt"), list) and prompt and isinstance(prompt[0], int):
-            self.progress.prompt_ids = msgspec.Raw(msgspec.json.encode(prompt))
-
-    def _add(self, chunk: StreamChunk) -> None:
-        progress = self.progress
-        if chunk.usage is not None:
-            self._usage = chunk.usage
-            progress.prompt_tokens = number(chunk.usage, "prompt_tokens")
-            progress.counted = number(chunk.usage, "completion_tokens")
-        if chunk.prompt_token_ids is not ABSENT:
-            progress.learn_prompt(chunk.prompt_token_ids)
-        for choice in chunk.choices:
-            if choice.delta is not None and choice.delta.role is not None:
-                self.roles.add(choice.index)
-            if choice.is_empty:
-                if choice.prompt_token_ids is not ABSENT:
-                    progress.learn_prompt(choice.prompt_token_ids)
-                continue
-            self._answered = True
-            if choice.index:
-                self.discard("it has several answers")
-                return
-            if choice.prompt_token_ids is not ABSENT:
-                progress.learn_prompt(choice.prompt_token_ids)
-            if choice.delta is not None and (other := choice.delta.other):
-                self.discard(f"its answer has {other}")
-                return
-            progress.add(choice.shown, choice.ids)
-            self.finish = choice.finish_reason or self.finish
-
-    # --- what is left
-
     @property
     def max_tokens(self) -> int | None:
         """The most tokens of the whole answer; ``None`` if only the context limits it."""
@@ -303,9 +105,26 @@ class StreamHistory:
         wanted = number(self.fields, "max_tokens")
         return self.traits.default_max_tokens if wanted is None else wanted
 
+    # --- what another engine is asked for
+
+    def body_for(self, candidate: Candidate) -> bytes:
+        """The client's request, with the name that the engine of ``candidate`` has for the model."""
+        name = candidate.name_there or candidate.model
+        return self.body if self.fields.get("model") == name else replace_model(self.body, name)
+
+    def begin_anew(self, driver: SupportsContinuation, candidate: Candidate) -> bytes:
+        """The request for another engine, while the stream is unanswered."""
+        body = self.body_for(candidate)
+        asked = driver.continuable(self.path, body)
+        self.traits = driver.streams
+        self.progress.ends = [] if driver.streams.token_by_token else None
+        self.cut = cutter(driver.streams.added) if asked is not body else None
+        return asked
+
     def partial(self, body: bytes) -> PartialAnswer:
         """The ``PartialAnswer`` for a driver. ``body``: the request as the continuing engine would get it."""
         progress, text = self.progress, self.progress.text
+        prompt_ids = None if progress.prompt_ids is None else msgspec.Raw(progress.prompt_ids)
         if progress.ids is None:
             return PartialAnswer(
                 path=self.path,
@@ -314,7 +133,7 @@ class StreamHistory:
                 tokens=0 if not text else progress.counted,
                 events=progress.events,
                 pieces=self._pieces(),
-                prompt_ids=None if progress.base else progress.prompt_ids,
+                prompt_ids=None if progress.base else prompt_ids,
             )
         fields = self.fields
         withheld = withheld_characters(fields) if self.traits.withholds_stop else 0
@@ -325,15 +144,21 @@ class StreamHistory:
             body=body,
             text=text,
             tokens=progress.base + count + (skip > 0),
-            ids=progress.ids[:count] if not progress.base or progress.prompt_ids is not None else None,
+            ids=progress.ids[:count] if not progress.base or prompt_ids is not None else None,
             skip=skip,
-            prompt_ids=progress.prompt_ids,
+            prompt_ids=prompt_ids,
         )
 
     def _pieces(self) -> list[str] | None:
         """The text as its events brought it, if each had the text of one token."""
         pieces = self.progress.pieces
         return None if pieces is None or has_joined_tokens(pieces, self.fields) else pieces
+
+    # --- what is left for the client
+
+    def writer(self) -> EventWriter:
+        """Writes the rest of the stream."""
+        return ChunkWriter(self.common or {}, chat=self.chat)
 
     def ending(self) -> bytes | None:
         """The events that end the stream if nothing is left to ask for, else ``None``."""
@@ -350,10 +175,6 @@ class StreamHistory:
             return last + writer.done(None)
         usage = self._usage if self._usage is not None and self.finish is not None else self._made_usage()
         return None if usage is None else last + writer.usage(usage) + writer.done(None)
-
-    def writer(self) -> EventWriter:
-        """Writes the rest of the stream."""
-        return ChunkWriter(self.common or {}, chat=self.chat)
 
     def _full(self, writer: EventWriter) -> bytes | None:
         """The event that ends an answer whose every token has been seen; ``None`` for an answer with room left."""
@@ -381,5 +202,5 @@ class StreamHistory:
         """The length of the client's prompt in tokens, if it is known."""
         progress = self.progress
         if progress.prompt_tokens is None and progress.prompt_ids is not None and not progress.base:
-            progress.prompt_tokens = bytes(progress.prompt_ids).count(b",") + 1
+            progress.prompt_tokens = progress.prompt_ids.count(b",") + 1
         return progress.prompt_tokens

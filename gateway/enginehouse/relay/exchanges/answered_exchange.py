@@ -14,12 +14,12 @@ from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.engine_memory import EngineShare
-from enginehouse.relay.exchanges.movable_exchange import MovableExchange
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.behalf import ATTEMPTS
 from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import REFUSALS, Suspects
+from enginehouse.relay.moves.movable_exchange import MovableExchange
 from enginehouse.relay.retrying.retries import Outcome
 from enginehouse.relay.retrying.retry_after import SAID_WITH
 

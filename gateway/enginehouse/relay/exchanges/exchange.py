@@ -13,9 +13,9 @@ from enginehouse.domain.errors import (
     UpstreamError,
 )
 from enginehouse.domain.ticket import Phase
-from enginehouse.relay.answers.captured_door import CapturedDoor
 from enginehouse.relay.answers.engine_error import context_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
+from enginehouse.relay.answers.passing_door import CapturedDoor
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
@@ -30,7 +30,7 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.endings import Endings
-from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.moves.move import Move
 from enginehouse.telemetry.log_context import log_context
 

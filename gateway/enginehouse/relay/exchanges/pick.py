@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from enginehouse.domain.errors import Cancelled, RateLimited, RequestError, UpstreamError
+from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller
 from enginehouse.relay.events.stream_form import stream_form
+from enginehouse.relay.heads.headers import error_lines
 from enginehouse.relay.jobs.job import Suspects
 from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.endings import Endings
@@ -179,11 +180,7 @@ class Pick(LiveRequest):
             job.context.refused(job.request_id, job.key, job.requirements, error)
         self._end(error.status, error.code, error)
         if not picked:
-            lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % job.request_id
-            if error.retry_after is not None:
-                lines += b"retry-after: %d\r\n" % error.retry_after
-            if isinstance(error, RateLimited):
-                lines += error.lines
+            lines = error_lines(error, job.request_id)
             self._client.refused(error.status, lines, self._form.error_body(error.status, error.envelope()))
 
     # --- inside

@@ -14,13 +14,7 @@ from enginehouse.relay.door import Caller, Door, OpenExchange
 from enginehouse.relay.guarding.guarding_door import GuardingDoor
 from enginehouse.relay.guarding.guards import Guards
 from enginehouse.relay.heads.headers import NOT_TO_ENGINE
-
-
-class _StreamAsked(msgspec.Struct):
-    model: str = ""
-
-
-_model = msgspec.json.Decoder(_StreamAsked).decode
+from enginehouse.routing.body.one_model import model_named
 
 
 class KnownCaller(Protocol):
@@ -59,7 +53,7 @@ class GuardedExchange:
 
     async def _decide(self, body: bytes, caller: Caller | None) -> None:
         name = caller.name if caller is not None else None
-        request = GuardRequest(self._path, _model_of(body), _headers(self._headers), body)
+        request = GuardRequest(self._path, model_named(body) or "", _headers(self._headers), body)
         try:
             changed = await self._guards.before(request, name)
         except RequestError as error:
@@ -107,13 +101,6 @@ class GuardedExchange:
             self._task.cancel()
         if self._door is not None:
             self._door.release()
-
-
-def _model_of(body: bytes) -> str:
-    try:
-        return _model(body).model
-    except msgspec.DecodeError:
-        return ""
 
 
 def _headers(headers: Headers) -> dict[str, str]:

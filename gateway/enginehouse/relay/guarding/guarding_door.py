@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -16,8 +15,7 @@ from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import read_events
 from enginehouse.relay.guarding.guards import GuardedText, Guards, texts_of
-
-_log = logging.getLogger(__name__)
+from enginehouse.relay.heads.headers import lines_without
 
 _JSON: Final = b"content-type: application/json\r\n"
 _REPLACED: Final = (b"content-type:", b"content-length:")
@@ -68,8 +66,8 @@ class GuardingDoor(ChangingDoor):
                 raise UpstreamError(f"The engine's answer was dropped before guards saw it: {self._dropped}")
             body = await self._guards.after(GuardAnswer(self.request, self.caller, self._status, body))
         except RequestError as error:
-            kept = (line for line in self._lines.splitlines(keepends=True) if not line.lower().startswith(_REPLACED))
-            self._deliver(error.status, b"".join(kept) + _JSON, msgspec.json.encode(error.envelope()))
+            lines = lines_without(self._lines, _REPLACED) + _JSON
+            self._deliver(error.status, lines, msgspec.json.encode(error.envelope()))
             return
         self._deliver(self._status, self._lines, body)
 
@@ -100,7 +98,7 @@ class GuardingDoor(ChangingDoor):
             return
         try:
             event = _object(data)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             yield text
             return
         choices = event.get("choices")

@@ -6,13 +6,14 @@ from functools import cache, lru_cache
 from typing import Final
 from urllib.parse import quote
 
+from enginehouse.domain.errors import RateLimited, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.heads.behalf import CALLER, PRIORITY
 from enginehouse.relay.heads.repeated_headers import HeaderFacts, RepeatedHeaders
-from enginehouse.relay.heads.request_id import request_id_in
 from enginehouse.telemetry.trace_context import TRACE_HEADERS
 
 _LENGTH: Final = b"content-length"
+_LONGEST_ID: Final = 128
 _TRACE: Final = b"traceparent"
 _PLAIN_CONNECTION: Final = frozenset({b"", b"keep-alive", b"close"})
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
@@ -79,14 +80,21 @@ def with_authorization(withheld: frozenset[bytes]) -> frozenset[bytes]:
 
 def find_request_id(headers: Headers) -> bytes:
     """The id that the client gave its request; empty if there is none, or none to be used."""
-    return headers.facts.request_id if isinstance(headers, RepeatedHeaders) else request_id_in(headers)
+    return headers.facts.request_id if isinstance(headers, RepeatedHeaders) else _request_id_in(headers)
+
+
+def _request_id_in(headers: Headers) -> bytes:
+    for name, value in headers:
+        if name == b"x-request-id" and 0 < len(value) <= _LONGEST_ID and value.isascii():
+            return value
+    return b""
 
 
 def learned(headers: Headers) -> RepeatedHeaders:
     """``headers``, one of which is ``Content-Length``, with what is found in them."""
     names = [name for name, _ in headers]
     trace_at = names.index(_TRACE) if names.count(_TRACE) == 1 else -1
-    facts = HeaderFacts(request_id_in(headers), names.index(_LENGTH), trace_at, {})
+    facts = HeaderFacts(_request_id_in(headers), names.index(_LENGTH), trace_at, {})
     return _with_facts(headers, facts, headers[trace_at][1] if trace_at >= 0 else b"")
 
 
@@ -148,6 +156,19 @@ def without_named(lines: list[bytes], connection: bytes) -> list[bytes]:
         return lines
     named = {token.strip().lower() for token in connection.split(b",")}
     return [line for line in lines if line.partition(b":")[0] not in named]
+
+
+def lines_without(lines: bytes, names: tuple[bytes, ...]) -> bytes:
+    """Header ``lines`` as they stand on the wire, without those of ``names``, each with its colon."""
+    return b"".join([line for line in lines.splitlines(keepends=True) if not line.lower().startswith(names)])
+
+
+def error_lines(error: RequestError, request_id: bytes) -> bytes:
+    """The header lines of an answer that is the gateway's own ``error``."""
+    lines = b"content-type: application/json\r\nx-request-id: %s\r\n" % request_id
+    if error.retry_after is not None:
+        lines += b"retry-after: %d\r\n" % error.retry_after
+    return lines + error.lines if isinstance(error, RateLimited) else lines
 
 
 def read_lines(lines: bytes) -> Headers:

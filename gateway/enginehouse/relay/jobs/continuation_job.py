@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from typing import ClassVar, Final
-
-import msgspec
 
 from enginehouse.domain.continuation import Continuation
 from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
-from enginehouse.relay.continuation.answer_anew import AnswerAnew
 from enginehouse.relay.continuation.asking import continuation_of
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.translator import ContinuationTranslator, Translator
+from enginehouse.relay.continuation.translator import AnswerAnew, ContinuationTranslator, Translator
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
@@ -58,7 +56,7 @@ class ContinuationJob(Job):
         self.trace, self.untraced = job.trace, job.untraced
         self.caller = job.caller
         self.keep_alive = job.keep_alive
-        self.requirements = msgspec.structs.replace(job.requirements, model=model)
+        self.requirements = replace(job.requirements, model=model)
         self.history = self._stream = history
         self._most = tries_before + job.context.continuation.max_continuations
         self.translator: Translator | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -25,7 +26,7 @@ from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.jobs.hand_over_rules import can_hand_over, can_pair, hand_over_rules
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.prompt_request import PromptRequest
-from enginehouse.relay.jobs.prompt_slot import PromptSlot
+from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.replace_model import replace_model
@@ -182,3 +183,36 @@ def _refusal(path: str, response: EngineResponse) -> tuple[str, bool] | None:
         return None
     broken = StreamCheck(stream_form(path)).look(response.body)
     return None if broken is None else (broken.why, broken.is_request)
+
+
+class PromptSlot:
+    """A share of the load of ``candidate``, and a slot of its queue if it has one. Call ``release`` once.
+
+    The queue may still grant or refuse the slot of a request that was cancelled in the same step of the event loop.
+    """
+
+    def __init__(self, job: Job, candidate: Candidate) -> None:
+        self.granted_or_not: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._load = candidate.load
+        self._slot: QueueSlot | None = None
+        self._load.begin()
+        queue = job.context.queue_of(candidate)
+        if queue is None:
+            self.granted()
+        else:
+            self._slot = QueueSlot(self, queue, job.request_id, candidate.replica, job.priority, caller=job.key)
+            self._slot.take()
+
+    def granted(self) -> None:
+        if not self.granted_or_not.done():
+            self.granted_or_not.set_result(None)
+
+    def rejected(self, error: RequestError) -> None:
+        if not self.granted_or_not.done():
+            self.granted_or_not.set_exception(error)
+
+    def release(self) -> None:
+        """Give it back."""
+        self._load.end()
+        if self._slot is not None:
+            self._slot.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.request_record import AttemptRecord
@@ -17,11 +17,19 @@ from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.live.moved_stream import MovedStream
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.request_facts import AttemptFacts
 
 _log = logging.getLogger("enginehouse.relay")
+
+
+class MovedStream(NamedTuple):
+    """A stream that was moved. ``gap_ms``: how long its client waited for the next event."""
+
+    id: str
+    source: str
+    destination: str
+    gap_ms: float
 
 
 class LiveRequest(ABC):

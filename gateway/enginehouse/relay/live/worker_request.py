@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request_record import AttemptRecord
-from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.requirements import Requirements, heard
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_request import LiveRequest, MovedStream
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.live.moved_stream import MovedStream
 
 
 class WorkerRequest(LiveRequest):
@@ -57,7 +56,8 @@ class WorkerRequest(LiveRequest):
 
     @property
     def requirements(self) -> Requirements | None:
-        return self.state.requirements
+        told = self.state.requirements
+        return heard(told) if told is not None else None
 
     @property
     def caller(self) -> str | None:

@@ -3,66 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from enginehouse.aio.timeouts import run_unless
 from enginehouse.domain.continuation import Continuation
 from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
-from enginehouse.domain.request_record import AttemptRecord, StreamGap
+from enginehouse.domain.request_record import StreamGap
 from enginehouse.relay.answers.joined_reply import JoinedReply
-from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.asking import continuation_of, one_token
 from enginehouse.relay.continuation.reading_ahead import ReadingAhead, ReadingTurn
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.continuation.translator import ContinuationTranslator
-from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.hand_over_rules import never_alone
-from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.live.moved_stream import MovedStream
+from enginehouse.relay.live.live_request import MovedStream
+from enginehouse.relay.moves.movable_exchange import MovableExchange
 from enginehouse.relay.upstream.client import Client
-from enginehouse.relay.upstream.connection import Receiver
 
 _Result = TypeVar("_Result")
-
-
-class MovableStream(Receiver, Protocol):
-    """An exchange, as far as a move goes."""
-
-    @property
-    def job(self) -> Job:
-        """The client's request."""
-
-    @property
-    def reply(self) -> Reply:
-        """The answer for the client."""
-
-    @property
-    def attempts(self) -> Sequence[AttemptRecord]:
-        """Its attempts that have ended."""
-
-    def current_attempt(self) -> Attempt:
-        """The attempt that serves the stream. Raises ``CannotContinue`` if none does."""
-
-    def movable(self) -> StreamHistory:
-        """The part that the client has. Raises ``CannotContinue`` with the reason why the stream stays where it is."""
-
-    def hold(self) -> None:
-        """Stop reading the source's answer: the cut."""
-
-    def read_on(self) -> None:
-        """Read on at the source: the move failed."""
-
-    def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
-        """Leave the source for ``attempt`` and ``reply``. ``False`` if the stream has ended."""
-
-    def spoiled(self, problem: BrokenStream) -> None:
-        """Treat a problem of the destination's answer as one of the stream's own engine."""
 
 
 class Move:
@@ -77,7 +40,7 @@ class Move:
     """
 
     def __init__(
-        self, stream: MovableStream, context: RelayContext, destination: str, engine_request: str, cause: str
+        self, stream: MovableExchange, context: RelayContext, destination: str, engine_request: str, cause: str
     ) -> None:
         self._cause = cause
         self._engine_request = engine_request

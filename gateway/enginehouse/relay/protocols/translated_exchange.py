@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgspec
-
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces.protocols import Forwarded, Protocol, ProtocolRequest, Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Caller, Door, OpenExchange
 from enginehouse.relay.protocols.translating_door import TranslatingDoor, failed
+from enginehouse.routing.body.one_model import model_named
 
 Open = Callable[[Door, str, Headers, float | None], OpenExchange]
 """Opens an exchange of a path, whose engine may be kept for so many idle seconds."""
-
-
-class _Asked(msgspec.Struct):
-    model: str = ""
-
-
-_model = msgspec.json.Decoder(_Asked).decode
 
 
 class TranslatedExchange:
@@ -98,11 +90,9 @@ class TranslatedExchange:
     def _is_native(self, body: bytes) -> bool:
         if self._context.guards is not None:  # they read OpenAI's requests and answers
             return False
-        try:
-            model = _model(body).model
-        except msgspec.DecodeError:
+        context, model = self._context, model_named(body)
+        if model is None:
             return False  # the protocol refuses it in its own words
-        context = self._context
         return context.endpoints.are_native(self._path, model, context.fleet.snapshot)
 
     def _translate(self, body: bytes) -> Translation | Forwarded:

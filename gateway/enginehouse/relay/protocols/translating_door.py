@@ -13,6 +13,7 @@ from enginehouse.relay.answers.changing_door import ChangingDoor
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import read_events
+from enginehouse.relay.heads.headers import lines_without
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +42,8 @@ class TranslatingDoor(ChangingDoor):
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         super().start(status, lines, length)
         self._status = status
-        kept = (line for line in lines.splitlines(keepends=True) if not line.lower().startswith(_REPLACED))
-        self._lines = b"%sx-enginehouse-protocol: %s\r\n" % (b"".join(kept), self._protocol.name.encode())
+        own = b"x-enginehouse-protocol: %s\r\n" % self._protocol.name.encode()
+        self._lines = lines_without(lines, _REPLACED) + own
         if self._streams and self.translation is not None:
             self._door.start(status, self._typed(self.translation.stream_type), None)
 
@@ -98,7 +99,7 @@ def failed(protocol: Protocol) -> PluginFailed:
 def _decoded(body: bytes) -> dict[str, Any]:
     try:
         return _object(body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         raise UpstreamError("The engine's answer is no JSON object") from None
 
 
@@ -106,7 +107,7 @@ def _envelope(body: bytes) -> Envelope:
     """An error as OpenAI has it, whatever the engine made of it."""
     try:
         answer = _object(body)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return {"error": {"message": body[:_MOST_QUOTED].decode(errors="replace")}}
     error = answer.get("error")
     if isinstance(error, dict):

@@ -27,7 +27,7 @@ def is_too_long(status: int, body: bytes) -> bool:
         return False
     try:
         refusal = msgspec.json.decode(body, type=_TooLongRefusal)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return False
     error = refusal.error if isinstance(refusal.error, dict) else {"message": refusal.error or refusal.message}
     told = (error.get("code"), error.get("type"))

@@ -1,16 +1,66 @@
-"""The world outside of the gateway."""
+"""The world outside of the gateway: its clock, the way to engines, and the limit of open files."""
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import logging
 import random
+import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
+from enginehouse.domain.errors import Overloaded
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.upstream.connector import Connector, SocketConnector
-from enginehouse.relay.upstream.open_files import OpenFiles
+from enginehouse.relay.upstream.origin import Origin
+
+_log = logging.getLogger("enginehouse.relay")
+
+_NO_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+_WARN_EVERY_S = 60.0
+
+
+class Connector(ABC):
+    """The way from the gateway to engines."""
+
+    @abstractmethod
+    async def connect(self, protocol: asyncio.Protocol, origin: Origin, tls: ssl.SSLContext | None) -> None:
+        """Connect ``protocol`` to ``origin``, encrypted by ``tls`` if it is given.
+
+        Raises ``OSError``, and ``UnicodeError`` for a name that no host can have.
+        """
+
+
+class SocketConnector(Connector):
+    """Connects by TCP, through the running event loop."""
+
+    async def connect(self, protocol: asyncio.Protocol, origin: Origin, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: protocol, origin.host, origin.port, ssl=tls)
+
+
+class OpenFiles:
+    """Recognises failures to connect to one engine that are a shortage of the gateway's own."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._warned_at = -_WARN_EVERY_S
+
+    def shortage(self, error: BaseException) -> Overloaded | None:
+        """The answer to a request for which no connection could be opened; ``None`` if ``error`` has another cause.
+
+        The log names the shortage once a minute.
+        """
+        if not isinstance(error, OSError) or error.errno not in _NO_FILES:
+            return None
+        now = self._now()
+        if now - self._warned_at >= _WARN_EVERY_S:
+            self._warned_at = now
+            _log.warning("The gateway can open no more connections: %s. Raise its limit (ulimit -n)", error.strerror)
+        return Overloaded(f"The gateway can open no more connections ({error.strerror}): raise its limit of open files")
 
 
 class Outside:

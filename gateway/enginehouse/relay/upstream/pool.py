@@ -13,7 +13,7 @@ from enginehouse.domain.errors import UpstreamError
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.relay.upstream.upload_connection import UploadConnection
+from enginehouse.relay.upstream.upload import UploadConnection
 
 _Connection = TypeVar("_Connection", bound=Connection)
 

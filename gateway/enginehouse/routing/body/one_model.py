@@ -1,4 +1,4 @@
-"""Refuses bodies that name their model in more than one way."""
+"""The model that a body names, and whether it is the only one."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ from enginehouse.routing.body.replace_model import model_values, surely_one_key
 
 _KEY = "model"
 _keys = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class _ModelNamed(msgspec.Struct):
+    model: str = ""
+
+
+_named = msgspec.json.Decoder(_ModelNamed).decode
+
+
+def model_named(raw: bytes) -> str | None:
+    """The model that a body names, perhaps an empty one; ``None`` if nobody can read the body."""
+    try:
+        return _named(raw).model
+    except (ValueError, RecursionError):
+        return None
 
 
 def check_one_model(raw: bytes) -> None:

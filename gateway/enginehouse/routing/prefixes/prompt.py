@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 from zlib import crc32
 
-from enginehouse.domain.request import Body, InferenceRequest
+from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.request import Body
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.routing.prefixes.chunks import text_or_ids
@@ -150,11 +151,7 @@ def _chain(before: int, mask: int, content: _Content, begins: range) -> list[int
 
     ``mask``: that of fine chunks keeps them apart from coarse ones.
     """
-    chunks = list[int]()
-    for number in _numbers(content, begins):
-        before = hash((before ^ mask, number))
-        chunks.append(before)
-    return chunks
+    return [before := hash((before ^ mask, number)) for number in _numbers(content, begins)]
 
 
 def _numbers(content: _Content, begins: range) -> Sequence[int | tuple[object, ...]]:

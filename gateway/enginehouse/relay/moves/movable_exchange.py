@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 
 from enginehouse.domain.errors import CannotContinue
@@ -10,6 +11,8 @@ from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.events.stream_check import BrokenStream
+from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
@@ -79,35 +82,42 @@ class MovableExchange(LiveRequest):
 
     @property
     def job(self) -> Job:
+        """The client's request."""
         return self._job
 
     @property
     def reply(self) -> Reply:
+        """The answer for the client."""
         return self._reply
 
     def current_attempt(self) -> Attempt:
+        """The attempt that serves the stream. Raises ``CannotContinue`` if none does."""
         attempt = self._dispatch.attempt
         if attempt is None or not self._reply.begun:
             raise CannotContinue("The request has no answer yet")
         return attempt
 
     def movable(self) -> StreamHistory:
+        """The part that the client has. Raises ``CannotContinue`` with the reason why the stream stays where it is."""
         history, why = self._reply.history, self.why_not_movable
         if history is None or why:
             raise CannotContinue(f"The request stays where it is: {why}")
         return history
 
     def hold(self) -> None:
+        """Stop reading the source's answer: the cut."""
         self._held = True
         if not self._reply.paused:
             self.current_attempt().pause()
 
     def read_on(self) -> None:
+        """Read on at the source: the move failed."""
         self._held = False
         if not self._status and not self._reply.paused and self._dispatch.attempt is not None:
             self._dispatch.attempt.resume()
 
     def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
+        """Leave the source for ``attempt`` and ``reply``. ``False`` if the stream has ended."""
         if self._status:
             return False
         self._held = False
@@ -120,3 +130,15 @@ class MovableExchange(LiveRequest):
         else:
             attempt.await_more()
         return True
+
+    @abstractmethod
+    def spoiled(self, problem: BrokenStream) -> None:
+        """Treat a problem of the destination's answer as one of the stream's own engine."""
+
+    @abstractmethod
+    def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
+        """As for a ``Receiver``, which the stream is of the engine that answers it."""
+
+    @abstractmethod
+    def broken(self, why: str, *, stale: bool) -> None:
+        """As ``answer``."""
