@@ -6,12 +6,7 @@ from typing import Final
 
 import msgspec
 
-from enginehouse.domain.errors import (
-    Cancelled,
-    CannotContinue,
-    RequestError,
-    UpstreamError,
-)
+from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError, UpstreamError
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.engine_error import context_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
