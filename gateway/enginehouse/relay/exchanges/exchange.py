@@ -131,7 +131,7 @@ class Exchange(AnsweredExchange):
     def pause(self) -> None:
         """Read no more of the engine's answer until ``resume``: the client is slow."""
         self._reply.paused = True
-        self._unread = self._reply.unread()
+        self._unread = self._reply.door.unread()
         if self._dispatch.attempt is not None and not self._held:
             self._dispatch.attempt.pause()
 
@@ -186,13 +186,13 @@ class Exchange(AnsweredExchange):
 
     def _check_client(self, attempt: Attempt) -> None:
         """End the request if its client has read nothing since the last check: it occupies an engine."""
-        unread = self._reply.unread()
+        unread = self._reply.door.unread()
         if unread < self._unread:
             self._unread = unread
             attempt.await_client()
             return
         self._dispatch.cancel()
-        self._reply.abort()
+        self._reply.door.abort()
         self._end(_CLIENT_CLOSED_REQUEST, "client_left")
 
     # --- from the dispatch
@@ -260,7 +260,7 @@ class Exchange(AnsweredExchange):
         if ending is not None:
             dispatch.blame(error)
             dispatch.cancel()
-            self._reply.end(ending)
+            self._reply.door.finish(ending)
             self._end(self._reply.status, "served")
             return
         if history is None or not history.may_go_on():

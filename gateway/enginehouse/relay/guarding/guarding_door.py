@@ -14,7 +14,7 @@ from enginehouse.relay.answers.changing_door import ChangingDoor
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import read_events
-from enginehouse.relay.guarding.guards import GuardedText, Guards, texts_of
+from enginehouse.relay.guarding.guards import GuardedText, Guards
 from enginehouse.relay.heads.headers import lines_without
 
 _JSON: Final = b"content-type: application/json\r\n"
@@ -86,8 +86,9 @@ class GuardingDoor(ChangingDoor):
             try:
                 pieces.extend(self._event(event.data, text))
             except RequestError as error:
-                _end_soon(self.cancel, error)
                 self._guards = Guards(())
+                if self.cancel is not None:  # on the next turn: the exchange is still busy with this piece
+                    asyncio.get_running_loop().call_soon(self.cancel, error)
                 return b"".join(pieces)
         return b"".join(pieces)
 
@@ -127,7 +128,7 @@ class GuardingDoor(ChangingDoor):
 
     def _through(self, number: int, text: str, *, last: bool) -> str:
         if number not in self._texts:
-            self._texts[number] = texts_of(self._guards)
+            self._texts[number] = [GuardedText(each) for each in self._guards.on_text]
         for each in self._texts[number]:
             text = each.passed(text, last=last)
         if last:
@@ -146,9 +147,3 @@ class GuardingDoor(ChangingDoor):
 
 def _written(event: dict[str, Any]) -> bytes:
     return b"data: %s\n\n" % msgspec.json.encode(event)
-
-
-def _end_soon(cancel: Callable[[RequestError | None], None] | None, error: RequestError) -> None:
-    """End the stream on the next turn: the exchange is still busy with the piece that was refused."""
-    if cancel is not None:
-        asyncio.get_running_loop().call_soon(cancel, error)
