@@ -201,6 +201,7 @@ class Sending(ABC):
         if job.trace is not None:
             job.trace.attempt = len(self.attempts)
         upstream, queue = context.upstreams[chosen.backend], context.queue_of(chosen)
+        # In a queue, the time for all of the answer does not run yet: ``granted`` starts it.
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
         if routed_at is not None:
             attempt.began = routed_at

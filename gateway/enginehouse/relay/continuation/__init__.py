@@ -8,11 +8,10 @@ Everything here decides only; the exchange and its dispatch carry it out.
     restrictions    which requests' streams can be
     added_fields    cuts the fields that a driver asked for from the client's events
     chunks          reads the events of chats and completions
-    progress        the text and the tokens that have passed
+    progress        the text and the tokens that have passed, also for another process
     kept_stream     keeps the events, and reads them when they are needed
     stream_history  what another engine is asked for, and what is left for the client
     typed_history   the same for streams whose events have types
-    saved_stream    a history for another process
     asking          asks the driver for the request that continues
     translator      turns its answer into the client's events
     chunk_writer    writes these

@@ -13,6 +13,7 @@ from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.relay.continuation.added_fields import cutter
 from enginehouse.relay.continuation.chunk_writer import AnswerPiece, ChunkWriter, EventWriter
 from enginehouse.relay.continuation.kept_stream import KeptStream
+from enginehouse.relay.continuation.progress import SavedStream
 from enginehouse.relay.continuation.restrictions import (
     has_joined_tokens,
     number,
@@ -21,7 +22,6 @@ from enginehouse.relay.continuation.restrictions import (
     why_not_again,
     withheld_characters,
 )
-from enginehouse.relay.continuation.saved_stream import SavedStream
 from enginehouse.routing.body.replace_model import replace_model
 
 

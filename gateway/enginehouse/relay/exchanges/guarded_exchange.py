@@ -43,7 +43,7 @@ class GuardedExchange:
         except RequestError as error:
             if not self._ended:
                 self._ended = True
-                self._job.caller = caller
+                self._job.caller = caller  # the record of a refused request names it
                 self._inner.cancel(error)
             return
         if self._ended:
