@@ -20,6 +20,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ROOT = Path(__file__).resolve().parent.parent
 GROUP = "enginehouse"
 """The library with the code of all modules is named after this: ``enginehouse__mypyc``."""
+_FLAGS = ["-fvisibility=hidden", "-fno-plt"]
+"""Functions of the library call each other, and Python's, at once: by default each call goes through a table."""
 MODULES = {
     "gateway/enginehouse/aio": ("clock", "write_batch"),
     "gateway/enginehouse/api": ("callers", "keys", "limit_set"),
@@ -32,8 +34,8 @@ MODULES = {
         "time_limits",
         "turns",
     ),
-    "gateway/enginehouse/domain": ("backend_load", "replica", "route"),
-    "gateway/enginehouse/fleet": ("fleet", "health", "snapshot", "stale_averages"),
+    "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route"),
+    "gateway/enginehouse/fleet": ("error_window", "fleet", "health", "pauses", "snapshot", "stale_averages"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "queue_slot", "relay"),
     "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge", "sending"),
@@ -68,6 +70,7 @@ MODULES = {
         "counters",
         "decisions",
         "log_context",
+        "plugin_times",
         "request_facts",
         "trace_context",
         "tracer",
@@ -137,6 +140,8 @@ def build(folder: Path, optimization: str) -> Iterator[tuple[Path, Path]]:
     sources = [f"{package}/{module}.py" for package, modules in MODULES.items() for module in modules]
     target = str(folder / "source")
     extensions = mypycify(sources, opt_level=optimization, group_name=GROUP, target_dir=target, multi_file=True)
+    for extension in extensions:
+        extension.extra_compile_args += _FLAGS
     command: Any = Distribution({"name": "enginehouse", "ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib, command.build_temp = str(folder / "lib"), str(folder / "temp")
     command.ensure_finalized()

@@ -53,11 +53,16 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.request_record import RequestRecord as RequestRecord
     from enginehouse.domain.request_record import AttemptRecord as AttemptRecord
     from enginehouse.domain.request_record import StreamGap as StreamGap
+    from enginehouse.domain.request_record import EngineTimings as EngineTimings
 
     # --- Registration and configuration
     from enginehouse.hookspecs import Register as Register
     from enginehouse.hookspecs import hookimpl as hookimpl
     from enginehouse.interfaces.routes import guarded as guarded
+    from enginehouse.api.page_facts import PageFacts as PageFacts
+    from enginehouse.telemetry.activity import EndedRequest as EndedRequest
+    from enginehouse.telemetry.log_ring import LogLine as LogLine
+    from enginehouse.telemetry.log_ring import LogRing as LogRing
     from enginehouse.telemetry.series.reading import SeriesReader as SeriesReader
     from enginehouse.telemetry.series.reading import SeriesAnswer as SeriesAnswer
     from enginehouse.config.scheduling import GroupSettings as GroupSettings
@@ -75,7 +80,7 @@ if _typing.TYPE_CHECKING:
     # --- Requests
     from enginehouse.domain.request import Body as Body
     from enginehouse.domain.request import Headers as Headers
-    from enginehouse.domain.request import InferenceRequest as InferenceRequest
+    from enginehouse.domain.inference_request import InferenceRequest as InferenceRequest
     from enginehouse.domain.request import Input as Input
     from enginehouse.domain.request import Message as Message
     from enginehouse.domain.request import Part as Part

@@ -1,4 +1,4 @@
-"""Commands that ask a running gateway over HTTP, such as ``enginehouse status`` and ``enginehouse drain``.
+"""Commands that ask a running gateway over HTTP, such as ``enginehouse drain``, and pages that show what it does.
 
 ::
 
@@ -11,6 +11,7 @@
     chat                 a conversation with a model
     completion           names that shells complete
     options, waiting     what several commands share
+    pages/               events, logs, the last requests, and figures over time
 """
 
 from __future__ import annotations
@@ -42,6 +43,23 @@ def register_commands(register: Register[Any]) -> None:
     register("undrain", partial(_command, "drain", "undrain"))
     register("unload", partial(_command, "load", "unload"))
     register("usage", partial(_command, "usage"))
+
+
+@hookimpl
+def register_routes(register: Register[Any]) -> None:
+    """Offer the pages, for operators only."""
+    register("operations", _pages)
+
+
+def _pages() -> Any:
+    """Events, logs, the last requests, and figures over time: ``/api/events``, ``/api/history`` and others."""
+    from enginehouse import guarded
+    from enginehouse_operations.pages.events import event_routes
+    from enginehouse_operations.pages.history import HISTORY_ROUTES
+    from enginehouse_operations.pages.logs import LOG_ROUTES
+    from enginehouse_operations.pages.series import SERIES_ROUTES
+
+    return guarded([*event_routes(), *LOG_ROUTES, *HISTORY_ROUTES, *SERIES_ROUTES])
 
 
 def _command(module: str, name: str = "") -> Any:

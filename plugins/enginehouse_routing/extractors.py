@@ -77,11 +77,11 @@ class EachInTurn(Extractor):
     """Runs several extractors, one after the other."""
 
     def __init__(self, extractors: Sequence[Extractor]) -> None:
-        self._extractors = extractors
+        self._calls = [extractor.extract for extractor in extractors]
 
     def extract(self, request: InferenceRequest, requirements: Requirements) -> None:
-        for extractor in self._extractors:
-            extractor.extract(request, requirements)
+        for extract in self._calls:
+            extract(request, requirements)
 
 
 class PlainChatExtractor(Extractor):

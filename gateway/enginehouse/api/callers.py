@@ -16,7 +16,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.usage import UsageRow
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.relay.heads.behalf import Behalf
-from enginehouse.telemetry.usage import AnswerSize
+from enginehouse.telemetry.answer_meter import AnswerSize
 
 _NEWEST: Final = 0.2
 """The weight of the newest request in the running average of a key's answers."""

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from enginehouse.app.plugin_instances import create, identity
 from enginehouse.config.aliases import Aliases
-from enginehouse.config.guards import GuardSettings
-from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import driver_of, managed_backends
-from enginehouse.config.schema import Config
+from enginehouse.config.routing import parse_hedge_after
+from enginehouse.config.schema import Config, GuardSettings
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.guards import Guard

@@ -13,7 +13,6 @@ from typing import Any
 
 from starlette.applications import Starlette
 
-from enginehouse.api.pages.endless import EndlessStreams
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.app.build import check_start
@@ -80,7 +79,7 @@ class Gateway:
         config = _settled(config, registry)
         self.registry = registry
         self.log = log or GatewayLog()
-        self.streams = EndlessStreams()
+        self.closing = asyncio.Event()
         queues: dict[str, HostQueue] = {}
         self.path = path = RequestPath(config, registry, outside, queues, self.log, None, limits, observed=True)
         self.observers, self.fleet, self.relay, self.exporter = path.observers, path.fleet, path.relay, path.exporter
@@ -120,7 +119,7 @@ class Gateway:
             self.reloader,
             self.rescheduler,
             SeriesReader(self.series),
-            self.streams,
+            self.closing,
             self.health,
             self.metrics,
             lambda: self.workers(),
@@ -232,7 +231,7 @@ class Gateway:
         self.rescheduler.stop()
         self.discovery.close()
         self.scaling.close()
-        self.streams.close()
+        self.closing.set()
 
     # --- the end
 
@@ -242,7 +241,7 @@ class Gateway:
         Endless streams of operators' pages end.
         """
         self.relay.refuse_new()
-        self.streams.close()
+        self.closing.set()
         self.engines.reject_loads(ShuttingDown("The gateway is shutting down; send the request again"))
 
     def end_live(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -11,14 +12,12 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import Lifespan, build_application
+from enginehouse.api.page_facts import PageFacts
 from enginehouse.api.pages.cluster import cluster_pages, scale_pages
 from enginehouse.api.pages.drains import DrainPages
-from enginehouse.api.pages.endless import EndlessStreams, event_page
 from enginehouse.api.pages.health import HealthPages
-from enginehouse.api.pages.history import History
 from enginehouse.api.pages.lifecycle import Lifecycle
 from enginehouse.api.pages.live_view import LiveView
-from enginehouse.api.pages.logs import Logs
 from enginehouse.api.pages.metrics.engines import EngineMetrics
 from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
@@ -26,7 +25,6 @@ from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import protocol_doors, protocol_pages
 from enginehouse.api.pages.reload import reload_page
-from enginehouse.api.pages.series import series_page
 from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
 from enginehouse.app.config_change import CurrentConfig, GatewayParts
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
@@ -35,7 +33,6 @@ from enginehouse.config.schema import Config
 from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.rescheduling.rescheduler import Rescheduler
-from enginehouse.telemetry.event_stream import EventStream
 from enginehouse.telemetry.series.reading import SeriesReader
 
 _version = cache(version)
@@ -53,7 +50,7 @@ class Pages(NamedTuple):
     reloader: Reloader
     rescheduler: Rescheduler
     series: SeriesReader
-    streams: EndlessStreams
+    closing: asyncio.Event
     health: HealthPages
     metrics: Metrics
     workers: Callable[[], Sequence[Mapping[str, Any]]]
@@ -69,6 +66,7 @@ class Pages(NamedTuple):
         routes += self._of_plugins(of_compat=False)
         application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
         application.state.series = self.series
+        application.state.facts = self._facts()
         return application
 
     def _of_clients(self) -> Iterator[BaseRoute]:
@@ -87,21 +85,14 @@ class Pages(NamedTuple):
 
     def _of_operators(self) -> BaseRoute:
         path, relay, engines = self.parts.path, self.parts.path.relay, self.parts.engines
-        clock = relay.context.clock.epoch
-        live = LiveView(relay, engines)
-        events = EventStream(path.observers, snapshot=live.snapshot, progress=live.progress, clock=clock)
         return OperatorPages(
             path.admission,
             [
-                *Operations(relay, engines, live, self._about).routes,
-                *History(relay.context.activity, path.session_headers).routes,
-                series_page(self.series, clock),
+                *Operations(relay, engines, LiveView(relay, engines), self._about).routes,
                 *DrainPages(relay, engines).routes,
                 *Lifecycle(engines).routes,
                 *scale_pages(self.parts.scaling.status),
                 *cluster_pages(self.rescheduler.view, self.rescheduler.records),
-                event_page(events, self.streams),
-                *Logs(engines, path.log.ring, self.streams).routes,
                 reload_page(self.reloader.reload, self.replace),
                 *path.callers.pages(lambda: path.admission),
             ],
@@ -122,6 +113,23 @@ class Pages(NamedTuple):
 
     def _config(self) -> Config:
         return self.current.config
+
+    def _facts(self) -> PageFacts:
+        path, engines = self.parts.path, self.parts.engines
+        context, live = path.relay.context, LiveView(path.relay, engines)
+        return PageFacts(
+            epoch=context.clock.epoch,
+            series=self.series,
+            ended=context.activity.newest_first,
+            ended_count=lambda: context.activity.count,
+            session_headers=path.session_headers,
+            logs=lambda: {"": path.log.ring, **engines.logs()},
+            snapshot=live.snapshot,
+            progress=live.progress,
+            observe=path.observers.add,
+            ignore=path.observers.remove,
+            closing=self.closing,
+        )
 
     def _about(self) -> Mapping[str, Any]:
         config, parts = self._config(), self.parts

@@ -13,8 +13,7 @@ from enginehouse.api.callers import KeyHolder
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
 from enginehouse.config.auth import KeySettings
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.load_config import LoadedConfig
+from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.errors import ConfigError, NoHealthyBackend, RequestError
 from enginehouse.domain.replica import Health

@@ -7,7 +7,7 @@ import socket
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
-from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.config.load_config import load_config_or_embedded
 from enginehouse.domain.errors import ConfigError, GatewayError
 
 _FIRST_PASSED = 3

@@ -17,7 +17,7 @@ from enginehouse.app.scaling.scaling import decide, make_scaler
 from enginehouse.app.scaling.sizes import least, ranges
 from enginehouse.cli.assumed_state import impose, read_state
 from enginehouse.cli.output import warn
-from enginehouse.config.embedded import load_config_or_embedded
+from enginehouse.config.load_config import load_config_or_embedded
 from enginehouse.config.managed import hosts_of_model
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.rules import LOCAL_HOST

@@ -22,11 +22,10 @@ from enginehouse.app.watch import FolderWatch
 from enginehouse.cli.gateway_server import GatewayServer
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.service_manager import ServiceManager
-from enginehouse.config.embedded import load_config_or_embedded
-from enginehouse.config.load_config import LoadedConfig, read_document
+from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded, read_document
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
-from enginehouse.config.worker_count import worker_count
+from enginehouse.config.server import worker_count
 from enginehouse.domain.errors import ConfigError
 from enginehouse.engines.state_file import state_folder
 from enginehouse.plugin_manager.discovery import load_plugins

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Final, Literal, NamedTuple
 
-from msgspec import Meta
-
-from enginehouse.config.section import Section
+from enginehouse.config.section import Section, about
 
 _MOST_REMEMBERED: Final = 1000
 """Names that clients made up, whose pattern is remembered."""
@@ -17,13 +15,11 @@ _MOST_REMEMBERED: Final = 1000
 class AliasTarget(Section, frozen=True):
     """A model that an alias stands for, or several."""
 
-    to: Annotated[str | list[str], Meta(description="the model, or several in order")]
-    weight: Annotated[float, Meta(description="share of the requests, relative to the other targets", gt=0)] = 1
+    to: Annotated[str | list[str], about("the model, or several in order")]
+    weight: Annotated[float, about("share of the requests, relative to the other targets", gt=0)] = 1
     prefer: Annotated[
         Literal["order", "loaded", "free"],
-        Meta(
-            description="which of several is tried first: the first one, a loaded one, or a loaded one with a free slot"
-        ),
+        about("which of several is tried first: the first one, a loaded one, or a loaded one with a free slot"),
     ] = "order"
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from enginehouse.config.section import Count, Duration, SecretText, Section
+from enginehouse.config.section import Count, Duration, SecretText, Section, about
 
 Budget = Annotated[float, Meta(ge=0)]
 
@@ -15,59 +15,52 @@ Budget = Annotated[float, Meta(ge=0)]
 class LimitAmounts(Section, frozen=True):
     """How much may be used. 0 means no limit."""
 
-    requests_per_minute: Annotated[Count, Meta(description="limit of requests per minute")] = 0
-    tokens_per_minute: Annotated[Count, Meta(description="limit of tokens of prompts and answers per minute")] = 0
-    tokens_per_day: Annotated[Count, Meta(description="limit of tokens of prompts and answers per day, in UTC")] = 0
-    budget_per_day: Annotated[Budget, Meta(description="limit of costs per day, in the currency of `[prices]`")] = 0
-    budget_per_month: Annotated[Budget, Meta(description="limit of costs per month")] = 0
-    max_concurrent: Annotated[Count, Meta(description="limit of concurrent requests")] = 0
+    requests_per_minute: Annotated[Count, about("limit of requests per minute")] = 0
+    tokens_per_minute: Annotated[Count, about("limit of tokens of prompts and answers per minute")] = 0
+    tokens_per_day: Annotated[Count, about("limit of tokens of prompts and answers per day, in UTC")] = 0
+    budget_per_day: Annotated[Budget, about("limit of costs per day, in the currency of `[prices]`")] = 0
+    budget_per_month: Annotated[Budget, about("limit of costs per month")] = 0
+    max_concurrent: Annotated[Count, about("limit of concurrent requests")] = 0
 
 
 class KeyLimitSettings(LimitAmounts, frozen=True):
     """Limits of a key for some models, or for each of its end users. They hold besides the key's own."""
 
-    models: Annotated[list[str], Meta(description="models that count; `*` and `?` match as in a shell")] = field(
+    models: Annotated[list[str], about("models that count; `*` and `?` match as in a shell")] = field(
         default_factory=lambda: ["*"]
     )
     per: Annotated[
         Literal["key", "user"],
-        Meta(description="`user`: each end user that bodies name has these limits; requests that name none share them"),
+        about("`user`: each end user that bodies name has these limits; requests that name none share them"),
     ] = "key"
 
 
 class KeySettings(LimitAmounts, frozen=True, kw_only=True):
     """One client's API key. A limit of 0 means no limit."""
 
-    name: Annotated[str, Meta(description="name of the key in logs and metrics")]
-    key: Annotated[SecretText, Meta(description='the secret itself, `"env:NAME"` or `"file:PATH"`')]
-    models: Annotated[list[str], Meta(description="models that the key may use; `*` and `?` match as in a shell")] = (
-        field(default_factory=lambda: ["*"])
+    name: Annotated[str, about("name of the key in logs and metrics")]
+    key: Annotated[SecretText, about('the secret itself, `"env:NAME"` or `"file:PATH"`')]
+    models: Annotated[list[str], about("models that the key may use; `*` and `?` match as in a shell")] = field(
+        default_factory=lambda: ["*"]
     )
-    admin: Annotated[bool, Meta(description="whether the key may use operators' pages, such as `/api`")] = False
+    admin: Annotated[bool, about("whether the key may use operators' pages, such as `/api`")] = False
     gateway: Annotated[
-        bool,
-        Meta(
-            description="whether another gateway has the key: its requests then say whose they are, and their priority"
-        ),
+        bool, about("whether another gateway has the key: its requests then say whose they are, and their priority")
     ] = False
-    limits: Annotated[
-        list[KeyLimitSettings], Meta(description="further limits: for some models, or for end users")
-    ] = []
+    limits: Annotated[list[KeyLimitSettings], about("further limits: for some models, or for end users")] = []
     expires: Annotated[
-        str, Meta(description="date or time in ISO 8601 from which on the key is refused, in UTC unless it says so")
+        str, about("date or time in ISO 8601 from which on the key is refused, in UTC unless it says so")
     ] = ""
     priority: Annotated[
-        int,
-        Meta(description="added to the queue priority of its requests; engines that order requests by priority get it"),
+        int, about("added to the queue priority of its requests; engines that order requests by priority get it")
     ] = 0
     weight: Annotated[
-        float,
-        Meta(ge=0.001, le=1000, description="its share of engines under the scheduler `fair`, relative to other keys"),
+        float, about("its share of engines under the scheduler `fair`, relative to other keys", ge=0.001, le=1000)
     ] = 1.0
     ttft_objective: Annotated[
         Duration,
-        Meta(
-            description="how long its requests may wait; those that cannot be served in time are refused (429 "
+        about(
+            "how long its requests may wait; those that cannot be served in time are refused (429 "
             "`deadline`), unless `x-enginehouse-deadline` says otherwise; `0` is no limit"
         ),
     ] = 0.0
@@ -76,33 +69,31 @@ class KeySettings(LimitAmounts, frozen=True, kw_only=True):
 class JwtSettings(LimitAmounts, frozen=True, kw_only=True):
     """Tokens (JWT) of an identity provider, accepted like keys. The limits are those of each subject."""
 
-    issuer: Annotated[str, Meta(description="issuer of the tokens, their claim `iss`")]
-    audience: Annotated[str, Meta(description="the gateway's name there, which the claim `aud` must have")]
+    issuer: Annotated[str, about("issuer of the tokens, their claim `iss`")]
+    audience: Annotated[str, about("the gateway's name there, which the claim `aud` must have")]
     jwks_url: Annotated[
-        str, Meta(description="address of the issuer's public keys; by default, what its OpenID configuration says")
+        str, about("address of the issuer's public keys; by default, what its OpenID configuration says")
     ] = ""
-    name_claim: Annotated[str, Meta(description="claim with the name of the caller")] = "sub"
+    name_claim: Annotated[str, about("claim with the name of the caller")] = "sub"
     models_claim: Annotated[
-        str, Meta(description="claim with the models that the caller may use, a list of patterns; all by default")
+        str, about("claim with the models that the caller may use, a list of patterns; all by default")
     ] = ""
     admin_claim: Annotated[
-        str,
-        Meta(description="claim that makes an operator: `NAME` that is true, or `NAME=VALUE` that is or has the value"),
+        str, about("claim that makes an operator: `NAME` that is true, or `NAME=VALUE` that is or has the value")
     ] = ""
 
 
 class AuthSettings(Section, frozen=True):
     """The keys of clients. Without keys, every client that can reach the gateway may use it."""
 
-    keys: Annotated[list[KeySettings], Meta(description="one table for each key")] = []
+    keys: Annotated[list[KeySettings], about("one table for each key")] = []
     jwt: Annotated[
-        JwtSettings | None, Meta(description="tokens of an identity provider; needs `pip install enginehouse[jwt]`")
+        JwtSettings | None, about("tokens of an identity provider; needs `pip install enginehouse[jwt]`")
     ] = None
     hash_users: Annotated[
         bool,
-        Meta(
-            description="show a hash instead of the end user that a body names (`user`, `safety_identifier`, "
-            "`metadata.user_id`)"
+        about(
+            "show a hash instead of the end user that a body names (`user`, `safety_identifier`, `metadata.user_id`)"
         ),
     ] = False
 
@@ -116,12 +107,3 @@ def moment(text: str) -> float:
     """The seconds since the epoch of a date or time in ISO 8601, in UTC by default. Raises ``ValueError``."""
     at = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
-
-
-def is_moment(text: str) -> bool:
-    """Whether ``moment`` can read ``text``."""
-    try:
-        moment(text)
-    except ValueError:
-        return False
-    return True

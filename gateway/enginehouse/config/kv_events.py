@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
 from msgspec.structs import replace
 
-from enginehouse.config.section import Section
+from enginehouse.config.section import Section, about
 
 
 class KvEventSettings(Section, frozen=True):
     """The ZeroMQ sockets of an engine's events, as vLLM's and SGLang's `--kv-events-config` names them."""
 
-    endpoint: Annotated[str, Meta(min_length=1, description="where it publishes them, such as `tcp://10.0.0.5:5557`")]
-    replay: Annotated[str, Meta(description="where it sends lost ones again, its `replay_endpoint`")] = ""
-    topic: Annotated[str, Meta(description="their topic")] = ""
+    endpoint: Annotated[str, about("where it publishes them, such as `tcp://10.0.0.5:5557`", min_length=1)]
+    replay: Annotated[str, about("where it sends lost ones again, its `replay_endpoint`")] = ""
+    topic: Annotated[str, about("their topic")] = ""
     ranks: Annotated[
-        int,
-        Meta(ge=1, description="its data-parallel ranks; each publishes at a TCP port of its own, one after the other"),
+        int, about("its data-parallel ranks; each publishes at a TCP port of its own, one after the other", ge=1)
     ] = 1
 
     def of_rank(self, rank: int) -> KvEventSettings:

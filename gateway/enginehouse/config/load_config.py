@@ -1,23 +1,26 @@
-"""Loads the configuration from its file and the environment, and checks it."""
+"""Finds the file of the configuration, loads it with the environment, and checks the result."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.inspect import type_info
+from platformdirs import user_config_path
 
 from enginehouse.config import rules, warnings
 from enginehouse.config.decode import Decoder, Problem, gather_parameters
-from enginehouse.config.environment import Overrides, override
-from enginehouse.config.locate import find_config
+from enginehouse.config.environment import CONFIG_FILE, Overrides, override
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.secrets import read_secret
 from enginehouse.config.shape import config_type, dotted
 from enginehouse.domain.errors import ConfigError, ConfigErrors
+
+_FILE_NAME = "enginehouse.toml"
 
 
 class LoadedConfig(NamedTuple):
@@ -26,6 +29,22 @@ class LoadedConfig(NamedTuple):
     config: Config
     file: Path | None
     warnings: tuple[str, ...]
+
+
+def find_config(file: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The first of ``file``, ``$ENGINEHOUSE_CONFIG``, ``./enginehouse.toml`` and the user's; ``None`` if there is none.
+
+    Raises ``ConfigError`` if ``file`` or the variable names a file that does not exist.
+    """
+    named = environ.get(CONFIG_FILE)
+    asked = file or (Path(named).expanduser() if named else None)
+    if asked is not None:
+        if not asked.exists():
+            by = CONFIG_FILE if file is None else "--config"
+            raise ConfigError("there is no such file", file=str(asked), remedy=f"create it, or change {by}")
+        return asked
+    usual = (Path(_FILE_NAME), user_config_path("enginehouse", appauthor=False) / _FILE_NAME)
+    return next((path for path in usual if path.is_file()), None)
 
 
 def load_config(
@@ -41,6 +60,14 @@ def load_config(
     if change is not None:
         change(data)
     return read_document(data, found, environ)
+
+
+def load_config_or_embedded(file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
+    """``load_config``, with the embedded default if there is no file. Raises ``ConfigError``."""
+    if find_config(file, environ) is not None:
+        return load_config(file, environ)
+    embedded = (files("enginehouse.config") / "default.toml").read_bytes()
+    return read_document(msgspec.toml.decode(embedded, type=dict[str, Any]), None, environ)
 
 
 def load_plugin_settings(environ: Mapping[str, str]) -> PluginSettings:

@@ -15,32 +15,53 @@ from enginehouse.config.section import (
     Positive,
     ProgressForm,
     Section,
+    about,
 )
-from enginehouse.config.served import (
-    CapabilitySettings,
-    Concurrency,
-    OwnTimeouts,
-    Priority,
-    ServedRole,
-    Tier,
-    Weight,
-    Zone,
-)
+from enginehouse.config.server import TimeoutSettings
 from enginehouse.domain.replica import Role
+
+# What backends and launched models say of themselves alike
+Priority = Annotated[Count, about("lower is better")]
+Weight = Annotated[
+    float,
+    about(
+        "its share of the requests, relative to others, with `round_robin`, `random`, `least_pending`, "
+        "`p2c` and `session`",
+        ge=0.001,
+    ),
+]
+ServedRole = Annotated[Role, about("role when prefill and decode are disaggregated")]
+Zone = Annotated[str, about("privacy zone that it is in; `[zones]` says which requests stay there")]
+Tier = Annotated[Count, about("how good its models are; `routing.least_tier` asks for one")]
+Concurrency = Annotated[
+    Count, about("most concurrent requests, others wait; 0 for the limit that the engine reports, if any")
+]
+OwnTimeouts = Annotated[TimeoutSettings | None, about("time limits that replace the common `[timeouts]`")]
+
+
+class CapabilitySettings(Section, frozen=True):
+    """The capabilities of a model as this backend serves it. An unset capability is unknown, and refuses no request."""
+
+    context_length: Annotated[Positive, about("longest prompt and answer together, in tokens")] | None = None
+    vision: Annotated[bool | None, about("accepts images")] = None
+    tools: Annotated[bool | None, about("accepts tools")] = None
+    json_mode: Annotated[bool | None, about("can be restricted to JSON")] = None
+    embeddings: Annotated[bool | None, about("computes embeddings")] = None
+    parent: Annotated[str | None, about("the model that it is a LoRA adapter of")] = None
 
 
 class BodyFilterSettings(Section, frozen=True):
     """Changes to the request bodies of a model. `a.b` is the field `b` of the object `a`; `model` cannot be changed."""
 
-    strip: Annotated[list[str], Meta(description="fields to remove")] = []
-    set: Annotated[dict[str, Any], Meta(description="fields to set after that, in place of the client's")] = {}
+    strip: Annotated[list[str], about("fields to remove")] = []
+    set: Annotated[dict[str, Any], about("fields to set after that, in place of the client's")] = {}
 
 
 class ReplicaRange(Section, frozen=True):
     """How few and how many replicas a model may have, for `replicas = { min, max }`."""
 
-    max: Annotated[Positive, Meta(description="most replicas")]
-    min: Annotated[Count, Meta(description="fewest replicas")] = 0
+    max: Annotated[Positive, about("most replicas")]
+    min: Annotated[Count, about("fewest replicas")] = 0
 
     @property
     def now(self) -> int:
@@ -65,124 +86,114 @@ class ModelSettings(CapabilitySettings, frozen=True):
     every backend that serves the model.
     """
 
-    driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `sim` or a plugin's")] = ""
-    path: Annotated[str, Meta(description="the model's file or folder")] = ""
+    driver: Annotated[str, about("`llamacpp`, `vllm`, `sglang`, `sim` or a plugin's")] = ""
+    path: Annotated[str, about("the model's file or folder")] = ""
     source: Annotated[
         str,
-        Meta(
-            description="where its first load downloads it from, in place of `path`: `hf.co/ORG/REPO:QUANT`, "
+        about(
+            "where its first load downloads it from, in place of `path`: `hf.co/ORG/REPO:QUANT`, "
             "`ollama.com/MODEL:TAG` or the URL of a GGUF file"
         ),
     ] = ""
     command: Annotated[
         str,
-        Meta(
-            description="launch line that replaces the driver's, with `${port}`, `${bind}`, `${path}`, `${model}`, "
+        about(
+            "launch line that replaces the driver's, with `${port}`, `${bind}`, `${path}`, `${model}`, "
             "`${env:NAME}`, and `${nodes}`, `${node_rank}`, `${meet_at}` of an engine on several machines"
         ),
     ] = ""
-    options: Annotated[dict[str, Any], Meta(description="options of the driver, for its own launch line")] = {}
-    args: Annotated[list[str], Meta(description="arguments to add to the launch line")] = []
-    env: Annotated[dict[str, HiddenText], Meta(description="environment variables of the engine")] = {}
+    options: Annotated[dict[str, Any], about("options of the driver, for its own launch line")] = {}
+    args: Annotated[list[str], about("arguments to add to the launch line")] = []
+    env: Annotated[dict[str, HiddenText], about("environment variables of the engine")] = {}
     host: Annotated[
         str | Annotated[list[str], Meta(min_length=1)],
-        Meta(description="host that it runs on, or a list of hosts, each with its own engines"),
+        about("host that it runs on, or a list of hosts, each with its own engines"),
     ] = "local"
     zone: Zone = ""
     tier: Tier = 0
     replicas: Annotated[
         Positive | ReplicaRange,
-        Meta(
-            description="number of engines to launch, on each host; or `{ min = 0, max = 4 }` by load: in all, dealt "
+        about(
+            "number of engines to launch, on each host; or `{ min = 0, max = 4 }` by load: in all, dealt "
             "out to its hosts in turn"
         ),
     ] = 1
     scale_up_wait: Annotated[
-        Duration, Meta(description="a replica more is wanted when requests will probably wait for longer than this")
+        Duration, about("a replica more is wanted when requests will probably wait for longer than this")
     ] = 2
-    scale_down_idle: Annotated[
-        Duration, Meta(description="a replica less is wanted when it was not needed for so long")
-    ] = 300
+    scale_down_idle: Annotated[Duration, about("a replica less is wanted when it was not needed for so long")] = 300
     priority: Priority = 0
     weight: Weight = 1.0
     role: ServedRole = Role.NEUTRAL
-    ttl: Annotated[Duration, Meta(description="unload after this idle time, even if pinned; 0 for never")] = 0
-    idle: Annotated[
-        Literal["stop", "sleep"],
-        Meta(description="action after `ttl`; an engine that cannot sleep stops"),
-    ] = "stop"
+    ttl: Annotated[Duration, about("unload after this idle time, even if pinned; 0 for never")] = 0
+    idle: Annotated[Literal["stop", "sleep"], about("action after `ttl`; an engine that cannot sleep stops")] = "stop"
     evict: Annotated[
         Literal["stop", "sleep"],
-        Meta(
-            description="how it makes room for another model; an engine that cannot sleep, or keeps more than half of "
+        about(
+            "how it makes room for another model; an engine that cannot sleep, or keeps more than half of "
             "its memory asleep, stops"
         ),
     ] = "stop"
-    memory: Annotated[
-        ByteSize | None, Meta(description="memory that the model needs; by default, the measured one")
-    ] = None
+    memory: Annotated[ByteSize | None, about("memory that the model needs; by default, the measured one")] = None
     gpus: Annotated[
         list[Count] | Positive | None,
-        Meta(
-            description="number of GPUs for each engine, or a list of GPU numbers (`CUDA_VISIBLE_DEVICES`); by "
+        about(
+            "number of GPUs for each engine, or a list of GPU numbers (`CUDA_VISIBLE_DEVICES`); by "
             "default, those of its host"
         ),
     ] = None
     endpoints: Annotated[
         list[str] | None,
-        Meta(
-            description="paths that its engines serve besides `/v1/chat/completions`, `/v1/completions` and "
+        about(
+            "paths that its engines serve besides `/v1/chat/completions`, `/v1/completions` and "
             "`/v1/embeddings`, such as `/v1/messages`; by default, the driver's"
         ),
     ] = None
     kv_events: Annotated[
         bool,
-        Meta(
-            description="its engines, vLLM or SGLang on this machine, publish what their prefix caches store and "
+        about(
+            "its engines, vLLM or SGLang on this machine, publish what their prefix caches store and "
             "evict, for `cache_aware`; a `command` needs `--kv-events-config ${kv_events}`"
         ),
     ] = False
     placement: Annotated[
-        dict[str, Any], Meta(description="options of its host's launcher, over those in `hosts.*.placement`")
+        dict[str, Any], about("options of its host's launcher, over those in `hosts.*.placement`")
     ] = {}
-    place_timeout: Annotated[
-        Duration, Meta(description="longest wait for a place in a cluster that is full; 0 for no limit")
-    ] = 600
-    stop_command: Annotated[str, Meta(description="command that replaces SIGTERM")] = ""
+    place_timeout: Annotated[Duration, about("longest wait for a place in a cluster that is full; 0 for no limit")] = (
+        600
+    )
+    stop_command: Annotated[str, about("command that replaces SIGTERM")] = ""
     health_path: Annotated[
-        str,
-        Meta(description="path that answers 200 when it is ready; by default the driver's; `none` accepts any answer"),
+        str, about("path that answers 200 when it is ready; by default the driver's; `none` accepts any answer")
     ] = ""
     start_timeout: Annotated[
-        Duration | None, Meta(description="time limit for starting; by default 2m, or 24h with `start_silence`")
+        Duration | None, about("time limit for starting; by default 2m, or 24h with `start_silence`")
     ] = None
     start_silence: Annotated[
         Duration | None,
-        Meta(
-            description="longest time of a start without a sign of progress, such as output or bytes read; by default "
+        about(
+            "longest time of a start without a sign of progress, such as output or bytes read; by default "
             "as `start_timeout`"
         ),
     ] = None
-    stop_timeout: Annotated[Duration, Meta(description="time to stop before the gateway kills it")] = 10
-    name: Annotated[str, Meta(description="`name` in `GET /v1/models`, for people")] = ""
-    description: Annotated[str, Meta(description="`description` in `GET /v1/models`, for people")] = ""
+    stop_timeout: Annotated[Duration, about("time to stop before the gateway kills it")] = 10
+    name: Annotated[str, about("`name` in `GET /v1/models`, for people")] = ""
+    description: Annotated[str, about("`description` in `GET /v1/models`, for people")] = ""
     unlisted: Annotated[
-        bool, Meta(description="leave it and its aliases out of `GET /v1/models`; requests may still name them")
+        bool, about("leave it and its aliases out of `GET /v1/models`; requests may still name them")
     ] = False
-    metadata: Annotated[
-        dict[str, Any], Meta(description="`meta` in `GET /v1/models`; the gateway does not read it")
-    ] = {}
+    metadata: Annotated[dict[str, Any], about("`meta` in `GET /v1/models`; the gateway does not read it")] = {}
     preload: Annotated[
         bool | Literal["again"],
-        Meta(
-            description="load all its `replicas` when the gateway starts; "
+        about(
+            "load all its `replicas` when the gateway starts; "
             '`"again"`: also when the `ttl` of another model has left the host empty'
         ),
     ] = False
-    pin: Annotated[bool, Meta(description="never evict it for another model")] = False
+    pin: Annotated[bool, about("never evict it for another model")] = False
     concurrency: Concurrency = 0
-    progress: Annotated[ProgressForm | None, Meta(description="overrides `scheduling.progress` for this model")] = None
-    broken_stream: Annotated[BrokenStreamRule | None, Meta(description="overrides `routing.broken_stream`")] = None
+    progress: Annotated[ProgressForm | None, about("overrides `scheduling.progress` for this model")] = None
+    broken_stream: Annotated[BrokenStreamRule | None, about("overrides `routing.broken_stream`")] = None
     timeouts: OwnTimeouts = None
     filters: BodyFilterSettings = BodyFilterSettings()
 

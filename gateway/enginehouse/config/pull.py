@@ -6,23 +6,20 @@ from pathlib import Path
 from typing import Annotated
 
 import platformdirs
-from msgspec import Meta
 
-from enginehouse.config.section import Section
+from enginehouse.config.section import Section, about
 
 
 class PullSettings(Section, frozen=True):
     """Downloads of models: `enginehouse pull` and `models.*.source`."""
 
     hub: Annotated[
-        str, Meta(description="address of the Hugging Face hub or a mirror; by default `$HF_ENDPOINT`, else the hub")
+        str, about("address of the Hugging Face hub or a mirror; by default `$HF_ENDPOINT`, else the hub")
     ] = ""
-    registry: Annotated[str, Meta(description="address of Ollama's registry or a mirror")] = (
-        "https://registry.ollama.ai"
+    registry: Annotated[str, about("address of Ollama's registry or a mirror")] = "https://registry.ollama.ai"
+    folder: Annotated[str, about("folder of the models; by default `enginehouse/models` in the user's data folder")] = (
+        ""
     )
-    folder: Annotated[
-        str, Meta(description="folder of the models; by default `enginehouse/models` in the user's data folder")
-    ] = ""
 
     @property
     def models_folder(self) -> Path:

@@ -8,16 +8,14 @@ from ipaddress import ip_network
 from urllib.parse import urlsplit
 
 from enginehouse.config.aliases import Aliases, read_alias
-from enginehouse.config.auth import is_moment
+from enginehouse.config.auth import moment
 from enginehouse.config.decode import Problem
-from enginehouse.config.hedge_after import parse_hedge_after
 from enginehouse.config.managed import ANY_ANSWER, hosts_of_model
-from enginehouse.config.masks import has_mask
-from enginehouse.config.port_range import parse_ports
+from enginehouse.config.routing import parse_hedge_after
 from enginehouse.config.schema import Config, KeySettings, ReplicaRange
-from enginehouse.config.secrets import MASK
+from enginehouse.config.secrets import MASK, has_mask
 from enginehouse.config.shape import PARAMETERS, Path, dotted
-from enginehouse.config.units import format_size
+from enginehouse.config.units import format_size, parse_ports
 from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import AliasCycle
 
@@ -66,40 +64,35 @@ def _routing_rules(config: Config) -> Iterator[Problem]:
             yield Problem(("routing", "rules", place), "changes nothing", remedy)
 
 
-def _is_network(text: str) -> bool:
+def _fault(read: Callable[[str], object], text: str) -> str:
+    """Why ``read`` refuses ``text``; empty if it does not."""
     try:
-        ip_network(text, strict=False)
-    except ValueError:
-        return False
-    return True
+        read(text)
+    except (ValueError, re.error) as error:
+        return str(error)
+    return ""
 
 
 def _proxies(config: Config) -> Iterator[Problem]:
     for index, proxy in enumerate(config.server.trusted_proxies):
-        if not _is_network(proxy):
+        if _fault(_network, proxy):
             remedy = 'write an address such as "10.0.0.1", or a network such as "10.0.0.0/8"'
             yield Problem(("server", "trusted_proxies", index), "is no address and no network", remedy)
 
 
+def _network(text: str) -> object:
+    return ip_network(text, strict=False)
+
+
 def _hedge_after(config: Config) -> Iterator[Problem]:
-    try:
-        parse_hedge_after(config.routing.hedge_after)
-    except ValueError as error:
-        yield Problem(("routing", "hedge_after"), str(error), "name one of these")
+    if why := _fault(parse_hedge_after, config.routing.hedge_after):
+        yield Problem(("routing", "hedge_after"), why, "name one of these")
 
 
 def _patterns_of_paths(config: Config) -> Iterator[Problem]:
     for index, pattern in enumerate(config.scheduling.never_load_for):
-        if why := _fault_of_pattern(pattern):
+        if why := _fault(re.compile, pattern):
             yield Problem(("scheduling", "never_load_for", index), f"is no regular expression: {why}", "correct it")
-
-
-def _fault_of_pattern(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        return str(error)
-    return ""
 
 
 def _weights(config: Config) -> Iterator[Problem]:
@@ -170,7 +163,7 @@ def _keys(config: Config) -> Iterator[Problem]:
     for index, key in enumerate(config.auth.keys):
         if not key.key:
             yield Problem(("auth", "keys", index, "key"), "is empty", "put a secret there")
-        if key.expires and not is_moment(key.expires):
+        if key.expires and _fault(moment, key.expires):
             remedy = "write 2030-01-31 or 2030-01-31T18:00:00Z"
             yield Problem(("auth", "keys", index, "expires"), "is no date or time in ISO 8601", remedy)
 
@@ -203,16 +196,8 @@ def _hosts(config: Config) -> Iterator[Problem]:
 
 def _ports(config: Config) -> Iterator[Problem]:
     for name, host in config.hosts.items():
-        if fault := _fault_of_ports(host.ports):
+        if fault := _fault(parse_ports, host.ports):
             yield Problem(("hosts", name, "ports"), fault, "write FIRST-LAST, from 1 to 65535")
-
-
-def _fault_of_ports(text: str) -> str:
-    try:
-        parse_ports(text)
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 def _ranges(config: Config) -> Iterator[Problem]:

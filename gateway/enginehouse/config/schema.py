@@ -8,20 +8,10 @@ from msgspec import Meta, field
 
 from enginehouse.config.auth import AuthSettings
 from enginehouse.config.auth import KeySettings as KeySettings
-from enginehouse.config.guards import GuardSettings
 from enginehouse.config.kv_events import KvEventSettings
-from enginehouse.config.limits import LimitSettings
 from enginehouse.config.model_settings import BodyFilterSettings as BodyFilterSettings
-from enginehouse.config.model_settings import ModelSettings as ModelSettings
-from enginehouse.config.model_settings import ReplicaRange as ReplicaRange
-from enginehouse.config.model_settings import SizedRange as SizedRange
-from enginehouse.config.pull import PullSettings
-from enginehouse.config.rescheduling_settings import ReschedulingSettings
-from enginehouse.config.routing import RoutingSettings
-from enginehouse.config.scheduling import SchedulingSettings
-from enginehouse.config.section import ByteSize, Count, SecretText, Section
-from enginehouse.config.served import CapabilitySettings as CapabilitySettings
-from enginehouse.config.served import (
+from enginehouse.config.model_settings import CapabilitySettings as CapabilitySettings
+from enginehouse.config.model_settings import (
     Concurrency,
     OwnTimeouts,
     Priority,
@@ -30,117 +20,153 @@ from enginehouse.config.served import (
     Weight,
     Zone,
 )
+from enginehouse.config.model_settings import ModelSettings as ModelSettings
+from enginehouse.config.model_settings import ReplicaRange as ReplicaRange
+from enginehouse.config.model_settings import SizedRange as SizedRange
+from enginehouse.config.pull import PullSettings
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
+from enginehouse.config.routing import RoutingSettings
+from enginehouse.config.scheduling import SchedulingSettings
+from enginehouse.config.section import ByteSize, Count, Period, SecretText, Section, about
 from enginehouse.config.server import CheckSettings as CheckSettings
 from enginehouse.config.server import ServerSettings as ServerSettings
 from enginehouse.config.server import TimeoutSettings as TimeoutSettings
-from enginehouse.config.simulator import SimulatorSettings
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.config.usage import PriceSettings, UsageSettings
-from enginehouse.config.zones import ZoneSettings
 from enginehouse.domain.replica import Role
 
 
 class HostSettings(Section, frozen=True):
     """A machine, or a set of GPUs, with its own memory budget and queue."""
 
-    memory: Annotated[
-        ByteSize | None, Meta(description="memory budget of the `memory` swapper; unlimited by default")
-    ] = None
+    memory: Annotated[ByteSize | None, about("memory budget of the `memory` swapper; unlimited by default")] = None
     gpus: Annotated[
         list[Count] | Literal["auto"],
-        Meta(description='numbers of the NVIDIA GPUs that its engines may use; `"auto"` for all of this machine'),
+        about('numbers of the NVIDIA GPUs that its engines may use; `"auto"` for all of this machine'),
     ] = "auto"
-    node: Annotated[str, Meta(description="label for failure domains")] = ""
-    unit: Annotated[str, Meta(description="label for failure domains")] = ""
-    max_loads: Annotated[Count, Meta(description="models that load at the same time; 0 for no limit")] = 1
-    launcher: Annotated[str, Meta(description="launcher of its engines: `local` or a plugin's")] = "local"
-    ports: Annotated[str, Meta(description="first and last port that its engines may listen on")] = "20000-32767"
+    node: Annotated[str, about("label for failure domains")] = ""
+    unit: Annotated[str, about("label for failure domains")] = ""
+    max_loads: Annotated[Count, about("models that load at the same time; 0 for no limit")] = 1
+    launcher: Annotated[str, about("launcher of its engines: `local` or a plugin's")] = "local"
+    ports: Annotated[str, about("first and last port that its engines may listen on")] = "20000-32767"
     placement: Annotated[
-        dict[str, Any], Meta(description="options of its launcher for places of engines, such as labels of nodes")
+        dict[str, Any], about("options of its launcher for places of engines, such as labels of nodes")
     ] = {}
 
 
 class BackendModelSettings(CapabilitySettings, frozen=True):
     """A model of a backend."""
 
-    upstream: Annotated[str, Meta(description="name that this backend has for the model, if it is another one")] = ""
+    upstream: Annotated[str, about("name that this backend has for the model, if it is another one")] = ""
 
 
 class BackendSettings(Section, frozen=True):
     """An engine server that is already running."""
 
-    url: Annotated[str, Meta(description="base URL, without `/v1`")]
-    driver: Annotated[str, Meta(description="`llamacpp`, `vllm`, `sglang`, `openai`, `sim` or a plugin's")] = "openai"
+    url: Annotated[str, about("base URL, without `/v1`")]
+    driver: Annotated[str, about("`llamacpp`, `vllm`, `sglang`, `openai`, `sim` or a plugin's")] = "openai"
     priority: Priority = 0
     weight: Weight = 1.0
     role: ServedRole = Role.NEUTRAL
     zone: Zone = ""
     tier: Tier = 0
-    host: Annotated[
-        str, Meta(description="host that it runs on; give a server that loads models itself a host of its own")
-    ] = "local"
+    host: Annotated[str, about("host that it runs on; give a server that loads models itself a host of its own")] = (
+        "local"
+    )
     models: Annotated[
         list[str] | dict[str, BackendModelSettings] | None,
-        Meta(description="models that it serves; by default, those that the engine lists"),
+        about("models that it serves; by default, those that the engine lists"),
     ] = None
     concurrency: Concurrency = 0
     kv_events: Annotated[
         KvEventSettings | None,
-        Meta(description="where the engine publishes what its prefix cache stores and evicts, for `cache_aware`"),
+        about("where the engine publishes what its prefix cache stores and evicts, for `cache_aware`"),
     ] = None
-    api_key: Annotated[SecretText, Meta(description='API key for the engine; `"env:NAME"` or `"file:PATH"`')] = ""
-    pass_authorization: Annotated[bool, Meta(description="forward the client's key to the engine")] = False
+    api_key: Annotated[SecretText, about('API key for the engine; `"env:NAME"` or `"file:PATH"`')] = ""
+    pass_authorization: Annotated[bool, about("forward the client's key to the engine")] = False
     pass_caller: Annotated[
-        bool,
-        Meta(
-            description="tell it the caller and the priority of each request, as to a gateway with a key for this one"
-        ),
+        bool, about("tell it the caller and the priority of each request, as to a gateway with a key for this one")
     ] = False
-    verify_tls: Annotated[bool, Meta(description="verify the engine's TLS certificate")] = True
+    verify_tls: Annotated[bool, about("verify the engine's TLS certificate")] = True
     timeouts: OwnTimeouts = None
 
 
 class DiscoverySettings(Section, frozen=True):
     """A source of backends that come and go. All other keys of the table are parameters of the discoverer."""
 
-    type: Annotated[str, Meta(description="`static`, `dns`, `mdns` or a plugin's")]
-    prefix: Annotated[
-        str | None, Meta(description="begins the names of its backends; by default its own name and a hyphen")
-    ] = None
+    type: Annotated[str, about("`static`, `dns`, `mdns` or a plugin's")]
+    prefix: Annotated[str | None, about("begins the names of its backends; by default its own name and a hyphen")] = (
+        None
+    )
     api_key: Annotated[
-        SecretText, Meta(description='API key for engines that come without one; `"env:NAME"` or `"file:PATH"`')
+        SecretText, about('API key for engines that come without one; `"env:NAME"` or `"file:PATH"`')
     ] = ""
-    parameters: Annotated[dict[str, Any], Meta(description="parameters of the discoverer")] = {}
+    parameters: Annotated[dict[str, Any], about("parameters of the discoverer")] = {}
 
 
 class PluginSettings(Section, frozen=True):
     """The plugins to load, and their parameters."""
 
     on_error: Annotated[
-        Literal["fail", "skip"],
-        Meta(description="if a plugin cannot be loaded: `fail` refuses to start, `skip` logs a warning"),
+        Literal["fail", "skip"], about("if a plugin cannot be loaded: `fail` refuses to start, `skip` logs a warning")
     ] = "fail"
-    disabled: Annotated[list[str], Meta(description="entry points that are not loaded")] = []
-    enabled: Annotated[
-        list[str] | None, Meta(description="entry points to load besides the bundled ones; all by default")
-    ] = None
+    disabled: Annotated[list[str], about("entry points that are not loaded")] = []
+    enabled: Annotated[list[str] | None, about("entry points to load besides the bundled ones; all by default")] = None
     parameters: Annotated[
         dict[str, dict[str, Any]],
-        Meta(description="`[plugins.TYPE]`: the parameters of a type; `[plugins.KIND.TYPE]`: of that kind only"),
+        about("`[plugins.TYPE]`: the parameters of a type; `[plugins.KIND.TYPE]`: of that kind only"),
     ] = field(default_factory=dict)
+
+
+class GuardSettings(Section, frozen=True, kw_only=True):
+    """One guard. In place of the table, its type alone is enough."""
+
+    type: Annotated[str, about("a registered guard")]
+    timeout: Annotated[Period, about("time in which it must decide about a request or an answer")] = 5
+    on_error: Annotated[
+        Literal["refuse", "pass"],
+        about("if it fails or takes too long: `refuse` gives the client an error, `pass` goes on without it"),
+    ] = "refuse"
+    parameters: Annotated[dict[str, Any], about("parameters of the guard")] = {}
+
+
+class LimitSettings(Section, frozen=True):
+    """Where the gateway counts what keys have used of their limits."""
+
+    store: Annotated[str, about("`memory`, or a plugin's that several gateways share, such as `redis`")] = "memory"
+    url: Annotated[SecretText, about('address of a shared store; `"env:NAME"` or `"file:PATH"`')] = ""
+
+
+class ZoneSettings(Section, frozen=True):
+    """The requests that may only go to the backends of a zone. One match suffices; `*` and `?` match as in a shell."""
+
+    models: Annotated[list[str], about("models that clients name, or that would serve the request")] = []
+    keys: Annotated[list[str], about("names of keys")] = []
+    headers: Annotated[
+        list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+: *\S")]],
+        about("headers with their values, such as `x-zone: private`"),
+    ] = []
+
+
+class SimulatorSettings(Section, frozen=True):
+    """What simulated engines do in replays. The gateway itself does not read it."""
+
+    policy: Annotated[
+        str, about("`fcfs`, `priority` or a plugin's; by default, the flag `--policy` of the engine decides")
+    ] = ""
 
 
 class Config(Section, frozen=True):
     """``enginehouse.toml``."""
 
     guards: Annotated[
-        list[str | GuardSettings], Meta(description="guards that see each request and its answer, in this order")
+        list[str | GuardSettings], about("guards that see each request and its answer, in this order")
     ] = []
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()
     limits: LimitSettings = LimitSettings()
     usage: UsageSettings = UsageSettings()
-    prices: Annotated[dict[str, PriceSettings], Meta(description="by model; `*` and `?` match as in a shell")] = {}
+    prices: Annotated[dict[str, PriceSettings], about("by model; `*` and `?` match as in a shell")] = {}
     telemetry: TelemetrySettings = TelemetrySettings()
     routing: RoutingSettings = RoutingSettings()
     checks: CheckSettings = CheckSettings()
@@ -155,7 +181,6 @@ class Config(Section, frozen=True):
     zones: dict[str, ZoneSettings] = {}
     simulator: SimulatorSettings = SimulatorSettings()
     compat: Annotated[
-        dict[str, bool],
-        Meta(description="other programs whose paths the gateway answers too, for their tools: `llama_swap`"),
+        dict[str, bool], about("other programs whose paths the gateway answers too, for their tools: `llama_swap`")
     ] = {}
     plugins: PluginSettings = PluginSettings()

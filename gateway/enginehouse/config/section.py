@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -28,3 +28,8 @@ BrokenStreamRule = Literal["continue", "restart", "error"]
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base class of all tables."""
+
+
+def about(description: str, **limits: Any) -> Meta:
+    """The description of a key, and what its value must keep, for the reference page, the schema and errors."""
+    return Meta(description=description, **limits)

@@ -1,4 +1,4 @@
-"""Durations and sizes as text: ``"500ms"``, ``"10m"``, ``"24GiB"``."""
+"""Durations, sizes and ranges of ports as text: ``"500ms"``, ``"10m"``, ``"24GiB"``, ``"20000-32767"``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ _BYTES = {
     **{f"{prefix}b": 1000 ** (n + 1) for n, prefix in enumerate("kmgt")},
     **{f"{prefix}ib": 1024 ** (n + 1) for n, prefix in enumerate("kmgt")},
 }
+_RANGE = re.compile(r"\s*([0-9]{1,5})\s*-\s*([0-9]{1,5})\s*")
+_LAST_PORT = 65_535
 
 
 def parse_duration(text: str) -> float:
@@ -33,6 +35,15 @@ def parse_size(text: str) -> int:
     if (match := _NUMBER.fullmatch(text)) and (match[2].lower() or "b") in _BYTES:
         return int(Decimal(match[1]) * _BYTES[match[2].lower() or "b"])
     raise ValueError(f'expected a size such as "512MiB" or "24GiB", got "{text}"')
+
+
+def parse_ports(text: str) -> tuple[int, int]:
+    """The first and the last port of a text such as ``"20000-32767"``. Raises ``ValueError`` for any other text."""
+    if found := _RANGE.fullmatch(text):
+        first, last = int(found[1]), int(found[2])
+        if 0 < first <= last <= _LAST_PORT:
+            return first, last
+    raise ValueError(f'expected ports such as "20000-32767", got "{text}"')
 
 
 MEASURES: Mapping[str, Callable[[str], float]] = {"duration": parse_duration, "size": parse_size}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from enginehouse.config.section import Duration, Section
+from enginehouse.config.section import Duration, Section, about
 
 _MOST_KNOWN = 10_000
 Price = Annotated[float, Meta(ge=0)]
@@ -17,28 +17,26 @@ Price = Annotated[float, Meta(ge=0)]
 class UsageSettings(Section, frozen=True):
     """Where the gateway keeps what callers have used, and what operators have done."""
 
-    store: Annotated[
-        str,
-        Meta(description="`sqlite`, `none` or a plugin's; by default `sqlite` if keys are set, else `none`"),
-    ] = ""
+    store: Annotated[str, about("`sqlite`, `none` or a plugin's; by default `sqlite` if keys are set, else `none`")] = (
+        ""
+    )
     ask_streams: Annotated[
         bool,
-        Meta(
-            description="ask engines for the usage of streams whose clients do not (`stream_options`); the clients do "
-            "not see it"
+        about(
+            "ask engines for the usage of streams whose clients do not (`stream_options`); the clients do not see it"
         ),
     ] = True
-    keep: Annotated[Duration, Meta(description="age at which it is dropped; 0 for never")] = 400 * 86400
+    keep: Annotated[Duration, about("age at which it is dropped; 0 for never")] = 400 * 86400
 
 
 class PriceSettings(Section, frozen=True):
     """The price of a million tokens of a model, in any currency."""
 
-    input: Annotated[Price, Meta(description="of prompts")] = 0.0
+    input: Annotated[Price, about("of prompts")] = 0.0
     cached: Annotated[
-        Price | None, Meta(description="of the part of prompts that was in an engine's cache; by default as `input`")
+        Price | None, about("of the part of prompts that was in an engine's cache; by default as `input`")
     ] = None
-    output: Annotated[Price, Meta(description="of answers")] = 0.0
+    output: Annotated[Price, about("of answers")] = 0.0
 
     def cost(self, tokens_in: float, tokens_cached: float, tokens_out: float) -> float:
         """The price of so many tokens; ``tokens_cached`` are some of ``tokens_in``."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
-_LEAST_WEIGHT = 0.01
+_LEAST_WEIGHT: Final = 0.01
 """The weight of a new latency after many answers. It is small, because prompts differ far more than backends do."""
-_OVERTAKEN_WEIGHT = 0.1
+_OVERTAKEN_WEIGHT: Final = 0.1
 """The least weight of a request that another engine began first: too many of them are the engine's fault."""
 
 

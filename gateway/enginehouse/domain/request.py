@@ -1,8 +1,7 @@
-"""A client's request, as plugins see it."""
+"""What a client's request says."""
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -61,30 +60,3 @@ class Body(msgspec.Struct):
     max_tokens: Any = None
     max_completion_tokens: Any = None
     max_output_tokens: Any = None
-
-
-class InferenceRequest:
-    """A request, as extractors see it.
-
-    ``path`` is the endpoint, such as ``/v1/chat/completions``; ``raw`` is the body as received, ``body`` its decoded
-    fields.
-    """
-
-    def __init__(self, path: str, headers: Headers, raw: bytes, body: Body) -> None:
-        self.path = path
-        self.headers = headers
-        self.raw = raw
-        self.body = body
-
-    def header(self, name: bytes) -> bytes | None:
-        """The first value of the header ``name``, which must be in lower case; ``None`` if there is none."""
-        for key, value in self.headers:
-            if key == name:
-                return value
-        return None
-
-    @cached_property
-    def json(self) -> dict[str, Any]:
-        """The whole body, for fields that ``Body`` does not have. Decoded on first use."""
-        decoded: dict[str, Any] = msgspec.json.decode(self.raw)
-        return decoded

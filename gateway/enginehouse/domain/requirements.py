@@ -1,53 +1,83 @@
-"""The requirements of a request."""
+"""The requirements of a request. Compiled: every step of a request reads them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import msgspec
 
-
-class RuleEffects(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rules of ``[[routing.rules]]`` say of one request. Backends are names or patterns."""
-
-    rule: int | None = None
-    """The place of the rule that takes the request, from 0; ``None`` if those that match leave it to others."""
-    model: str = ""
-    """The model that serves it, in place of the one that the client named."""
-    spare: str = ""
-    """The model that the client named, if it serves where ``model`` cannot."""
-    backends: tuple[str, ...] = ()
-    """The only backends that may serve it."""
-    preferred: tuple[str, ...] = ()
-    """Those that serve it if one of them can."""
-    avoided: tuple[str, ...] = ()
-    """Those that serve it only if no other one can."""
-    strategy: str = ""
-    """The strategy that picks, in place of the model's."""
+from enginehouse.domain.rule_effects import RuleEffects
 
 
-class Requirements(msgspec.Struct, kw_only=True):
+@dataclass(init=False)
+class Requirements:
     """The requirements of one request. Extractors write them; filters, scorers and strategies read them."""
 
     model: str
     """The model that the client asked for; an alias is not resolved."""
-    path: str = "/v1/chat/completions"
+    path: str
     """The endpoint."""
-    stream: bool = False
-    estimated_tokens: int = 0
+    stream: bool
+    estimated_tokens: int
     """Prompt tokens, estimated as one per four characters of text."""
-    needs_vision: bool = False
-    needs_tools: bool = False
-    needs_json_mode: bool = False
-    caller: str | None = None
+    needs_vision: bool
+    needs_tools: bool
+    needs_json_mode: bool
+    caller: str | None
     """The name of the caller's key. The gateway sets it when the extractors have run."""
-    user: str | None = None
+    user: str | None
     """The end user that the body names, or a hash of the name (``auth.hash_users``). Set at the same time."""
-    zones: tuple[str, ...] = ()
+    zones: tuple[str, ...]
     """The privacy zones that it must not leave. The gateway sets them with the caller."""
-    rule_effects: RuleEffects | None = None
+    rule_effects: RuleEffects | None
     """What the rules say of it; ``None`` if no rule matches. The gateway sets it with the caller."""
-    session: str = ""
+    session: str
     """The session that it belongs to, as ``routing.session`` says; found only if a strategy has ``reads_session``."""
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any]
     """Values of plugins. Begin each key with the name of your plugin."""
+
+    def __init__(
+        self,
+        model: str,
+        path: str = "/v1/chat/completions",
+        stream: bool = False,
+        estimated_tokens: int = 0,
+        needs_vision: bool = False,
+        needs_tools: bool = False,
+        needs_json_mode: bool = False,
+        caller: str | None = None,
+        user: str | None = None,
+        zones: tuple[str, ...] = (),
+        rule_effects: RuleEffects | None = None,
+        session: str = "",
+        extra: dict[str, Any] | None = None,
+    ) -> None:
+        self.model = model
+        self.path = path
+        self.stream = stream
+        self.estimated_tokens = estimated_tokens
+        self.needs_vision = needs_vision
+        self.needs_tools = needs_tools
+        self.needs_json_mode = needs_json_mode
+        self.caller = caller
+        self.user = user
+        self.zones = zones
+        self.rule_effects = rule_effects
+        self.session = session
+        self.extra = {} if extra is None else extra
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How copies are made: a compiled class has no other way."""
+        return Requirements, tuple([getattr(self, each.name) for each in fields(self)])
+
+    def told(self) -> dict[str, Any]:
+        """The fields for ``heard`` in another process. Those of plugins may be anything, so they stay in this one."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "extra"}
+
+
+def heard(told: Mapping[str, Any]) -> Requirements:
+    """The requirements of which another process has ``told``. JSON and the like have no types for some fields."""
+    effects = msgspec.convert(told["rule_effects"], RuleEffects | None)
+    return Requirements(**{**told, "zones": tuple(told["zones"]), "rule_effects": effects})

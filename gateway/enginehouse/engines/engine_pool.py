@@ -10,16 +10,15 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import Adoption
-from enginehouse.engines.back_off import Pauses
-from enginehouse.engines.downloads import Downloads
+from enginehouse.engines.back_off import Pauses, SecondTries
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.second_tries import SecondTries
-from enginehouse.engines.state_file import Footprints, StateFile
+from enginehouse.engines.pulled_models import Downloads
+from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher
@@ -55,12 +54,11 @@ class EnginePool(EngineControl):
         on_exited: Callable[[str], None],
         downloads: Downloads | None = None,
         gpus: HostGpus | None = None,
-        footprints: Footprints | None = None,
         ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self.gpus = gpus or HostGpus()
-        self._meter = MemoryMeter(self.gpus, footprints)
+        self._meter = MemoryMeter(self.gpus, state_file.footprints)
         self.measured = self._meter.measured
         self.asleep = self._meter.asleep
         self.reported: dict[str, int] = {}

@@ -9,10 +9,10 @@ from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import BackendSettings, Config, HostSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
-from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.placements import placement_of
+from enginehouse.engines.pulled_models import Downloads
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launchers import Launcher
@@ -42,10 +42,6 @@ class HostContext(NamedTuple):
     make_swapper: Callable[[HostFacts], GuardedSwapper]
     make_launcher: Callable[[str, str], Launcher]
     downloads: Downloads | None = None
-
-    def launcher(self, host: str) -> str:
-        """The type of launcher configured for ``host``."""
-        return self.host_settings(host).launcher
 
     def host_settings(self, host: str) -> HostSettings:
         """The configuration of ``host``."""

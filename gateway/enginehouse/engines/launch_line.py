@@ -50,10 +50,14 @@ NO_RULES = LaunchRules()
 
 def launch_rules(config: Config) -> LaunchRules:
     """The rules of a configuration."""
-    secrets, rescheduling, name = secret_variables(config), config.rescheduling, config.server.name
-    if not rescheduling.enabled:
-        return LaunchRules(secrets, pull=config.pull, gateway=name)
-    return LaunchRules(secrets, tuple(rescheduling.migrators), rescheduling.adaptive_pd, config.pull, name)
+    rescheduling, enabled = config.rescheduling, config.rescheduling.enabled
+    return LaunchRules(
+        secret_variables(config),
+        migrators=tuple(rescheduling.migrators) if enabled else (),
+        adaptive_pd=enabled and rescheduling.adaptive_pd,
+        pull=config.pull,
+        gateway=config.server.name,
+    )
 
 
 class ModelLaunch:

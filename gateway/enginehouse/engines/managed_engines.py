@@ -17,10 +17,9 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_memory import HostMemory
 from enginehouse.engines.host_replicas import RunningEngine
-from enginehouse.engines.host_rules import HostChange
-from enginehouse.engines.load_request import preload
+from enginehouse.engines.host_rules import HostChange, HostMemory
+from enginehouse.engines.load_request import load, preload
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
@@ -151,7 +150,7 @@ class ManagedEngines:
         """Load the first replica of ``model`` in its turn and wait until it is ready. Raises ``RequestError``."""
         model = self._known(model)
         host = self._of(model)
-        await host.load(host.replicas.of_model(model)[0])
+        await load(host.queue, host.replicas.of_model(model)[0])
 
     def preload_some(self, model: str, replicas: int) -> None:
         """Begin to load the first ``replicas`` replicas of ``model``, each in its turn.
@@ -222,7 +221,7 @@ class ManagedEngines:
 
     def gpus(self) -> Sequence[GpuStatus]:
         """The GPUs of every host, as they were some seconds ago."""
-        return [gpu for host in self._hosts.values() for gpu in host.gpus()]
+        return [gpu for host in self._hosts.values() for gpu in host.pool.gpus.status(host.name)]
 
     def memory(self) -> Sequence[HostMemory]:
         """The memory of every host."""
@@ -241,7 +240,8 @@ class ManagedEngines:
 
     def logs(self) -> Mapping[str, LogRing]:
         """The log of each launched backend. It outlives a restart of the engine."""
-        return {backend: log for host in self._hosts.values() for backend, log in host.logs().items()}
+        supervisors = (each for host in self._hosts.values() for each in host.pool.supervisors.values())
+        return {each.name: each.log for each in supervisors}
 
     def explain_swap(self, target: str, running: Sequence[str] | None = None) -> SwapPlan:
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""

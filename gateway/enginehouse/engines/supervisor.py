@@ -10,14 +10,14 @@ from typing import Any
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory, PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.downloads import Downloads
+from enginehouse.engines.back_off import TryAgain, never_again
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.engine_start import EngineStart, StartMeans, StartSettings
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Placing, Ports
-from enginehouse.engines.second_tries import TryAgain, never_again
+from enginehouse.engines.pulled_models import Downloads
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient

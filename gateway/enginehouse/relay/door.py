@@ -10,7 +10,7 @@ from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
-from enginehouse.telemetry.usage import AnswerSize
+from enginehouse.telemetry.answer_meter import AnswerSize
 
 
 class Door(ABC):

@@ -8,10 +8,10 @@ import msgspec
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.explanation import Verdict
+from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.request import InferenceRequest
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter

@@ -8,19 +8,19 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
-
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import Explanation, RouteDetails
+from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.request import Headers, InferenceRequest
-from enginehouse.domain.requirements import Requirements, RuleEffects
+from enginehouse.domain.request import Headers
+from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Reason, Route
+from enginehouse.domain.rule_effects import RuleEffects
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.strategies import Strategy
@@ -220,7 +220,7 @@ class Router:
     ) -> Route:
         """``route``, or the one in which another replica of its model answers after the chosen one read the prompt."""
         model = route.chosen.model
-        served = msgspec.structs.replace(requirements, model=model)
+        served = replace(requirements, model=model)
         candidates = self._candidates(model, served, snapshot, exclude)
         runner = self._runner_of(model, requirements)
         decode = runner.pick_decode(served, candidates, route.chosen)

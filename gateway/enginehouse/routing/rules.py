@@ -8,7 +8,8 @@ from typing import Final
 from enginehouse.config.routing import RuleSettings
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
-from enginehouse.domain.requirements import Requirements, RuleEffects
+from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.rule_effects import RuleEffects
 from enginehouse.interfaces.filters import Filter
 from enginehouse.routing.matching import has_header, matches_any
 

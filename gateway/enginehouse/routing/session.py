@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse.domain.request import InferenceRequest
+from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.extractors import Extractor
 

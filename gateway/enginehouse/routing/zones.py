@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Final
 
-from enginehouse.config.zones import ZoneSettings
+from enginehouse.config.schema import ZoneSettings
 from enginehouse.domain.errors import NoHealthyBackend, RequestError, ZoneUnavailable
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers

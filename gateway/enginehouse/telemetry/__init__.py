@@ -18,13 +18,12 @@
     swap_reports        counts and logs swaps
     observers           notifies observers of events
     record_delivery     brings the records of ended requests to observers
-    event_stream        events and snapshots for operators' browsers
     plugin_failures     what plugins raise, as errors and in the log
     plugin_times        how long calls of plugins take
     loop_watch          how busy the event loop is, and what blocks it
     logs                the gateway's own log
     log_context         the request that the event loop works for
-    log_ring            the last lines of logs, the gateway's or engines', read and followed
+    log_ring            the last lines of one log, the gateway's or an engine's
     access_log          one line for each request
     access_line         that line
 """

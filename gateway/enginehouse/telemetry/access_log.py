@@ -7,13 +7,14 @@ import os
 import sys
 from collections.abc import Callable
 from time import time
+from typing import Final
 
 from enginehouse.telemetry.access_line import dropped_line, json_line, text_line
 from enginehouse.telemetry.request_facts import RequestFacts
 
-_WRITE_EVERY_S = 0.5
-_BATCH = 2048
-_MOST_WAITING = 20_000
+_WRITE_EVERY_S: Final = 0.5
+_BATCH: Final = 2048
+_MOST_WAITING: Final = 20_000
 Write = Callable[[bytes], None]
 
 

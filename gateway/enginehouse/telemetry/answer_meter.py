@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
-from enginehouse.telemetry.usage import AnswerSize, Counted, Tokens, Usage, decode_counted, decode_ending
+from enginehouse.domain.request_record import EngineTimings
+from enginehouse.telemetry.usage import Counted, Usage, decode_counted, decode_ending
 
 _TAIL: Final = 4096
 """The length of the end of an answer that is searched for ``usage``, in bytes."""
@@ -21,6 +23,29 @@ _TEXT: Final = re.compile(rb'"(?:content|text|reasoning|reasoning_content|argume
 _BEGINS: Final = re.compile(rb'"role"\s*:\s*"')
 _MOST_TRIES: Final = 4
 """``usage`` may be in an event of a stream, and two objects deep."""
+
+
+@dataclass(init=False)
+class Tokens:
+    """The tokens of a request, as its engine counted them. ``cached``: of the prompt, if the engine says so."""
+
+    input: int
+    output: int
+    cached: int | None
+    timings: EngineTimings | None
+
+    def __init__(
+        self, input: int, output: int, cached: int | None = None, timings: EngineTimings | None = None
+    ) -> None:
+        self.input = input
+        self.output = output
+        self.cached = cached
+        self.timings = timings
+
+
+AnswerSize = tuple[int, int, Tokens | None]
+"""The bytes, the events and, if the engine counted them, the tokens of an answer, as far as the client got it."""
+NO_ANSWER: Final[AnswerSize] = (0, 0, None)
 
 
 class AnswerMeter:

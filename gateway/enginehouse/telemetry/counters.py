@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from math import inf
 from typing import Final
 
 from enginehouse.domain.errors import shortened
@@ -29,11 +28,11 @@ class Histogram:
     ``exemplars``: the last traced request of each bucket, with its time.
     """
 
-    __slots__ = ("_above", "_place", "_upto", "bounds", "counts", "exemplars", "total")
+    __slots__ = ("_place", "bounds", "counts", "exemplars", "total")
 
     def __init__(self, bounds: tuple[float, ...] = BUCKETS) -> None:
         self.bounds = bounds
-        self._above, self._upto, self._place = -inf, bounds[0], 0
+        self._place = 0
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
         self.exemplars: dict[int, tuple[str, float]] = {}
@@ -43,12 +42,13 @@ class Histogram:
         self.exemplars[bisect_left(self.bounds, seconds)] = (trace_id, seconds)
 
     def observe(self, seconds: float) -> None:
-        if not self._above < seconds <= self._upto:  # most times fall into the bucket of the one before
-            bounds = self.bounds
-            self._place = place = bisect_left(bounds, seconds)
-            self._above = bounds[place - 1] if place else -inf
-            self._upto = bounds[place] if place < len(bounds) else inf
-        self.counts[self._place] += 1
+        bounds, place = self.bounds, self._place  # most times fall into the bucket of the one before, or near it
+        while place and seconds <= bounds[place - 1]:
+            place -= 1
+        while place < len(bounds) and seconds > bounds[place]:
+            place += 1
+        self._place = place
+        self.counts[place] += 1
         self.total += seconds
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class LoggedRequest(NamedTuple):
@@ -55,4 +55,4 @@ class LogContext:
         return LoggedRequest(self._request_id.decode(), self._trace_id.decode())
 
 
-log_context = LogContext()
+log_context: Final = LogContext()

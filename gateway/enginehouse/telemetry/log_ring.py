@@ -1,20 +1,16 @@
-"""The last lines of a log, within limits, and several logs read and followed as one."""
+"""The last lines of a log, within limits."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from enginehouse.aio.timeouts import wait_within
-
 _LONGEST_LINE = 8192
 """Bytes; a longer line is cut."""
-_LOOK_S = 1.0
-"""How often a follower looks for new logs while nothing is written to those it knows, in seconds."""
 _arrivals = itertools.count(1)
 
 
@@ -111,59 +107,3 @@ class LogRing:
             self._bytes -= len(self._lines.popleft()[1])
         for more in self._followers:
             more.set()
-
-
-Rings = Mapping[str, LogRing]
-"""Logs by name. Each line begins with the name in brackets, unless the name is empty."""
-
-
-def history(rings: Rings, most: int | None = None) -> Sequence[str]:
-    """The last ``most`` lines of all logs together, or all lines, in the order of their arrival."""
-    lines = _merged(_labelled(name, ring.read(ring.oldest)) for name, ring in rings.items())
-    return lines if most is None else lines[max(len(lines) - most, 0) :]
-
-
-async def follow(rings: Callable[[], Rings], most: int | None = None) -> AsyncGenerator[Sequence[str], None]:
-    """Yield the history, then new lines as they are written, without end. Lines that arrive together are one piece.
-
-    ``rings`` is called again for each piece, because logs may be added and removed; an exception of it ends the pieces.
-    A reader that is too slow loses lines and reads their number.
-    """
-    more = asyncio.Event()
-    places = {ring: ring.written for ring in rings().values()}
-    if lines := history(rings(), most):
-        yield lines
-    try:
-        while True:
-            more.clear()
-            known = rings()
-            places = _places(known, places, more)
-            lines = _merged(_labelled(name, ring.read(places[ring])) for name, ring in known.items())
-            places = {ring: ring.written for ring in places}
-            if lines:
-                yield lines
-            else:
-                await wait_within(_LOOK_S, more)
-    finally:
-        for ring in places:
-            ring.unfollow(more)
-
-
-def _places(known: Rings, before: Mapping[LogRing, int], more: asyncio.Event) -> dict[LogRing, int]:
-    """The next line to read in each log. A new log is read from its beginning."""
-    places = {ring: before.get(ring, ring.oldest) for ring in known.values()}
-    for ring in before.keys() - places.keys():
-        ring.unfollow(more)
-    for ring in places:
-        ring.follow(more)
-    return places
-
-
-def _labelled(name: str, lines: Iterable[LogLine]) -> Iterable[LogLine]:
-    return (LogLine(line.arrival, f"[{name}] {line.text}") for line in lines) if name else lines
-
-
-def _merged(logs: Iterable[Iterable[LogLine]]) -> list[str]:
-    lines = [line for log in logs for line in log]
-    lines.sort(key=lambda line: line.arrival)
-    return [line.text for line in lines]

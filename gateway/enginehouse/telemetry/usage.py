@@ -1,4 +1,4 @@
-"""The size of an answer, and the tokens that its engine counted, as answers report them."""
+"""The tokens that an engine counted, as its answers report them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,6 @@ import msgspec
 from enginehouse.domain.request_record import EngineTimings
 
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
-
-
-class Tokens(msgspec.Struct, frozen=True, gc=False):
-    """The tokens of a request, as its engine counted them. ``cached``: of the prompt, if the engine says so."""
-
-    input: int
-    output: int
-    cached: int | None = None
-    timings: EngineTimings | None = None
-
-
-AnswerSize = tuple[int, int, Tokens | None]
-"""The bytes, the events and, if the engine counted them, the tokens of an answer, as far as the client got it."""
-NO_ANSWER: AnswerSize = (0, 0, None)
 
 
 class PromptDetails(msgspec.Struct, gc=False):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +14,7 @@ from enginehouse_kit.checks.samples import requests
 from enginehouse_kit.checks.speed import affordable
 from enginehouse_kit.expect import expect
 
-_FIELDS = Requirements.__struct_fields__
+_FIELDS: Final = [field.name for field in fields(Requirements)]
 _OTHERS: dict[str, Any] = {
     "stream": True,
     "estimated_tokens": 1234,
@@ -56,10 +57,10 @@ def _checked(it: Extractor, request: InferenceRequest) -> Requirements:
     return first
 
 
-def _check_others(it: Extractor, request: InferenceRequest, fields: Iterable[str], keys: Iterable[str]) -> None:
-    """Check that ``extract`` leaves those ``fields`` and ``keys`` of ``extra`` alone that it never sets itself."""
+def _check_others(it: Extractor, request: InferenceRequest, names: Iterable[str], keys: Iterable[str]) -> None:
+    """Check that ``extract`` leaves fields and keys of ``extra`` alone that it never sets itself."""
     required = _extract(it, request, **deepcopy(_OTHERS))
-    for name in fields:
+    for name in names:
         kept = getattr(required, name) == _OTHERS[name]
         expect(kept, f"extract must keep what others set: it changed requirements.{name}")
     for key in keys:
@@ -68,7 +69,7 @@ def _check_others(it: Extractor, request: InferenceRequest, fields: Iterable[str
 
 
 def _extract(it: Extractor, request: InferenceRequest, **before: Any) -> Requirements:
-    required = msgspec.structs.replace(_blank(request), **before)
+    required = replace(_blank(request), **before)
     try:
         returned: Any = it.extract(request, required)
     except InvalidRequest:
@@ -83,9 +84,9 @@ def _blank(request: InferenceRequest | Requirements) -> Requirements:
 
 
 def _expect_types(required: Requirements) -> None:
-    for field in msgspec.structs.fields(Requirements):
-        value = getattr(required, field.name)
+    for name, example in _OTHERS.items():
+        value = getattr(required, name)
         try:
-            msgspec.convert(value, field.type)
+            msgspec.convert(value, type(example))
         except msgspec.ValidationError as error:
-            raise AssertionError(f"requirements.{field.name} has a wrong value {value!r}: {error}") from error
+            raise AssertionError(f"requirements.{name} has a wrong value {value!r}: {error}") from error

@@ -19,7 +19,7 @@ from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.telemetry.usage import NO_ANSWER
+from enginehouse.telemetry.answer_meter import NO_ANSWER
 from tests.support.fake_clock import StoppedClock
 from tests.support.served_gateway import limits_at
 

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.config import locate
-from enginehouse.config.load_config import load_config
-from enginehouse.config.locate import find_config
+from enginehouse.config import load_config as loading
+from enginehouse.config.load_config import find_config, load_config
 from enginehouse.domain.errors import ConfigError
 
 
@@ -17,7 +16,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     here.mkdir()
     home.mkdir()
     monkeypatch.chdir(here)
-    monkeypatch.setattr(locate, "user_config_path", lambda *_, **__: home)
+    monkeypatch.setattr(loading, "user_config_path", lambda *_, **__: home)
     return home
 
 

@@ -23,9 +23,7 @@ from msgspec.inspect import (
 )
 
 from enginehouse.config.auth import AuthSettings, JwtSettings, KeyLimitSettings
-from enginehouse.config.guards import GuardSettings
 from enginehouse.config.kv_events import KvEventSettings
-from enginehouse.config.limits import LimitSettings
 from enginehouse.config.load_config import load_config
 from enginehouse.config.render import changed, effective, effective_data, json_schema
 from enginehouse.config.routing import MirrorSettings, RoutingSettings, RuleSettings, WeightSettings
@@ -35,16 +33,18 @@ from enginehouse.config.schema import (
     BodyFilterSettings,
     Config,
     DiscoverySettings,
+    GuardSettings,
     HostSettings,
     KeySettings,
+    LimitSettings,
     ModelSettings,
     ReplicaRange,
     ServerSettings,
+    ZoneSettings,
 )
 from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import config_type, shape_of
 from enginehouse.config.telemetry import TelemetrySettings
-from enginehouse.config.zones import ZoneSettings
 from enginehouse_offline.config_page import page
 from tests.support.config_files import Load
 from tests.support.hypothesis_profiles import TIMING_CHECKS

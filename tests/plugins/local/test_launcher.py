@@ -12,10 +12,11 @@ import pytest
 
 from enginehouse import LaunchLine, LoadFailed
 from enginehouse.engines.ports import Ports
-from enginehouse.telemetry.log_ring import LogRing, follow
+from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.launcher import LocalProcess
 from enginehouse_local.log_file import LogFile
 from enginehouse_local.processes import identity
+from enginehouse_operations.pages.log_reader import follow
 from tests.support.launchers import local_launcher
 from tests.support.waiting import within
 

@@ -23,7 +23,8 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.telemetry import event_stream, metric_list
+from enginehouse.telemetry import metric_list
+from enginehouse_operations.pages import event_stream
 from tests.support.paths import DOCS, ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]

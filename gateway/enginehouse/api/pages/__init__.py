@@ -8,17 +8,13 @@
     health      for load balancers
     operators   guards every page that needs an admin key
     operations  most of /api: status, live requests, decisions
-    live_view   the state that operations and events show
+    live_view   the state that operations and the events of plugins show
     lifecycle   loads and unloads models
     drains      takes backends out of service
     cluster     what rescheduling and scaling see and do
     reload      reads the configuration again
-    history     the last requests
-    series      figures over time
     usage       what callers have used
     key_pages   keys of clients
-    logs        the logs of the gateway and its engines
-    endless     answers without an end, such as events
     metrics/    for Prometheus
-    reading     reads the queries and bodies of operators' requests
+    reading     reads what operators' requests ask for
 """

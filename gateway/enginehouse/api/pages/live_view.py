@@ -18,8 +18,9 @@ from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.fleet.backend_info import BackendStatus
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.relay import Relay
-from enginehouse.telemetry.event_stream import RequestProgress
 
+RequestProgress = tuple[Phase, int | None]
+"""The phase of a live request, and its position in the queue if it waits there."""
 _MOST_PROGRESS = 0.99
 """Of a load that takes longer than the last one did."""
 

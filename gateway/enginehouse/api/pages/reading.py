@@ -1,8 +1,7 @@
-"""Reads the queries and bodies of operators' requests. What cannot be read raises ``InvalidRequest``."""
+"""Reads what operators' requests ask for. What cannot be read raises ``InvalidRequest``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -11,14 +10,6 @@ from starlette.requests import Request
 from enginehouse.domain.errors import InvalidRequest
 
 T = TypeVar("T")
-
-
-def read_query(query: Mapping[str, str], type: type[T], remedy: str) -> T:
-    """The query as ``type``."""
-    try:
-        return msgspec.convert(dict(query), type, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{error} of the query; {remedy}") from None
 
 
 async def read_body(request: Request, type: type[T], remedy: str) -> T:

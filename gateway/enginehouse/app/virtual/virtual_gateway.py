@@ -21,7 +21,7 @@ from enginehouse.config.managed import possible_backends
 from enginehouse.config.schema import Config, HostSettings
 from enginehouse.config.usage import UsageSettings
 from enginehouse.domain.errors import Unauthorized
-from enginehouse.domain.request import InferenceRequest
+from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_engines import hosts_of
 from enginehouse.engines.state_file import StateFile

@@ -8,7 +8,6 @@ import msgspec
 
 from enginehouse.app.workers.told_errors import TellingError
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
@@ -255,7 +254,6 @@ class RequestRouted(WorkerMessage, frozen=True):
     """An observer's ``routed``. ``state`` has the route."""
 
     id: str
-    requirements: Requirements
     state: LiveState
 
 

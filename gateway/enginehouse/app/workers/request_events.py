@@ -24,18 +24,18 @@ class RequestEvents(Observer):
         self._send = send
 
     def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
-        chosen, plain = route.chosen, msgspec.structs.replace(requirements, extra={})
+        chosen = route.chosen
         state = LiveState(
             number=0,
             id=request_id.encode(),
             path=requirements.path,
-            requirements=plain,
+            requirements=requirements.told(),
             replica=chosen.replica,
             model=chosen.model,
             reason=route.reason,
             attempted=route.attempted,
         )
-        self._send(RequestRouted(request_id, plain, state))
+        self._send(RequestRouted(request_id, state))
 
     def moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
         self._send(RequestMoved(request_id, source, destination, gap_ms))

@@ -45,6 +45,7 @@ from enginehouse.app.workers.told_errors import telling
 from enginehouse.app.workers.worker_channel import Handlers
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
+from enginehouse.domain.requirements import heard
 from enginehouse.domain.route import Route
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
@@ -188,13 +189,15 @@ class WorkerLink:
         if chosen is None:
             backend = state.replica.rpartition("@")[2]
             chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
-        asked = state.requirements.model if state.requirements is not None else state.model
+        asked = state.requirements["model"] if state.requirements is not None else state.model
         return Route(asked, chosen, state.reason, state.attempted)
 
     def _tell_routed(self, message: RequestRouted) -> None:
-        route = self._place(message.state)
-        for tell in self._gateway.observers.added("routed") if route is not None else ():
-            tell(message.id, message.requirements, route)
+        route, told = self._place(message.state), message.state.requirements
+        if route is None or told is None:
+            return
+        for tell in self._gateway.observers.added("routed"):
+            tell(message.id, heard(told), route)
 
     def _tell_moved(self, message: RequestMoved) -> None:
         for tell in self._gateway.observers.added("moved"):

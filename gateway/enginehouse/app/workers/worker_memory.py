@@ -5,8 +5,7 @@ from __future__ import annotations
 import mmap
 
 from enginehouse.app.workers.shared_limits import LimitMemory, SharedLimitStore
-from enginehouse.config.limits import LimitSettings
-from enginehouse.config.schema import Config
+from enginehouse.config.schema import Config, LimitSettings
 from enginehouse.fleet.load_board import LoadBoard
 from enginehouse.interfaces.limit_stores import LimitStore
 

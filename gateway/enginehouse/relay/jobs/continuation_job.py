@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from typing import ClassVar, Final
-
-import msgspec
 
 from enginehouse.domain.continuation import Continuation
 from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
@@ -57,7 +56,7 @@ class ContinuationJob(Job):
         self.trace, self.untraced = job.trace, job.untraced
         self.caller = job.caller
         self.keep_alive = job.keep_alive
-        self.requirements = msgspec.structs.replace(job.requirements, model=model)
+        self.requirements = replace(job.requirements, model=model)
         self.history = self._stream = history
         self._most = tries_before + job.context.continuation.max_continuations
         self.translator: Translator | None = None

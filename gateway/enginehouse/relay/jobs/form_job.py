@@ -6,7 +6,8 @@ from typing import ClassVar
 
 import msgspec
 
-from enginehouse.domain.request import Body, Headers, InferenceRequest
+from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.request import Body, Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext

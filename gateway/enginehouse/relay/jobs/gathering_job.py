@@ -13,7 +13,7 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS, why_not
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.inference_job import InferenceJob
-from enginehouse.telemetry.usage import AnswerSize
+from enginehouse.telemetry.answer_meter import AnswerSize
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
+from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.request import Headers, InferenceRequest
+from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
@@ -21,9 +22,9 @@ from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.snapshot import RoutingSnapshot
+from enginehouse.telemetry.answer_meter import AnswerSize
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.trace_context import Trace, with_trace
-from enginehouse.telemetry.usage import AnswerSize
 
 REFUSALS: Final = frozenset({401, 403, 404})
 """The answers of an engine that cannot serve what others may serve: it lacks the model, or the gateway's key."""

@@ -10,10 +10,10 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.traced_request import traced_request
+from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerSize
 from enginehouse.telemetry.record_delivery import RecordDelivery
 from enginehouse.telemetry.request_facts import RequestFacts
 from enginehouse.telemetry.trace_context import Trace
-from enginehouse.telemetry.usage import NO_ANSWER, AnswerSize
 from enginehouse.telemetry.usage_meter import UsageMeter
 
 

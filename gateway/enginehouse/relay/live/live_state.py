@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from enginehouse.domain.request_record import AttemptRecord
-from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Reason
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.live.live_request import LiveRequest
@@ -27,7 +27,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     caller: str | None = None
     user: str | None = None
     began: float = 0.0
-    requirements: Requirements | None = None
+    requirements: dict[str, Any] | None = None
     replica: str | None = None
     model: str | None = None
     reason: Reason = Reason.MATCH
@@ -56,8 +56,7 @@ def state_of(number: int, live: LiveRequest, ticket: Callable[[Ticket], int | No
         caller=live.caller,
         user=live.user,
         began=live.began,
-        # what plugins keep with it may be anything, so it stays where they read it
-        requirements=msgspec.structs.replace(requirements, extra={}) if requirements is not None else None,
+        requirements=requirements.told() if requirements is not None else None,
         replica=route.chosen.replica if route is not None else None,
         model=live.model,
         reason=route.reason if route is not None else Reason.MATCH,

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request_record import AttemptRecord
-from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.requirements import Requirements, heard
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.attempts.attempt import Attempt
@@ -56,7 +56,8 @@ class WorkerRequest(LiveRequest):
 
     @property
     def requirements(self) -> Requirements | None:
-        return self.state.requirements
+        told = self.state.requirements
+        return heard(told) if told is not None else None
 
     @property
     def caller(self) -> str | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
-
-import msgspec
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate, ReplicaState
@@ -116,7 +115,7 @@ class Drains:
         route, requirements, context = request.route, request.requirements, self._context
         if route is None or requirements is None or request.why_not_movable is not None:
             return None
-        needs = msgspec.structs.replace(requirements, model=route.chosen.model)
+        needs = replace(requirements, model=route.chosen.model)
         try:
             found = context.router.route(needs, context.fleet.snapshot, (route.chosen.replica,), fallbacks=False)
         except RequestError:

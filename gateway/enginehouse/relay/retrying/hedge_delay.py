@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from enginehouse.config.hedge_after import HedgeAfter
+from enginehouse.config.routing import HedgeAfter
 
 _KEPT: Final = 200
 _FEWEST: Final = 20

@@ -17,7 +17,7 @@ from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.telemetry.usage import NO_ANSWER
+from enginehouse.telemetry.answer_meter import NO_ANSWER
 
 if TYPE_CHECKING:  # the library takes 15 ms of each start, and most gateways have no WebSocket
     from enginehouse.relay.upstream.engine_socket import HandshakeAnswer

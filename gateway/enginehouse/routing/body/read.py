@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 
 from enginehouse.domain.errors import EncodedBody, InvalidRequest, shortened
-from enginehouse.domain.request import Body, Headers, InferenceRequest
+from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.request import Body, Headers
 
 _decode: Final = msgspec.json.Decoder(Body).decode
 _LONGEST_MODEL: Final = 1024

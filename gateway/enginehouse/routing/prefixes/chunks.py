@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import cast
 
-from enginehouse.domain.request import Body, InferenceRequest, Message, Part
+from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.request import Body, Message, Part
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.extractors import Extractor
 

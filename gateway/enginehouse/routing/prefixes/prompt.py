@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 from zlib import crc32
 
-from enginehouse.domain.request import Body, InferenceRequest
+from enginehouse.domain.inference_request import InferenceRequest
+from enginehouse.domain.request import Body
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.routing.prefixes.chunks import text_or_ids

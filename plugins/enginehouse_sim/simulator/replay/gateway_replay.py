@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -66,30 +65,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[PlannedFault, ...] = ()
 
 
-class ReplayedRequest(InferenceRequest):
-    """A request of a trace as the gateway's decisions see it: a completion of token ids."""
-
-    def __init__(self, trace: TraceRequest, number: int, model: str) -> None:
-        self.path = PATH
-        self.headers = [(b"x-request-id", b"%d" % number)]
-        prompt: Any = prompt_of(trace, number)  # mypy takes a list of numbers for no list of numbers or texts
-        self.body = Body(model=model, prompt=prompt, stream=trace.stream)
-        self._max_tokens = max(1, trace.output_length)
-
-    @cached_property
-    def raw(self) -> bytes:  # type: ignore[override]
-        """The body, written only for plugins that read it."""
-        body = self.body
-        return msgspec.json.encode(
-            {"model": body.model, "prompt": body.prompt, "max_tokens": self._max_tokens, "stream": body.stream}
-        )
-
-    def for_engines(self, number: int) -> bytes:
-        """The body that the engines of a replay get: the number of the request stands for its prompt."""
-        body = self.body
-        return msgspec.json.encode(
-            {"model": body.model, "prompt": [number], "max_tokens": self._max_tokens, "stream": body.stream}
-        )
+def _as_json(body: Body, prompt: Any, most: int) -> bytes:
+    """``body`` with this prompt, for an answer of so many tokens at ``most``."""
+    return msgspec.json.encode({"model": body.model, "prompt": prompt, "max_tokens": most, "stream": body.stream})
 
 
 class GatewayReplay(VirtualEngines):
@@ -243,9 +221,13 @@ class GatewayReplay(VirtualEngines):
         return with_flags(core, [*engine_flags(spec), *spec.args]) if spec and backend.driver == "sim" else core
 
     def _submit(self, number: int, trace: TraceRequest) -> None:
-        request = ReplayedRequest(trace, number, trace.model or self._model)
+        prompt: Any = prompt_of(trace, number)  # mypy takes a list of numbers for no list of numbers or texts
+        body = Body(model=trace.model or self._model, prompt=prompt, stream=trace.stream)
+        most = max(1, trace.output_length)
+        request = InferenceRequest(PATH, [(b"x-request-id", b"%d" % number)], _as_json(body, prompt, most), body)
         self.clients[number] = client = PlayedClient(trace, number, self.record, self._loop.time, self._client_ended)
-        self.gateway.submit(request, request.for_engines(number), client, trace.key)
+        for_engine = _as_json(body, [number], most)  # the number stands for the prompt
+        self.gateway.submit(request, for_engine, client, trace.key)
 
     def _client_ended(self, client: PlayedClient, code: str) -> None:
         del self.clients[client.number]

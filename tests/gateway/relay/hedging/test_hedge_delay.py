@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.config.hedge_after import parse_hedge_after
+from enginehouse.config.routing import parse_hedge_after
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from enginehouse import Health, LoadFailed, Observer, Phase, ReplicaState, SwapDone, SwapId
 from enginehouse.domain.route import Reason, Route
-from enginehouse.telemetry.event_stream import EventStream, RequestProgress
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.testing import candidate, request_record, requirements
+from enginehouse_operations.pages.event_stream import EventStream
+from tests.support.page_facts import page_facts
 
 Event = tuple[str, dict[str, Any]]
 Pieces = AsyncGenerator[bytes, None]
@@ -24,20 +25,21 @@ class Stage:
     def __init__(self, **settings: Any) -> None:
         self.observers = Observers()
         self.replicas = ["a@a"]
-        self.phases: dict[str, RequestProgress] = {}
-        self.stream = EventStream(
-            self.observers,
+        self.phases: dict[str, tuple[Phase, int | None]] = {}
+        facts = page_facts(
+            observe=self.observers.add,
+            ignore=self.observers.remove,
             snapshot=self.snapshot,
             progress=self.progress,
-            clock=lambda: 7.0,
-            **{"pace": 0.0, **settings},
+            epoch=lambda: 7.0,
         )
+        self.stream = EventStream(facts, **{"pace": 0.0, **settings})
         self.watchers: list[Pieces] = []
 
     def snapshot(self) -> dict[str, Any]:
         return {"replicas": self.replicas, "requests": sorted(self.phases)}
 
-    def progress(self) -> dict[str, RequestProgress]:
+    def progress(self) -> dict[str, tuple[Phase, int | None]]:
         return dict(self.phases)
 
     def happens(self, event: str, *facts: object) -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from enginehouse.telemetry.log_ring import LogRing, follow, history
+from enginehouse import LogRing
+from enginehouse_operations.pages.log_reader import follow, history
 
 
 def rings(**lines: str) -> dict[str, LogRing]:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator
 
 import msgspec
 
-from enginehouse.aio.clock import SYSTEM_CLOCK
-from enginehouse.aio.timeouts import wait_within
-from enginehouse.domain.migration import Migrated, Migration
-from enginehouse.domain.replica import Health, ReplicaState
-from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Route
-from enginehouse.domain.ticket import Phase, SwapDone
-from enginehouse.domain.usage import AuditEntry
-from enginehouse.interfaces.observers import Observer
-from enginehouse.telemetry.observers import Observers
-
-RequestProgress = tuple[Phase, int | None]
-"""The phase of a live request, and its position in the queue if it waits there."""
+from enginehouse import (
+    AuditEntry,
+    Health,
+    Migrated,
+    Migration,
+    Observer,
+    PageFacts,
+    Phase,
+    ReplicaState,
+    RequestRecord,
+    Requirements,
+    Route,
+    SwapDone,
+    wait_within,
+)
 
 _PACE_S = 0.1
 _QUIET_S = 15.0
@@ -30,34 +30,27 @@ _MOST_BYTES = 256 * 1024
 
 
 class EventStream(Observer):
-    """Turns events into server-sent events. It is added to ``observers`` only while it has watchers.
+    """Turns events into server-sent events. It observes the gateway of ``facts`` only while it has watchers.
 
     One change of a queue moves many requests, so phases and positions are compared at most every ``pace`` seconds and
-    sent together. ``snapshot`` returns the complete state, ``progress`` the progress of each live request by its id.
-    After ``quiet`` seconds without an event, a comment keeps the connection open. ``most_bytes`` limits the events that
-    may wait for one watcher.
+    sent together. After ``quiet`` seconds without an event, a comment keeps the connection open. ``most_bytes`` limits
+    the events that may wait for one watcher.
     """
 
     def __init__(
         self,
-        observers: Observers,
+        facts: PageFacts,
         *,
-        snapshot: Callable[[], Mapping[str, Any]],
-        progress: Callable[[], dict[str, RequestProgress]],
-        clock: Callable[[], float] = SYSTEM_CLOCK.epoch,
         pace: float = _PACE_S,
         quiet: float = _QUIET_S,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        self._observers = observers
-        self._make_snapshot = snapshot
-        self._progress = progress
-        self._clock = clock
+        self._facts = facts
         self._pace = pace
         self._quiet = quiet
         self._most_bytes = most_bytes
         self._watchers: set[_Watcher] = set()
-        self._sent_progress: dict[str, RequestProgress] = {}
+        self._sent_progress: dict[str, tuple[Phase, int | None]] = {}
         self._replicas_changed = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -150,7 +143,7 @@ class EventStream(Observer):
     def _send_changes(self) -> None:
         """Send the changes of requests and replicas since the last call."""
         self._cancel_timer()
-        before, self._sent_progress = self._sent_progress, self._progress()
+        before, self._sent_progress = self._sent_progress, self._facts.progress()
         if self._replicas_changed:
             self._replicas_changed = False
             self._put(self._snapshot("replicas"))
@@ -169,7 +162,7 @@ class EventStream(Observer):
             self._timer = None
 
     def _snapshot(self, why: str, missed: int = 0) -> bytes:
-        return self._frame("snapshot", why=why, missed=missed, **self._make_snapshot())
+        return self._frame("snapshot", why=why, missed=missed, **self._facts.snapshot())
 
     def _send(self, event: str, **facts: object) -> None:
         self._put(self._frame(event, **facts))
@@ -177,7 +170,7 @@ class EventStream(Observer):
     def _frame(self, event: str, **facts: object) -> bytes:
         return b"event: %s\ndata: %s\n\n" % (
             event.encode(),
-            msgspec.json.encode({"time": round(self._clock(), 3), **facts}),
+            msgspec.json.encode({"time": round(self._facts.epoch(), 3), **facts}),
         )
 
     def _put(self, frame: bytes) -> None:
@@ -188,13 +181,13 @@ class EventStream(Observer):
 
     def _add(self, watcher: _Watcher) -> None:
         if not self._watchers:
-            self._observers.add(self)
+            self._facts.observe(self)
         self._watchers.add(watcher)
 
     def _remove(self, watcher: _Watcher) -> None:
         self._watchers.discard(watcher)
         if not self._watchers:
-            self._observers.remove(self)
+            self._facts.ignore(self)
             self._cancel_timer()
             self._sent_progress = {}
 

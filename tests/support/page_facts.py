@@ -1,0 +1,28 @@
+"""Facts of a gateway for the pages of plugins."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from enginehouse import PageFacts, SeriesReader
+from enginehouse.telemetry.counters import Counters
+from enginehouse.telemetry.series.series_store import SeriesStore
+
+
+def page_facts(**known: Any) -> PageFacts:
+    """Facts of a gateway that has done nothing yet, with those that are ``known``."""
+    idle = {
+        "epoch": lambda: 0.0,
+        "series": SeriesReader(SeriesStore(Counters(), lambda: (), lambda: 0.0)),
+        "ended": lambda: iter(()),
+        "ended_count": lambda: 0,
+        "session_headers": lambda: (),
+        "logs": dict,
+        "snapshot": dict,
+        "progress": dict,
+        "observe": lambda observer: None,
+        "ignore": lambda observer: None,
+        "closing": asyncio.Event(),
+    }
+    return PageFacts(**{**idle, **known})
