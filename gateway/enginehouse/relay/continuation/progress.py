@@ -15,7 +15,7 @@ class AnswerDiffers(Exception):
     """A continuation does not begin with the text that the client has already."""
 
 
-class AnswerProgress(msgspec.Struct):
+class AnswerProgress(msgspec.Struct, forbid_unknown_fields=True):
     """Collects the text and the tokens of an answer, from one engine after the other. Another process can read it.
 
     - ``shows_ids``: the client gets the tokens too.
