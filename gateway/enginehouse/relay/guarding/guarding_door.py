@@ -29,7 +29,7 @@ class GuardingDoor(ChangingDoor):
     ``request`` and ``caller``: as the guards let them go on. ``cancel`` ends a live stream with an error.
     """
 
-    __slots__ = ("_guards", "_lines", "_status", "_task", "_texts", "caller", "cancel", "request")
+    __slots__ = ("_guards", "_task", "_texts", "caller", "cancel", "request")
 
     def __init__(self, door: Door, guards: Guards, memory: EngineMemory) -> None:
         super().__init__(door, memory)
@@ -37,14 +37,10 @@ class GuardingDoor(ChangingDoor):
         self.request = GuardRequest("", "", {}, b"")
         self.caller: str | None = None
         self.cancel: Callable[[RequestError | None], None] | None = None
-        self._status = 0
-        self._lines = b""
         self._texts: dict[int, list[GuardedText]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
-        self._status = status
-        self._lines = lines
         super().start(status, lines, length)
         if self._streams:
             self._door.start(status, lines, None)
