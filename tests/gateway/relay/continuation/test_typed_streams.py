@@ -190,3 +190,7 @@ def test_a_response_whose_text_is_not_kept_is_not_ended() -> None:
     writer.piece(AnswerPiece("Hello"))
     with pytest.raises(AnswerDiffers):
         writer.done(None)
+
+
+def test_a_count_of_tokens_has_no_stream_to_continue() -> None:
+    assert Messages().typed_answer("/v1/messages/count_tokens") is None
