@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 2.0
 _QUIET_S = 0.05
 """Nobody writes a file that has not changed for so long."""
+_EMPTY_S = 0.5
+"""Nobody is about to write a file that was empty for so long."""
 _MOST_LOOKS = 40
 """At a file that is being written: one every ``_QUIET_S``, until a reload gives up."""
 
@@ -64,7 +66,6 @@ class Reloader:
         self._current = current
         self._note = note
         self._source = source
-        self._last_read = self._stamp()
         self._lock = asyncio.Lock()
         self._tasks = BackgroundTasks()
         self._is_open = False
@@ -107,28 +108,25 @@ class Reloader:
     async def _read(self) -> LoadedConfig:
         """Read the configuration, once nobody writes its file. Raises ``ConfigError``.
 
-        An editor may empty a file before it writes it, and the disk may be full then. No text at all, or the first half
-        of a file, may be a valid configuration, but one without keys. So a file that was emptied in place is not read.
+        Editors empty a file before they write it, and no text at all, or the first half of a file, may be a valid
+        configuration: one without keys.
         """
-        before = None
+        seen, since = self._stamp(), time()
         for _ in range(_MOST_LOOKS):
-            seen = self._stamp()
-            if seen is None or (_rests(seen, before) and not self._was_emptied(seen)):
-                self._last_read = seen
+            if seen is None or time() - min(since, seen.changed_ns / 1e9) >= (_QUIET_S if seen.size else _EMPTY_S):
                 loaded = await asyncio.to_thread(self._source.read)
-                if self._stamp() == seen:
-                    return loaded
-            before = seen
-            await asyncio.sleep(_QUIET_S)
-        problem, remedy = "was emptied, or is still being written", "write it, if only with a comment, and reload again"
-        raise ConfigError(problem, file=str(self._source.file), remedy=remedy)
+            else:
+                loaded = None
+                await asyncio.sleep(_QUIET_S)
+            before, seen = seen, self._stamp()
+            if seen != before:
+                since = time()
+            elif loaded is not None:
+                return loaded
+        raise ConfigError("is still being written", file=str(self._source.file), remedy="reload it when it is whole")
 
     def _stamp(self) -> Stamp | None:
         return stamp(self._source.file) if self._source.file is not None else None
-
-    def _was_emptied(self, seen: Stamp) -> bool:
-        last = self._last_read
-        return not seen.size and last is not None and last.size > 0 and last.inode == seen.inode
 
     def start_reload(self, why: str) -> asyncio.Task[None]:
         """Reload in the background. The result is logged."""
@@ -152,10 +150,6 @@ class Reloader:
             await asyncio.sleep(_LOOK_EVERY_S)
             if self._current.config.server.watch and watch.changed():
                 await self._reload_for(f"{what} changed")
-
-
-def _rests(seen: Stamp, before: Stamp | None) -> bool:
-    return seen == before or time() - seen.changed_ns / 1e9 >= _QUIET_S
 
 
 def _log_changes(diff: ConfigDiff, warnings: tuple[str, ...]) -> None:

@@ -55,6 +55,7 @@ async def gateway(text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv(STATE_DIR, str(tmp_path))
     monkeypatch.setattr(reload_module, "_LOOK_EVERY_S", 0.005)
     monkeypatch.setattr(reload_module, "_QUIET_S", 0.005)
+    monkeypatch.setattr(reload_module, "_EMPTY_S", 0.005)
     (tmp_path / "file").write_text("")
     source = ConfigSource(text.read, tmp_path / "file")
     gateway = Gateway(config(watch=True), load_plugins(PluginSettings(enabled=[])).registry, source=source)
@@ -185,17 +186,16 @@ async def test_a_router_goes_on_unless_routing_changes(gateway: Gateway, text: T
     assert gateway.relay.context.router is not router
 
 
-async def test_a_file_that_is_emptied_in_place_is_not_read_until_it_is_written(
-    gateway: Gateway, text: Text, tmp_path: Path
+async def test_a_file_that_is_empty_for_a_moment_is_not_read_then(
+    gateway: Gateway, text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "file").write_text("keys")
-    await gateway.reloader.reload()
-    text.says = config(9)
+    monkeypatch.setattr(reload_module, "_EMPTY_S", 3600.0)
     (tmp_path / "file").write_text("")
     reads = text.reads
-    with pytest.raises(ConfigError, match="was emptied, or is still being written"):
+    with pytest.raises(ConfigError, match="is still being written"):
         await gateway.reloader.reload()
-    assert (text.reads, gateway.relay.context.max_retries) == (reads, 0)
+    assert text.reads == reads
+    text.says = config(9)
     reload = asyncio.ensure_future(gateway.reloader.reload())
     await asyncio.sleep(0)
     (tmp_path / "file").write_text("written")
@@ -203,26 +203,22 @@ async def test_a_file_that_is_emptied_in_place_is_not_read_until_it_is_written(
     assert gateway.relay.context.max_retries == 9
 
 
+async def test_a_file_that_stays_empty_is_meant(gateway: Gateway, text: Text, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    text.says = config(3)
+    await gateway.reloader.reload()
+    assert gateway.relay.context.max_retries == 3
+
+
 async def test_a_file_that_changes_while_it_is_read_is_read_again(gateway: Gateway, text: Text, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("some")
     text.may_be_read.clear()
     text.says = config(1)
-    reload, reads = asyncio.ensure_future(gateway.reloader.reload()), text.reads
+    reads = text.reads
+    reload = asyncio.ensure_future(gateway.reloader.reload())
     await until(lambda: text.reads > reads)
     (tmp_path / "file").write_text("more")
     text.says = config(2)
     text.may_be_read.set()
     await reload
     assert gateway.relay.context.max_retries == 2
-
-
-async def test_an_empty_file_that_takes_the_place_of_another_is_meant(
-    gateway: Gateway, text: Text, tmp_path: Path
-) -> None:
-    file = tmp_path / "file"
-    file.write_text("keys")
-    await gateway.reloader.reload()
-    file.with_name("new").write_text("")
-    file.with_name("new").replace(file)
-    text.says = config(3)
-    await gateway.reloader.reload()
-    assert gateway.relay.context.max_retries == 3
