@@ -12,8 +12,8 @@ from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.errors import json_response
 from enginehouse.api.pages.live_view import LiveView
-from enginehouse.api.pages.reading import read_body, read_limit
-from enginehouse.domain.errors import NotFound
+from enginehouse.api.pages.reading import read_body
+from enginehouse.domain.errors import InvalidRequest, NotFound
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.relay import Relay
@@ -98,7 +98,12 @@ class Operations:
 
     async def decisions(self, request: Request) -> Response:
         """The last routing decisions, newest first. ``?limit=N``, else 100."""
-        return json_response({"decisions": self._relay.context.decisions.last(read_limit(request, MOST))})
+        limit = request.query_params.get("limit", "100")
+        # int() takes seconds for millions of digits
+        most = int(limit) if limit.isdecimal() and len(limit) <= len(str(MOST)) else 0
+        if not 1 <= most <= MOST:
+            raise InvalidRequest(f"'limit' must be a number from 1 to {MOST}", param="limit")
+        return json_response({"decisions": self._relay.context.decisions.last(most)})
 
     async def explain_route(self, request: Request) -> Response:
         """The route that the request in the body would get now, as in ``enginehouse explain route``."""
