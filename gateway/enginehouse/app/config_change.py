@@ -77,7 +77,6 @@ class CurrentConfig:
 
     @property
     def aliases(self) -> Aliases:
-        """The aliases of the configuration in force."""
         return self._parts.path.relay.context.filters.aliases
 
     def prepare(self, new: Config) -> ConfigChange:

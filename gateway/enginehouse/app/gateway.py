@@ -131,7 +131,6 @@ class Gateway:
 
     @property
     def config(self) -> Config:
-        """The configuration in force."""
         return self.current.config
 
     def build_hosts(self, state_file: StateFile | None = None, drained: asyncio.Future[None] | None = None) -> None:
@@ -253,7 +252,6 @@ class Gateway:
         self.engines.reject_waiting(ShuttingDown("The gateway is shutting down; send the request again"))
 
     async def stop(self) -> None:
-        """Stop requests, probes and engines."""
         self.refuse_new()
         if self._settling is not None:
             self._settling.cancel()

@@ -69,7 +69,6 @@ class OwnerPages(ToWorkerPages):
             answers.put_nowait(message)
 
     def lost(self) -> None:
-        """End every answer: the owner is gone."""
         self._gone = True
         for answers in self._answers.values():
             answers.put_nowait(None)
@@ -114,7 +113,6 @@ class PageAnswers(ToPages):
             answering.taken.set()
 
     def close(self) -> None:
-        """End all answers: the worker is gone."""
         for page in [*self._pages.values()]:
             if page.task is not None:
                 page.task.cancel()

@@ -28,10 +28,9 @@ from enginehouse.app.workers.messages import (
 from enginehouse.app.workers.pages import OwnerPages
 from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
-from enginehouse.app.workers.request_events import RequestEvents
+from enginehouse.app.workers.request_events import OwnerExporter, RequestEvents
 from enginehouse.app.workers.room_turns import RoomTurns
 from enginehouse.app.workers.told_errors import TellingError, told
-from enginehouse.app.workers.traces import OwnerExporter
 from enginehouse.app.workers.worker_application import WorkerApplication
 from enginehouse.app.workers.worker_channel import WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
