@@ -24,6 +24,7 @@ class BackgroundTasks:
         return task
 
     def cancel(self) -> None:
+        """Cancel every task that still runs."""
         for task in self._running:
             task.cancel()
 

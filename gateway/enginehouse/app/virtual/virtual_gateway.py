@@ -74,6 +74,7 @@ class VirtualGateway:
 
     @property
     def config(self) -> Config:
+        """The configuration in force."""
         return self._gateway.config
 
     def engine_policy(self) -> EnginePolicy | None:
@@ -97,6 +98,7 @@ class VirtualGateway:
 
     @property
     def models(self) -> Sequence[str]:
+        """The models that are served."""
         return list(self._gateway.fleet.snapshot.models)
 
     @property
@@ -106,6 +108,7 @@ class VirtualGateway:
 
     @property
     def counts(self) -> VirtualCounts:
+        """The counts so far."""
         counters = self._context.counters
         return VirtualCounts(
             retried=sum(counters.retries.values()),
@@ -123,6 +126,7 @@ class VirtualGateway:
 
     @property
     def waiting(self) -> int:
+        """The requests that wait in queues."""
         return len(self._gateway.engines.waiting()) + len(self._context.waiting_room)
 
     async def open(self) -> None:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from enginehouse.api.errors import refuse
 from enginehouse.app.workers.channel import Send as Call
 from enginehouse.app.workers.messages import ToPages, ToWorkerPages
-from enginehouse.domain.errors import ShuttingDown
+from enginehouse.relay.relay import shutting_down
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class OwnerPages(ToWorkerPages):
             del self._answers[number]
             self._send(ToPages.page_in, number, {"type": "http.disconnect"})
         if not begun and scope["type"] == "http":
-            await refuse(scope, receive, send, ShuttingDown("The gateway is shutting down; send the request again"))
+            await refuse(scope, receive, send, shutting_down())
 
     def page_out(self, page: int, message: dict[str, Any] | None) -> None:
         answers = self._answers.get(page)
