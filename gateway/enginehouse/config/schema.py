@@ -184,3 +184,7 @@ class Config(Section, frozen=True):
         dict[str, bool], about("other programs whose paths the gateway answers too, for their tools: `llama_swap`")
     ] = {}
     plugins: PluginSettings = PluginSettings()
+
+    def host_settings(self, host: str) -> HostSettings:
+        """The settings of ``host``, which need not have a table."""
+        return self.hosts.get(host, HostSettings())

@@ -12,7 +12,6 @@ import msgspec
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.workers.channel import Send
 from enginehouse.app.workers.messages import BackendPlace, Configuration, ToWorker
-from enginehouse.config.managed import managed_backends
 from enginehouse.domain.replica import replica_name
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.load_board import BoardColumns, LoadBoard
@@ -65,9 +64,7 @@ class Publisher:
     def configure(self) -> None:
         """Send the configuration in force, and with it the state of all backends."""
         config = self._current.config
-        self._managed = frozenset(
-            backend for name, model in config.models.items() for backend in managed_backends(name, model)
-        )
+        self._managed = frozenset(backend for name, model in config.models.items() for backend in model.backends(name))
         columns = dict(self._columns.assign(self._relay.context.upstreams))
         self._configuration = Configuration(self._current.version, pickle.dumps(config), columns, self._folder())
         for name in self._relay.context.upstreams:
