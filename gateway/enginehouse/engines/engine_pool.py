@@ -125,28 +125,22 @@ class EnginePool(EngineControl):
         ``relaunch``: a running engine does not fit the settings, and the caller retires it. ``after``: the retirement
         of another engine of the same name, which must end before this one starts.
         """
-        is_new = replica not in self.supervisors
+        is_new, placement = replica not in self.supervisors, self._records.placement(managed)
         if is_new:
             self._states[replica] = ReplicaState.STOPPED
             self.supervisors[replica] = Supervisor(
-                managed.engine,
-                managed.model_name,
-                managed.model,
-                driver=managed.driver,
+                managed,
                 launcher=managed.remote_launcher or self._records,
                 ports=self._ports,
                 connect=partial(self._connect, managed.backend),
                 on_state=partial(self._note_state, replica),
                 on_ended=self._records.ended,
-                rules=managed.rules,
-                placement=self._records.placement(managed),
+                placement=placement,
                 downloads=self._downloads,
-                elsewhere=managed.server is not None,
                 ownership=self._ownership,
             )
         else:
-            placement = self._records.placement(managed)
-            self.supervisors[replica].reconfigure(managed.model, managed.driver, managed.rules, placement)
+            self.supervisors[replica].reconfigure(managed, placement)
         if is_new or relaunch:
             self._pauses.reset(replica)
             self._versions[replica] = self._versions.get(replica, 0) + 1

@@ -56,7 +56,7 @@ class Host(QueueListener):
         self._context = context
         self._publisher = StatusPublisher(context, prober)
         self.replicas = HostReplicas(context.managed(name))
-        settings = context.host_settings(name)
+        settings = context.config.host_settings(name)
         self._ports = ports.within(*parse_ports(settings.ports))
         self._servers = RemoteServers(name, context, self._note_found)
         self._idle = IdleKeeper(self.replicas.ttls())
@@ -206,7 +206,7 @@ class Host(QueueListener):
 
     def prepare(self, context: HostContext) -> HostChange:
         """Prepare a change to the configuration of ``context``. Raises ``ConfigError``."""
-        if context.host_settings(self.name).launcher != self._context.host_settings(self.name).launcher:
+        if context.config.host_settings(self.name).launcher != self._context.config.host_settings(self.name).launcher:
             problem, remedy = "engines of its earlier launcher are still stopping", "try again when they have stopped"
             raise ConfigError(problem, key=f"hosts.{self.name}.launcher", remedy=remedy)
         managed = {**context.managed(self.name), **self._servers.replicas(context)}
@@ -231,7 +231,7 @@ class Host(QueueListener):
         before, known, self._context = self._context, self.replicas.all, change.context
         self._publisher.context = change.context
         self._servers.reconfigure(change.context)
-        settings = change.context.host_settings(self.name)
+        settings = change.context.config.host_settings(self.name)
         self.pool.gpus.reconfigure(settings)
         self._ports.limit_to(*parse_ports(settings.ports))
         new_checks = before.config.checks != change.context.config.checks

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks, wait_for_first
 from enginehouse.config.aliases import Aliases
-from enginehouse.config.managed import hosts_of_model, managed_backends
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import InvalidRequest, ModelNotFound, ReplicaLost, RequestError, ShuttingDown
 from enginehouse.domain.gpu import GpuStatus
@@ -158,7 +157,7 @@ class ManagedEngines:
         Requests that wait for replicas which are not ready find their places anew, as some may suit the new ones.
         """
         found = [(host, replica) for host in self._hosts.values() for replica in host.replicas.of_model(model)]
-        order = list(managed_backends(model, self._context.config.models[model]))
+        order = list(self._context.config.models[model].backends(model))
         found.sort(key=lambda each: order.index(each[0].replicas[each[1]].backend))
         for host, replica in found[:replicas]:
             self._tasks.start(preload(host.queue, replica))
@@ -269,7 +268,7 @@ class ManagedEngines:
     def _of(self, model: str) -> Host:
         settings = self._context.config.models.get(model)
         if settings is not None and settings.launches:
-            return self._hosts[hosts_of_model(settings)[0]]
+            return self._hosts[settings.hosts[0]]
         return next(host for host in self._hosts.values() if host.replicas.of_model(model))
 
     @staticmethod
@@ -311,4 +310,4 @@ class ManagedEngines:
 
 def hosts_of(config: Config) -> Sequence[str]:
     """The hosts of each launched model."""
-    return [host for model in config.models.values() if model.launches for host in hosts_of_model(model)]
+    return [host for model in config.models.values() if model.launches for host in model.hosts]
