@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from msgspec import field
+from msgspec import Meta, field
 
 from enginehouse.config.aliases import AliasSettings
 from enginehouse.config.section import BrokenStreamRule, Count, Duration, Positive, Section, Share, about
