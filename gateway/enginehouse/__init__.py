@@ -47,6 +47,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.protocols import ProtocolRequest as ProtocolRequest
     from enginehouse.interfaces.protocols import Translation as Translation
     from enginehouse.interfaces.protocols import Forwarded as Forwarded
+    from enginehouse.interfaces.protocols import TypedAnswer as TypedAnswer
+    from enginehouse.interfaces.protocols import ChatPiece as ChatPiece
     from enginehouse.interfaces.protocols import Envelope as Envelope
     from enginehouse.domain.request_record import RequestRecord as RequestRecord
     from enginehouse.domain.request_record import AttemptRecord as AttemptRecord

@@ -11,7 +11,7 @@
     chat                 a conversation with a model
     completion           names that shells complete
     options, waiting     what several commands share
-    pages/               events, logs, the last requests, and figures over time
+    pages/               events, logs, the last requests, figures over time, usage
 """
 
 from __future__ import annotations
@@ -47,19 +47,22 @@ def register_commands(register: Register[Any]) -> None:
 
 @hookimpl
 def register_routes(register: Register[Any]) -> None:
-    """Offer the pages, for operators only."""
+    """Offer the pages, for operators only but for ``/v1/usage``."""
     register("operations", _pages)
 
 
 def _pages() -> Any:
-    """Events, logs, the last requests, and figures over time: ``/api/events``, ``/api/history`` and others."""
+    """Events, logs, the last requests, figures over time, and usage: ``/api/events``, ``/api/history`` and others."""
     from enginehouse import guarded
+    from enginehouse_operations.pages.cluster import CLUSTER_ROUTES
     from enginehouse_operations.pages.events import event_routes
     from enginehouse_operations.pages.history import HISTORY_ROUTES
     from enginehouse_operations.pages.logs import LOG_ROUTES
     from enginehouse_operations.pages.series import SERIES_ROUTES
+    from enginehouse_operations.pages.usage import OWN_USAGE, USAGE_ROUTES
 
-    return guarded([*event_routes(), *LOG_ROUTES, *HISTORY_ROUTES, *SERIES_ROUTES])
+    routes = [*event_routes(), *LOG_ROUTES, *HISTORY_ROUTES, *SERIES_ROUTES, *USAGE_ROUTES, *CLUSTER_ROUTES]
+    return [*guarded(routes), OWN_USAGE]
 
 
 def _command(module: str, name: str = "") -> Any:

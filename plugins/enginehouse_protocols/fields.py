@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,6 +30,17 @@ def of_engine(answer: Any, type: type[T]) -> T:
         return msgspec.convert(answer, type)
     except msgspec.ValidationError as error:
         raise UpstreamError(f"The engine's answer cannot be read: {error}") from None
+
+
+def number(fields: Mapping[str, Any], name: str) -> int | None:
+    """The field, if it is a whole number."""
+    value = fields.get(name)
+    return value if type(value) is int else None
+
+
+def event_bytes(type: str, fields: dict[str, Any]) -> bytes:
+    """A server-sent event of a ``type`` that its data repeat."""
+    return b"event: %s\ndata: %s\n\n" % (type.encode(), msgspec.json.encode({"type": type, **fields}))
 
 
 def put(fields: dict[str, Any], **values: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from math import exp, inf, sqrt
 from typing import Final, NamedTuple
@@ -24,8 +25,9 @@ _NEAR: Final = 1.05
 _NEAR_S: Final = 0.001
 """Costs that differ by less are equal: what was learned is not more exact."""
 _MOST_CHANGES: Final = 4096
+_GONE_TURNS: Final = 30
+"""An engine that missed so many turns is probably gone; what was learned of it would count for nothing."""
 _MOST_ENGINES: Final = 4096
-"""With more, the half that was used least recently is probably gone."""
 _MOST_KEPT: Final = 65_536
 """In all rows that are kept: about 20 MB."""
 
@@ -50,7 +52,8 @@ class EngineCosts:
 
     def __init__(self, priority_s: float) -> None:
         self._priority_s = priority_s
-        self._engines: dict[str, EngineState] = {}
+        self._engines: OrderedDict[str, EngineState] = OrderedDict()
+        """The one that was used least recently comes first."""
         self._all = LearnedRate()
         self._turn = 0
         self._changed: list[str] = []
@@ -66,15 +69,16 @@ class EngineCosts:
         """What is known of the engine of ``backend``."""
         known = self._engines.get(backend)
         if known is None:
-            if len(self._engines) == _MOST_ENGINES:
-                self._forget_half()
+            self._forget_gone()
             known = self._engines[backend] = EngineState(backend)
         return known
 
-    def _forget_half(self) -> None:
-        recent = sorted(self._engines.values(), key=lambda each: each.used)[_MOST_ENGINES // 2 :]
-        self._engines = {each.backend: each for each in recent}
-        self._forget_rows()
+    def _forget_gone(self) -> None:
+        """Forget the engine that was used least recently if it is probably gone, or if there are too many."""
+        oldest, number = next(iter(self._engines.values()), None), len(self._engines)
+        if oldest and (number == _MOST_ENGINES or self._turn - oldest.used > _GONE_TURNS * number):
+            del self._engines[oldest.backend]
+            self._forget_rows()
 
     def learned(self) -> dict[str, dict[str, float]]:
         """What is known of each engine, by backend: times in milliseconds, the backlog in tokens."""
@@ -114,6 +118,7 @@ class EngineCosts:
             engine.learned.fade(trust**2)  # the square: an old time may be a hundred times too long
         self._turn += 1
         engine.used = self._turn
+        self._engines.move_to_end(backend)
         self._changes(engine)
         return engine
 
@@ -149,10 +154,7 @@ class EngineCosts:
             self._last = row = self._row(candidates)
         few = len(candidates) <= FEW
         costs = self._computed_anew(row, cached, tokens) if few else self._computed(row, cached, tokens)
-        cheapest = inf
-        for cost in costs:  # compiled, four times as fast as min()
-            cheapest = cost if cost < cheapest else cheapest
-        limit = cheapest * _NEAR + _NEAR_S
+        limit = min(costs) * _NEAR + _NEAR_S
         chosen, least = candidates[0], -1
         for place, cost in enumerate(costs):
             if cost <= limit:

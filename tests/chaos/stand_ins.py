@@ -17,7 +17,7 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     server.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
     server.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
     server.click = types.SimpleNamespace(echo=lambda _: None)
-    server.Replacement = lambda *_: types.SimpleNamespace(
+    server.Replacement = lambda *_, **__: types.SimpleNamespace(
         open=_nothing, close=_nothing, start=_nothing, replace=_nothing
     )
     gateway = _module("enginehouse.app.gateway")

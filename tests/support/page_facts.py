@@ -21,8 +21,18 @@ def page_facts(**known: Any) -> PageFacts:
         "logs": dict,
         "snapshot": dict,
         "progress": dict,
+        "cluster": _nothing,
+        "migrations": lambda: (),
+        "scale": lambda: (),
+        "usage": _nothing,
+        "audit": _nothing,
+        "caller": lambda headers: "",
         "observe": lambda observer: None,
         "ignore": lambda observer: None,
         "closing": asyncio.Event(),
     }
     return PageFacts(**{**idle, **known})
+
+
+async def _nothing(*asked: Any) -> Any:
+    return ()

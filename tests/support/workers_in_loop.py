@@ -62,4 +62,4 @@ class WorkersInLoop(ForkServer):
         worker.start()
         channel.take_early()
         self.workers[number] = worker
-        worker.ready()
+        worker.tell_ready()

@@ -145,6 +145,7 @@ class KeyHolder:
         answer = answer_limit if answer_limit is not None else int(self._usual_answer)
         cost = self.limits.cost(model, prompt, 0, answer)
         sets = self.sets(model, requirements.user or "")
+        # all are asked before one counts, so that a refused request counts nowhere
         for each in sets:
             each.check(prompt + answer, cost)
         for each in sets:
@@ -192,6 +193,14 @@ class KeyHolder:
                 del self._by_user[next(iter(self._by_user))]
         self._by_user[number, user] = found
         return found
+
+
+def configured(known: KeyHolder | None, key: KeySettings, limits: CallerLimits) -> KeyHolder:
+    """The holder of ``key``: the one that is ``known``, whose counts stay, or a new one."""
+    if known is None:
+        return KeyHolder(key, limits)
+    known.configure(key)
+    return known
 
 
 class BehalfHolder(KeyHolder):

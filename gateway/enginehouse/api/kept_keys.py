@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.api.callers import CallerLimits, KeyHolder
+from enginehouse.api.callers import CallerLimits, KeyHolder, configured
 from enginehouse.config.auth import KeySettings
 from enginehouse.domain.errors import ConfigError, InvalidRequest, NotFound
 
@@ -100,14 +100,10 @@ class KeptKeys:
                 remedy="restore the file, or remove it to give up these keys",
             ) from None
         before, self._keys = self._holders, found
-        self._holders = {}
-        for name, key in found.items():
-            settings = _settings(name, key.settings)
-            if (holder := before.get(name)) is None:
-                holder = KeyHolder(settings, self._limits)
-            else:
-                holder.configure(settings)
-            self._holders[name] = holder
+        self._holders = {
+            name: configured(before.get(name), _settings(name, key.settings), self._limits)
+            for name, key in found.items()
+        }
         self._verified.clear()
 
     @property
@@ -236,7 +232,7 @@ class KeptKeys:
         with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(msgspec.json.encode(keys))
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # else a crash may leave the new name with an empty file, and nobody could come in
         unfinished.replace(self._file)
         self._read_at = self._stamp()
         self._keys = keys

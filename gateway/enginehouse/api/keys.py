@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from time import time
 from typing import Final, Protocol
 
-from enginehouse.api.callers import CallerLimits, KeyHolder
+from enginehouse.api.callers import CallerLimits, KeyHolder, configured
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, Unauthorized
 from enginehouse.domain.request import Headers
@@ -51,14 +51,8 @@ class Keyring:
     def configure(self, keys: Sequence[KeySettings]) -> None:
         """Replace the keys. A key keeps its counts if its name stays, even with another secret."""
         known = {holder.name: holder for holder in self._holders.values()}
-        self._holders = {}
         self._seen.clear()
-        for key in keys:
-            if (holder := known.get(key.name)) is None:
-                holder = KeyHolder(key, self.limits)
-            else:
-                holder.configure(key)
-            self._holders[_digest(key.key.encode())] = holder
+        self._holders = {_digest(key.key.encode()): configured(known.get(key.name), key, self.limits) for key in keys}
 
     @property
     def is_open(self) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from enginehouse.domain.request import Headers
+from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.domain.ticket import Phase
+from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry.activity import EndedRequest
 from enginehouse.telemetry.log_ring import LogRing
@@ -34,6 +37,18 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Replicas, backends and live requests, for JSON."""
     progress: Callable[[], dict[str, tuple[Phase, int | None]]]
     """The phase of each live request, by its id, and its position in the queue if it waits there."""
+    cluster: Callable[[], Awaitable[Any]]
+    """What rescheduling sees: the instances with their figures, for JSON."""
+    migrations: Callable[[], Iterable[Any]]
+    """The last migrations, oldest first, for JSON."""
+    scale: Callable[[], Sequence[ScaleStatus]]
+    """The models with a range of replicas."""
+    usage: Callable[[float, float], Awaitable[Sequence[UsageRow]]]
+    """What callers have used between two times: by hour, key, model and end user."""
+    audit: Callable[[float, int], Awaitable[Sequence[AuditEntry]]]
+    """The acts of operators since a time, at most so many, the newest first."""
+    caller: Callable[[Headers], str]
+    """The name of the key in a request's headers, empty if no keys are set. Raises ``Unauthorized``, ``Forbidden``."""
     observe: Callable[[Observer], None]
     """Lets an observer hear of the requests of all processes, until ``ignore``. What nobody observes costs nothing."""
     ignore: Callable[[Observer], None]

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from enginehouse.api.callers import CallerLimits, KeyHolder
+from enginehouse.api.callers import CallerLimits, KeyHolder, configured
 from enginehouse.config.auth import JwtSettings, KeySettings, LimitAmounts
 from enginehouse.domain.errors import ConfigError, Unauthorized
 from enginehouse.domain.usage import UsageRow
@@ -103,13 +103,10 @@ class TokenCallers:
             raise Unauthorized(f"The token has no claim '{settings.name_claim}'")
         models, admin = _models(claims, settings.models_claim), _is_admin(claims, settings.admin_claim)
         key = KeySettings(name=name, key="", models=models, admin=admin, **self._amounts())
-        holder = self._holders.pop(name, None)
-        if holder is None:
-            holder = KeyHolder(key, self._limits)
-            if len(self._holders) >= _MOST_CALLERS:
-                del self._holders[next(iter(self._holders))]
-        else:
-            holder.configure(key)
+        # taken out first, so that the last used ones are at the end
+        holder = configured(self._holders.pop(name, None), key, self._limits)
+        if len(self._holders) >= _MOST_CALLERS:
+            del self._holders[next(iter(self._holders))]
         self._holders[name] = holder
         return holder
 

@@ -13,7 +13,6 @@ from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
 from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.app.role_warnings import warn_of_roles
-from enginehouse.config.managed import driver_of, hosts_of_model, managed_backends
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import (
     BackendSettings,
@@ -133,10 +132,10 @@ def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], reg
     for name, model in config.models.items():
         if not model.launches:
             continue
-        type = driver_of(model)
+        type = model.engine_driver
         try:
             line = launch_line(name, model, unguarded(drivers[type]).launch, port=0)
-            hosts = {host: config.hosts.get(host, HostSettings()).launcher for host in hosts_of_model(model)}
+            hosts = {host: config.host_settings(host).launcher for host in model.hosts}
             for host, launcher in hosts.items():
                 check_placement(config, name, host, build_launcher(config, registry, launcher, host))
             if HostSettings().launcher in hosts.values():
@@ -163,11 +162,11 @@ def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
     for name, backend in config.backends.items():
         yield name, "", backend
     for name, model in config.models.items():
-        for managed, host in managed_backends(name, model).items():
+        for managed, host in model.backends(name).items():
             yield (
                 managed,
                 f"{name}@{host}",
-                BackendSettings(url="", driver=driver_of(model), timeouts=model.timeouts),
+                BackendSettings(url="", driver=model.engine_driver, timeouts=model.timeouts),
             )
 
 
@@ -185,5 +184,5 @@ def build_launcher(config: Config, registry: Registry, type: str, host: str) -> 
 def _driver_types(config: Config) -> Mapping[str, str]:
     names = {backend.driver: f"backends.{name}.driver" for name, backend in config.backends.items()}
     return names | {
-        driver_of(model): f"models.{name}.driver" for name, model in config.models.items() if model.launches
+        model.engine_driver: f"models.{name}.driver" for name, model in config.models.items() if model.launches
     }

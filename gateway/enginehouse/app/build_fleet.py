@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
-from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.schema import BackendModelSettings, BackendSettings, CapabilitySettings, Config, ModelSettings
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ConfigError
@@ -47,7 +46,7 @@ def build_fleet(
         fleet.add(_remote(name, backend, backend.driver in loaders))
         fleet.load(name).slots = 0 if backend.driver in loaders else backend.concurrency
     for name, model in config.models.items():
-        for managed, host in managed_backends(name, model).items():
+        for managed, host in model.backends(name).items():
             fleet.add(_managed(managed, name, model, host))
             fleet.load(managed).slots = model.concurrency
             fleet.set_state(replica_name(name, managed), ReplicaState.STOPPED, ASSUMED_LOAD_S)
@@ -90,7 +89,7 @@ def _names_there(name: str, backend: BackendSettings, loads_models: bool) -> Map
 
 def _managed(name: str, model_name: str, model: ModelSettings, host: str) -> BackendInfo:
     models = {model_name: _capabilities(model)}
-    return _info(name, model, url="", driver=driver_of(model), host=host, models=models, health=Health.HEALTHY)
+    return _info(name, model, url="", driver=model.engine_driver, host=host, models=models, health=Health.HEALTHY)
 
 
 def _info(name: str, served: BackendSettings | ModelSettings, **own: Any) -> BackendInfo:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 
 from enginehouse.app.plugin_instances import create, identity
 from enginehouse.config.aliases import Aliases
-from enginehouse.config.managed import driver_of, managed_backends
 from enginehouse.config.routing import parse_hedge_after
 from enginehouse.config.schema import Config, GuardSettings
 from enginehouse.engines.launch_line import launch_spec
@@ -86,9 +85,9 @@ def _hedge_delay(hedge_after: str, before: HedgeDelay | None) -> HedgeDelay | No
 
 def _engine_facts(config: Config, drivers: Drivers, context: RelayContext) -> EngineFacts:
     specs = {
-        backend: launch_spec(name, model, drivers[driver_of(model)].launch)
+        backend: launch_spec(name, model, drivers[model.engine_driver].launch)
         for name, model in config.models.items()
-        for backend in managed_backends(name, model)
+        for backend in model.backends(name)
     }
     return EngineFacts(_by_backend(config, drivers), specs, context.clock.now)
 
@@ -96,8 +95,8 @@ def _engine_facts(config: Config, drivers: Drivers, context: RelayContext) -> En
 def _by_backend(config: Config, drivers: Drivers) -> Drivers:
     remote = {name: drivers[backend.driver] for name, backend in config.backends.items()}
     managed = {
-        backend: drivers[driver_of(model)]
+        backend: drivers[model.engine_driver]
         for name, model in config.models.items()
-        for backend in managed_backends(name, model)
+        for backend in model.backends(name)
     }
     return remote | managed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,11 +14,9 @@ from enginehouse.aio.clock import Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.api.address_limits import AddressLimits
 from enginehouse.api.callers import CallerLimits, month_of
-from enginehouse.api.doors.admission import Admission
 from enginehouse.api.kept_keys import KeptKeys
 from enginehouse.api.keys import Keyring
 from enginehouse.api.pages.key_pages import KeyPages
-from enginehouse.api.pages.usage import UsagePages
 from enginehouse.api.tokens import TokenCallers
 from enginehouse.app.plugin_instances import create, prepare
 from enginehouse.app.token_keys import TokenKeys
@@ -59,7 +57,7 @@ class Callers:
         counting = CallerLimits(self.store, Prices(config.prices))
         self.keyring = Keyring(config.auth.keys, counting, clock.epoch)
         self._kept = KeptKeys(counting, lambda: [key.name for key in self._config.auth.keys], clock.epoch)
-        self._keeper = UsageKeeper(None, UsageMeter(clock.epoch, counting.prices), config.usage.keep, clock.epoch)
+        self.keeper = UsageKeeper(None, UsageMeter(clock.epoch, counting.prices), config.usage.keep, clock.epoch)
         self._token_keys: TokenKeys | None = None
         self._tokens: TokenCallers | None = None
         self._folder: Path | None = None
@@ -83,8 +81,8 @@ class Callers:
         """Put another configuration in force."""
         before, self._config = self._config, config
         self.keyring.configure(config.auth.keys)
-        self.keyring.limits.prices = self._keeper.meter.prices = Prices(config.prices)
-        self._keeper.keep = config.usage.keep
+        self.keyring.limits.prices = self.keeper.meter.prices = Prices(config.prices)
+        self.keeper.keep = config.usage.keep
         self._addresses.configure(config.server)
         self._use_addresses()
         if before.auth.jwt != config.auth.jwt:
@@ -116,7 +114,7 @@ class Callers:
 
     def take(self, rows: list[UsageRow], used: list[str]) -> None:
         """Take what another process delivers."""
-        self._keeper.meter.put_back(rows)
+        self.keeper.meter.put_back(rows)
         self._kept.note_used(used)
 
     async def start(self) -> None:
@@ -130,39 +128,31 @@ class Callers:
         """Write what is left."""
         self._tasks.cancel()
         self._hand_on()
-        await self._keeper.close()
+        await self.keeper.close()
         await self.store.close()
 
     def note(self, entry: AuditEntry) -> None:
         """Keep an act of an operator, and tell observers."""
-        self._keeper.note(entry)
+        self.keeper.note(entry)
         if self._on_operated:
             notify(self._on_operated, entry)
 
-    def pages(self, admission: Callable[[], Admission]) -> Iterator[BaseRoute]:
+    def pages(self) -> Sequence[BaseRoute]:
         """Those of operators."""
-        yield from self._usage_pages(admission).routes
-        yield from KeyPages(lambda: admission().keyring, self._kept, lambda: self._config.auth.keys).routes
-
-    def own_page(self, admission: Callable[[], Admission]) -> BaseRoute:
-        """The page on which a key sees what it has used."""
-        return self._usage_pages(admission).own
-
-    def _usage_pages(self, admission: Callable[[], Admission]) -> UsagePages:
-        return UsagePages(self._keeper, admission, self._clock.epoch)
+        return KeyPages(self.keyring, self._kept, lambda: self._config.auth.keys).routes
 
     def _keep_usage(self) -> None:
         """Use the store that is configured; by default, there is one as soon as there are keys."""
         type = self._config.usage.store or (_NO_STORE if self.keyring.is_open else "sqlite")
-        if type == _NO_STORE or self._keeper.has_store or self._folder is None or self._context is None:
+        if type == _NO_STORE or self.keeper.has_store or self._folder is None or self._context is None:
             return
-        self._context.usage = self._keeper.meter
+        self._context.usage = self.keeper.meter
         self._context.asks_usage = self._config.usage.ask_streams
         if self._deliver is not None:
             return
         store: UsageStore = create(self._config, self._registry, "usage_store", type, "usage.store")
         prepare(self._registry, "usage_store", type, partial(store.prepare, self._folder))
-        self._keeper.use(store)
+        self.keeper.use(store)
 
     async def _run(self) -> None:
         seconds = 0
@@ -172,7 +162,7 @@ class Callers:
             try:
                 self._keep_usage()
                 self._hand_on()
-                await self._keeper.write()
+                await self.keeper.write()
                 if seconds % _SAVE_USE_EVERY == 0 and self._deliver is None:
                     self._kept.save_use()
             except Exception:
@@ -189,17 +179,17 @@ class Callers:
         """Deliver what was used."""
         if self._deliver is None:
             return
-        rows, used = self._keeper.meter.take(), self._kept.take_used()
+        rows, used = self.keeper.meter.take(), self._kept.take_used()
         if rows or used:
             self._deliver(rows, used)
 
     async def _recall(self) -> None:
         """Count what was used in this month so far, unless the limit store remembers it."""
-        if not self._keeper.has_store or self.store.remembers:
+        if not self.keeper.has_store or self.store.remembers:
             return
         now = self._clock.epoch()
         try:
-            rows = await self._keeper.usage(month_of(now), now + 1)
+            rows = await self.keeper.usage(month_of(now), now + 1)
         except Exception as error:
             _log.warning("Limits of this day and month begin anew, because the usage store cannot be read: %s", error)
             return

@@ -18,13 +18,12 @@ from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.app.scaling.scaling import Scaling, make_scaler
 from enginehouse.config.aliases import Aliases
-from enginehouse.config.managed import driver_of, hosts_of_model
 from enginehouse.config.schema import Config, ModelSettings
-from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rules
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
+from enginehouse.engines.pulled_models import Downloads
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
@@ -174,8 +173,8 @@ class ConfigChange:
 
 def _launched(drivers: Mapping[str, DriverSupport], name: str, model: ModelSettings) -> str:
     """A text that is the same for the same launch of a model's engine, on any port. Raises ``ConfigError``."""
-    line = launch_line(name, model, drivers[driver_of(model)].launch, port=0)
-    return f"{hosts_of_model(model)} {model.gpus} {fingerprint(line)}"
+    line = launch_line(name, model, drivers[model.engine_driver].launch, port=0)
+    return f"{model.hosts} {model.gpus} {fingerprint(line)}"
 
 
 def build_host_context(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
@@ -19,6 +21,8 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
 from enginehouse.telemetry.tracer import Tracer
+
+_log = logging.getLogger(__name__)
 
 
 class TraceTaker(Protocol):
@@ -48,22 +52,18 @@ class GuardedExporter:
 
     def sampling(self, settings: TelemetrySettings) -> Sampling | None:
         """As in ``Exporter``."""
-        try:
+        with self._guarded("sampling"):
             return self._exporter.sampling(settings)
-        except Exception as error:
-            log_plugin_failure(self._plugin, "failed in sampling", error)
-            return None
+        return None
 
     def start(self) -> None:
         """As in ``Exporter``."""
-        try:
+        with self._guarded("start"):
             self._exporter.start()
-        except Exception as error:
-            log_plugin_failure(self._plugin, "failed in start", error)
 
     def admits(self) -> bool:
         """As in ``Exporter``."""
-        try:
+        try:  # a context manager costs too much for what runs on every request
             return self._exporter.admits()
         except Exception as error:
             log_plugin_failure(self._plugin, "failed in admits", error)
@@ -78,10 +78,15 @@ class GuardedExporter:
 
     async def close(self) -> None:
         """As in ``Exporter``."""
-        try:
+        with self._guarded("close"):
             await self._exporter.close()
+
+    @contextmanager
+    def _guarded(self, method: str) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
-            log_plugin_failure(self._plugin, "failed in close", error)
+            log_plugin_failure(self._plugin, f"failed in {method}", error)
 
 
 def find_exporter(
@@ -93,6 +98,14 @@ def find_exporter(
         remedy = "take 'otlp' out of plugins.disabled, or export nothing"
         raise ConfigError("no plugin that exports is installed", key="telemetry", remedy=remedy)
     return found[-1] if found else None
+
+
+def warn_of_variable(settings: TelemetrySettings, environ: Mapping[str, str]) -> None:
+    """Log that OpenTelemetry's variable asks for traces that no plugin exports, if ``settings`` leave that to it."""
+    wanted = environ.get("OTEL_TRACES_EXPORTER", "")
+    if settings.traces is None and wanted not in ("", "none"):
+        text = "OTEL_TRACES_EXPORTER=%s has no effect: no plugin that exports is installed; take 'otlp' out of %s"
+        _log.warning(text, wanted, "plugins.disabled")
 
 
 def build_tracer(

@@ -20,6 +20,7 @@ from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
 from enginehouse.app.config_change import CurrentConfig, GatewayParts, build_host_context
 from enginehouse.app.discovery.discovery import Discovery
+from enginehouse.app.exports import warn_of_variable
 from enginehouse.app.pages import Pages
 from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.app.reload import ConfigSource, Reloader
@@ -111,7 +112,9 @@ class Gateway:
         self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)
         self.metrics = self._metrics()
-        if self.exporter is not None:
+        if self.exporter is None:
+            warn_of_variable(config.telemetry, os.environ)
+        else:
             self.exporter.prepare(config, registry, self.metrics.registry.collect, self.observers)
         self.application = Pages(
             parts,

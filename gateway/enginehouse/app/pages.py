@@ -13,7 +13,6 @@ from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import Lifespan, build_application
 from enginehouse.api.page_facts import PageFacts
-from enginehouse.api.pages.cluster import cluster_pages, scale_pages
 from enginehouse.api.pages.drains import DrainPages
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.lifecycle import Lifecycle
@@ -81,7 +80,6 @@ class Pages(NamedTuple):
         yield from engine_pages(admission)
         yield from self.health.routes
         yield UpstreamRoute(admission, lambda: current.aliases, lambda: self._config().scheduling.never_load_for)
-        yield path.callers.own_page(lambda: admission)
 
     def _of_operators(self) -> BaseRoute:
         path, relay, engines = self.parts.path, self.parts.path.relay, self.parts.engines
@@ -91,10 +89,8 @@ class Pages(NamedTuple):
                 *Operations(relay, engines, LiveView(relay, engines), self._about).routes,
                 *DrainPages(relay, engines).routes,
                 *Lifecycle(engines).routes,
-                *scale_pages(self.parts.scaling.status),
-                *cluster_pages(self.rescheduler.view, self.rescheduler.records),
                 reload_page(self.reloader.reload, self.replace),
-                *path.callers.pages(lambda: path.admission),
+                *path.callers.pages(),
             ],
             path.callers.note,
         )
@@ -126,6 +122,12 @@ class Pages(NamedTuple):
             logs=lambda: {"": path.log.ring, **engines.logs()},
             snapshot=live.snapshot,
             progress=live.progress,
+            cluster=self.rescheduler.view,
+            migrations=self.rescheduler.records,
+            scale=self.parts.scaling.status,
+            usage=path.callers.keeper.usage,
+            audit=path.callers.keeper.audit,
+            caller=path.admission.admit_caller,
             observe=path.observers.add,
             ignore=path.observers.remove,
             closing=self.closing,

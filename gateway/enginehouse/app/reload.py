@@ -14,7 +14,7 @@ import msgspec
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
-from enginehouse.app.watch import FileWatch, FolderWatch
+from enginehouse.app.watch import FileWatch, FolderWatch, Stamp, stamp
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.domain.errors import ConfigError, EnginehouseError, ShuttingDown
 from enginehouse.domain.usage import AuditEntry
@@ -22,6 +22,12 @@ from enginehouse.domain.usage import AuditEntry
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 2.0
+_QUIET_S = 0.05
+"""Nobody writes a file that has not changed for so long."""
+_EMPTY_S = 0.5
+"""Nobody is about to write a file that was empty for so long."""
+_MOST_LOOKS = 40
+"""At a file that is being written: one every ``_QUIET_S``, until a reload gives up."""
 
 
 class ConfigSource(NamedTuple):
@@ -86,7 +92,7 @@ class Reloader:
         not run. After an error, nothing has changed.
         """
         async with self._lock:
-            loaded = await asyncio.to_thread(self._source.read)
+            loaded = await self._read()
             file = str(loaded.file) if loaded.file else ""
             if not self._is_open:
                 raise ShuttingDown("The gateway does not run")
@@ -98,6 +104,29 @@ class Reloader:
                 self._current.carry_out(change)
                 _log_changes(change.diff, loaded.warnings)
             return Reloaded(applied=not dry_run, file=file or None, changes=change.diff, warnings=loaded.warnings)
+
+    async def _read(self) -> LoadedConfig:
+        """Read the configuration, once nobody writes its file. Raises ``ConfigError``.
+
+        Editors empty a file before they write it, and no text at all, or the first half of a file, may be a valid
+        configuration: one without keys.
+        """
+        seen, since = self._stamp(), time()
+        for _ in range(_MOST_LOOKS):
+            if seen is None or time() - min(since, seen.changed_ns / 1e9) >= (_QUIET_S if seen.size else _EMPTY_S):
+                loaded = await asyncio.to_thread(self._source.read)
+            else:
+                loaded = None
+                await asyncio.sleep(_QUIET_S)
+            before, seen = seen, self._stamp()
+            if seen != before:
+                since = time()
+            elif loaded is not None:
+                return loaded
+        raise ConfigError("is still being written", file=str(self._source.file), remedy="reload it when it is whole")
+
+    def _stamp(self) -> Stamp | None:
+        return stamp(self._source.file) if self._source.file is not None else None
 
     def start_reload(self, why: str) -> asyncio.Task[None]:
         """Reload in the background. The result is logged."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-from enginehouse.config.managed import driver_of
 from enginehouse.config.schema import Config
 from enginehouse.domain.replica import Role
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -50,7 +49,9 @@ def _joined(keys: Mapping[Role, Sequence[str]]) -> str:
 def _keys_by_role(config: Config, driver: str) -> dict[Role, Sequence[str]]:
     """The keys that set the roles of the backends of ``driver``. Neutral ones are left out."""
     tables = [(f"backends.{name}", each.driver, each.role) for name, each in config.backends.items()]
-    tables += [(f"models.{name}", driver_of(each), each.role) for name, each in config.models.items() if each.launches]
+    tables += [
+        (f"models.{name}", each.engine_driver, each.role) for name, each in config.models.items() if each.launches
+    ]
     keys: dict[Role, list[str]] = {}
     for table, type, role in tables:
         if type == driver and role is not Role.NEUTRAL:

@@ -5,12 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-_Stamp = tuple[int, int, int, int]
+
+class Stamp(NamedTuple):
+    """The status of a file, which changes with its contents: time of change in ns, size, inode and device."""
+
+    changed_ns: int
+    size: int
+    inode: int
+    device: int
+
+
+def stamp(file: Path, stat: Callable[[Path], os.stat_result] = os.stat) -> Stamp | None:
+    """The status of ``file``, or of the target of a link; ``None`` if it is missing."""
+    try:
+        found = stat(file)
+    except OSError:
+        return None
+    return Stamp(found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)
 
 
 class FileWatch:
-    """Compares the status of ``file``, or of the target of a link, from call to call.
+    """Compares the status of ``file`` from call to call.
 
     A missing file is no change, because it may be about to be replaced. To skip a file that is still being written, a
     change is reported only when two calls in a row find the same new status.
@@ -19,22 +36,15 @@ class FileWatch:
     def __init__(self, file: Path, stat: Callable[[Path], os.stat_result] = os.stat) -> None:
         self._file = file
         self._stat = stat
-        self._known = self._seen = self._stamp()
+        self._known = self._seen = stamp(file, stat)
 
     def changed(self) -> bool:
         """Whether the file has changed since this last returned ``True``. Call it periodically."""
-        before, self._seen = self._seen, self._stamp()
+        before, self._seen = self._seen, stamp(self._file, self._stat)
         if self._seen is None or self._seen != before or self._seen == self._known:
             return False
         self._known = self._seen
         return True
-
-    def _stamp(self) -> _Stamp | None:
-        try:
-            found = self._stat(self._file)
-        except OSError:
-            return None
-        return (found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)
 
 
 class FolderWatch:

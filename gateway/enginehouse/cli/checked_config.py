@@ -14,7 +14,7 @@ from enginehouse.app.build_router import settle
 from enginehouse.config.load_config import load_config
 from enginehouse.config.render import changed, effective, effective_data
 from enginehouse.config.schema import Config
-from enginehouse.config.worker_count import WorkerCount, worker_count
+from enginehouse.config.server import WorkerCount, worker_count
 from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import load_plugins
 

@@ -18,7 +18,6 @@ from enginehouse.app.scaling.sizes import least, ranges
 from enginehouse.cli.assumed_state import impose, read_state
 from enginehouse.cli.output import warn
 from enginehouse.config.load_config import load_config_or_embedded
-from enginehouse.config.managed import hosts_of_model
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.rules import LOCAL_HOST
 from enginehouse.domain.errors import ConfigError, RequestError
@@ -118,7 +117,7 @@ class OfflineGateway:
     def explain_swap(self, target: str, running: Sequence[str]) -> SwapPlan:
         """Which of the models ``running``, the least recently used first, would stop so that ``target`` can run."""
         model = self._config.models.get(target)
-        host = host_facts(self._config, hosts_of_model(model)[0] if model else LOCAL_HOST)
+        host = host_facts(self._config, model.hosts[0] if model else LOCAL_HOST)
         return explain_swap(build_swapper(self._config, self._registry, host), host, target, running)
 
     def explain_scale(self, assumed: Mapping[str, ModelLoad]) -> list[ScaleStatus]:

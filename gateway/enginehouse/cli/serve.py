@@ -25,7 +25,7 @@ from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded, read_document
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
-from enginehouse.config.worker_count import worker_count
+from enginehouse.config.server import worker_count
 from enginehouse.domain.errors import ConfigError
 from enginehouse.engines.state_file import state_folder
 from enginehouse.plugin_manager.discovery import load_plugins

@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -16,9 +17,9 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
 from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.workers.fork_server import ForkServer
-from enginehouse.app.workers.messages import Accept, EndLive, Leave, PassOnTo
+from enginehouse.app.workers.messages import ToWorkerServer
 from enginehouse.app.workers.worker import Worker
-from enginehouse.app.workers.worker_channel import Handlers, SentLog, WorkerChannel
+from enginehouse.app.workers.worker_channel import SentLog, WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.app.workers.worker_pool import WorkerPool
 from enginehouse.cli.accepting import AcceptingServer
@@ -70,7 +71,7 @@ async def _serve(
         await asyncio.sleep(0)
 
 
-class _WorkerServer(AcceptingServer):
+class _WorkerServer(AcceptingServer, ToWorkerServer):
     """The server of a worker. Only the owner stops it. ``connections``: of each worker, shared."""
 
     def __init__(self, worker: Worker, channel: WorkerChannel, listeners: Listeners, connections: memoryview) -> None:
@@ -78,13 +79,8 @@ class _WorkerServer(AcceptingServer):
         self._tasks = BackgroundTasks()
         self._worker = worker
         self._connections = connections
-        handlers: Handlers = {
-            Accept: self._accept_or_not,
-            PassOnTo: self._pass_on_to,
-            Leave: lambda _: self._leave(),
-            EndLive: lambda _: self._leave(at_once=True),
-        }
-        channel.attach(handlers, self._leave)
+        channel.attach(ToWorkerServer, self)
+        channel.when_lost.append(partial(self.leave, False))
 
     async def accept(self) -> None:
         for each in self.listeners.copies():
@@ -95,28 +91,27 @@ class _WorkerServer(AcceptingServer):
     def _count(self) -> int:
         return len(self.server_state.connections)
 
-    def _leave(self, *, at_once: bool = False) -> None:
-        """Accept nothing new, and stop when the live requests have ended, or ``at_once``."""
+    def leave(self, at_once: bool) -> None:
         self.should_exit = True
         self.woken.set()
         if at_once:
             self._end_live()
+
+    def accept_if(self, wanted: bool) -> None:
+        if not wanted:
+            self.stop_accepting()
+        elif not self.servers:
+            self._tasks.start(self.accept())
+
+    def pass_on_to(self, folder: str) -> None:
+        self.successor = SuccessorGateway(Path(folder))
+        self.pass_on(self.successor.take)
 
     def _end_live(self) -> None:
         """End the live requests; a gateway that has taken over continues the streams that it can."""
         if self.successor is not None:
             self.pass_streams_on(self.successor.take)
         self._worker.relay.close()
-
-    def _pass_on_to(self, message: PassOnTo) -> None:
-        self.successor = SuccessorGateway(Path(message.folder))
-        self.pass_on(self.successor.take)
-
-    def _accept_or_not(self, message: Accept) -> None:
-        if not message.wanted:
-            self.stop_accepting()
-        elif not self.servers:
-            self._tasks.start(self.accept())
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -127,7 +122,7 @@ class _WorkerServer(AcceptingServer):
         await self.accept()
         self.tune_memory()
         self._worker.loop_monitor.start()
-        self._worker.ready()
+        self._worker.tell_ready()
 
     async def on_tick(self, counter: int) -> bool:
         self._connections[self._worker.number] = self._count()

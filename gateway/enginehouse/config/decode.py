@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -79,7 +80,7 @@ class Decoder:
                 return self._read_struct(kind, value, path)
             if isinstance(kind, DictType) and isinstance(value, dict):
                 return {name: self.read(kind.value_type, item, (*path, name)) for name, item in value.items()}
-            if isinstance(kind, ListType) and isinstance(value, list):
+            if isinstance(kind, ListType) and isinstance(value, list) and len(value) >= (kind.min_length or 0):
                 return [self.read(kind.item_type, item, (*path, index)) for index, item in enumerate(value)]
         return self._read_scalar(shape, value, path)
 
@@ -108,7 +109,8 @@ class Decoder:
             return None
         if not shape.unit and any(_accepts(kind, shape, value) for kind in shape.kinds):
             return value
-        self.problems.append(Problem(path, f"expected {shape}, got {_show(shape, value)}", _remedy(shape, value)))
+        expected = f"{shape} of another form" if _has_another_form(shape, value) else str(shape)
+        self.problems.append(Problem(path, f"expected {expected}, got {_show(shape, value)}", _remedy(shape, value)))
         return None
 
 
@@ -142,7 +144,15 @@ def _accepts(kind: Type, shape: Shape, value: Any) -> bool:
         return type(value) in numbers and _at_least(kind.ge, value) and _at_least(value, kind.le)
     if isinstance(kind, BoolType):
         return isinstance(value, bool)
-    return isinstance(value, str) and (isinstance(kind, StrType) or value in shape.choices)
+    return isinstance(value, str) and (_fits(kind, value) if isinstance(kind, StrType) else value in shape.choices)
+
+
+def _fits(kind: StrType, text: str) -> bool:
+    return len(text) >= (kind.min_length or 0) and (kind.pattern is None or re.search(kind.pattern, text) is not None)
+
+
+def _has_another_form(shape: Shape, value: Any) -> bool:
+    return isinstance(value, str) and not shape.choices and any(isinstance(kind, StrType) for kind in shape.kinds)
 
 
 def _at_least(low: float | None, value: float | None) -> bool:
@@ -152,7 +162,7 @@ def _at_least(low: float | None, value: float | None) -> bool:
 def _show(shape: Shape, value: Any) -> str:
     """``value`` as an error shows it. Where it may be a misplaced secret, only its type is shown."""
     if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "a table"
+        return ("a list" if value else "an empty list") if isinstance(value, list) else "a table"
     if not isinstance(value, str | int | float):
         return "a date or a time"
     if shape.secret or shape.hidden or isinstance(shape.kinds[0], StructType | DictType | ListType):
@@ -167,6 +177,8 @@ def _remedy(shape: Shape, value: Any) -> str:
         return f'for seconds write "{value}s"'
     if isinstance(shape.kinds[0], StrType) and isinstance(value, int | float):
         return "write it in quotes"
+    if _has_another_form(shape, value):
+        return shape.description
     return "write it without quotes" if isinstance(value, str) and _is_quoted(shape, value) else ""
 
 

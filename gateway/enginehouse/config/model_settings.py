@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -19,6 +20,9 @@ from enginehouse.config.section import (
 )
 from enginehouse.config.server import TimeoutSettings
 from enginehouse.domain.replica import Role
+
+ANY_ANSWER = "none"
+"""The ``health_path`` of an engine without a health endpoint: any answer counts as healthy."""
 
 # What backends and launched models say of themselves alike
 Priority = Annotated[Count, about("lower is better")]
@@ -206,3 +210,35 @@ class ModelSettings(CapabilitySettings, frozen=True):
     def launches(self) -> bool:
         """Whether the gateway launches an engine for the model."""
         return bool(self.driver or self.path or self.source or self.command)
+
+    @property
+    def engine_driver(self) -> str:
+        """The driver of its engines: by default ``llamacpp`` for a GGUF file or a source, else ``openai``."""
+        is_gguf = self.path.lower().endswith(".gguf") or bool(self.source)
+        return self.driver or ("llamacpp" if is_gguf else "openai")
+
+    @property
+    def hosts(self) -> Sequence[str]:
+        """The hosts that it may run on."""
+        return [self.host] if isinstance(self.host, str) else self.host
+
+    def backends(self, name: str) -> Mapping[str, str]:
+        """The managed backends of the model ``name``, each with its host: its own name, then ``NAME-2``, ``NAME-3`` ...
+
+        Those of a range of replicas keep their names and hosts when their number changes.
+        """
+        return self._backends(name, self.replicas if isinstance(self.replicas, int) else self.replicas.now)
+
+    def possible_backends(self, name: str) -> Mapping[str, str]:
+        """All managed backends that the model ``name`` may have, at any load, each with its host."""
+        return self._backends(name, self.replicas if isinstance(self.replicas, int) else self.replicas.max)
+
+    def _backends(self, name: str, replicas: int) -> Mapping[str, str]:
+        if not self.launches:
+            return {}
+        hosts = self.hosts
+        if isinstance(self.replicas, int):
+            places = [host for host in hosts for _ in range(replicas)]
+        else:
+            places = [hosts[number % len(hosts)] for number in range(replicas)]
+        return {f"{name}-{number}" if number > 1 else name: host for number, host in enumerate(places, 1)}

@@ -9,9 +9,8 @@ import msgspec
 import tomli_w
 from msgspec.inspect import DictType, EnumType, Field, ListType, StructType, Type
 
-from enginehouse.config.masks import masked_arguments, masked_line, masked_parameters
 from enginehouse.config.schema import Config, DiscoverySettings, PluginSettings
-from enginehouse.config.secrets import MASK, Secret, shown
+from enginehouse.config.secrets import MASK, Secret, masked_arguments, masked_line, masked_parameters, shown
 from enginehouse.config.shape import config_type, shape_of
 from enginehouse.config.units import format_duration, format_size
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from msgspec import Meta, field
+from msgspec import field
 
 from enginehouse.config.aliases import AliasSettings
 from enginehouse.config.section import BrokenStreamRule, Count, Duration, Positive, Section, Share, Weight, about
@@ -74,7 +74,7 @@ class RoutingSettings(Section, frozen=True):
         about("models whose requests are also sent to another one, so that the answers can be compared"),
     ] = {}
     session: Annotated[
-        list[Annotated[str, Meta(pattern="^(header|body):.")]],
+        list[Annotated[str, about("`header:NAME` or `body:FIELD`", pattern="^(header|body):.")]],
         about("where to look for the session of a request: `header:NAME` or `body:FIELD`, in this order"),
     ] = field(default_factory=lambda: ["header:x-session-id", "body:prompt_cache_key", "body:user"])
     max_retries: Annotated[Count, about("most retries of a request, before the first byte of an answer")] = 2

@@ -10,11 +10,10 @@ from urllib.parse import urlsplit
 from enginehouse.config.aliases import Aliases, read_alias
 from enginehouse.config.auth import moment
 from enginehouse.config.decode import Problem
-from enginehouse.config.managed import ANY_ANSWER, hosts_of_model
-from enginehouse.config.masks import has_mask
+from enginehouse.config.model_settings import ANY_ANSWER
 from enginehouse.config.routing import parse_hedge_after
 from enginehouse.config.schema import Config, KeySettings, ReplicaRange
-from enginehouse.config.secrets import MASK
+from enginehouse.config.secrets import MASK, has_mask
 from enginehouse.config.shape import PARAMETERS, Path, dotted
 from enginehouse.config.units import format_size, parse_ports
 from enginehouse.domain.close_names import did_you_mean
@@ -183,7 +182,7 @@ def _hosts(config: Config) -> Iterator[Problem]:
     known = sorted({LOCAL_HOST, *config.hosts})
     placed = [(("backends", name, "host"), backend.host) for name, backend in config.backends.items()]
     for name, model in config.models.items():
-        hosts = hosts_of_model(model)
+        hosts = model.hosts
         placed += [(("models", name, "host"), host) for host in hosts]
         if len(set(hosts)) < len(hosts):
             yield Problem(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, field
+from msgspec import field
 
 from enginehouse.config.auth import AuthSettings
 from enginehouse.config.auth import KeySettings as KeySettings
@@ -143,7 +143,7 @@ class ZoneSettings(Section, frozen=True):
     models: Annotated[list[str], about("models that clients name, or that would serve the request")] = []
     keys: Annotated[list[str], about("names of keys")] = []
     headers: Annotated[
-        list[Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+: *\S")]],
+        list[Annotated[str, about("`NAME: VALUE`", pattern=r"^[A-Za-z0-9-]+: *\S")]],
         about("headers with their values, such as `x-zone: private`"),
     ] = []
 
@@ -184,3 +184,7 @@ class Config(Section, frozen=True):
         dict[str, bool], about("other programs whose paths the gateway answers too, for their tools: `llama_swap`")
     ] = {}
     plugins: PluginSettings = PluginSettings()
+
+    def host_settings(self, host: str) -> HostSettings:
+        """The settings of ``host``, which need not have a table."""
+        return self.hosts.get(host, HostSettings())

@@ -9,6 +9,8 @@ _LEAST_WEIGHT: Final = 0.01
 """The weight of a new latency after many answers. It is small, because prompts differ far more than backends do."""
 _OVERTAKEN_WEIGHT: Final = 0.1
 """The least weight of a request that another engine began first: too many of them are the engine's fault."""
+_AGED_WEIGHT = 0.25
+"""The most weight of an answer after ageing: with more, one slow answer would be held against an equal engine."""
 
 
 @dataclass
@@ -113,4 +115,4 @@ class Load:
     def age(self, others_ms: float, share: float) -> None:
         """Move the average towards that of others by ``share``, from 0 to 1. The next answer weighs the more."""
         self.avg_latency_ms += share * (others_ms - self.avg_latency_ms)
-        self.latency_weight += share * (1 - self.latency_weight)
+        self.latency_weight = max(self.latency_weight, _AGED_WEIGHT * share)

@@ -6,8 +6,7 @@
     host                one host: its engines, its queue, the reports of their state
     host_context        the parts of the house that every host uses
     host_replicas       the replicas of one host
-    host_rules          what its scheduler decides by
-    host_memory         its memory, as operators see it
+    host_rules          what its scheduler decides by, and its memory
     host_gpus           its GPUs, and which engine gets which
     idle                which engines have been idle for their ttl
     model_files         what the files of its models tell before their engines run
@@ -17,15 +16,13 @@
     engine_pool         the managed engines of one host, started and stopped by its queue
     ownership           which gateway may start and stop them, while one takes over from another
     adoption            takes over engines that run already
-    back_off            the pauses after failures
-    second_tries        the starts that come before the memory of an ended engine is free
+    back_off            the pauses after failures, and second tries
     memory_meter        how much memory engines take
     supervisor          one engine: its states, its sleep and its end
     engine_start        one start of it
     start_limits        how long that may take, and without a sign of progress
     start_errors        the errors of an engine that does not start
-    downloads           fetches its model
-    pulled_models       the folder of downloaded models
+    pulled_models       downloads its model, and the folder of all
     placements          the options by which its launcher does
     ports               finds its place, or one of the loopback ports
     model_driver        speaks with it

@@ -10,16 +10,15 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import Adoption
-from enginehouse.engines.back_off import Pauses
-from enginehouse.engines.downloads import Downloads
+from enginehouse.engines.back_off import Pauses, SecondTries
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.second_tries import SecondTries
-from enginehouse.engines.state_file import Footprints, StateFile
+from enginehouse.engines.pulled_models import Downloads
+from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher
@@ -55,12 +54,11 @@ class EnginePool(EngineControl):
         on_exited: Callable[[str], None],
         downloads: Downloads | None = None,
         gpus: HostGpus | None = None,
-        footprints: Footprints | None = None,
         ownership: EngineOwnership | None = None,
     ) -> None:
         self.name = name
         self.gpus = gpus or HostGpus()
-        self._meter = MemoryMeter(self.gpus, footprints)
+        self._meter = MemoryMeter(self.gpus, state_file.footprints)
         self.measured = self._meter.measured
         self.asleep = self._meter.asleep
         self.reported: dict[str, int] = {}
@@ -127,28 +125,22 @@ class EnginePool(EngineControl):
         ``relaunch``: a running engine does not fit the settings, and the caller retires it. ``after``: the retirement
         of another engine of the same name, which must end before this one starts.
         """
-        is_new = replica not in self.supervisors
+        is_new, placement = replica not in self.supervisors, self._records.placement(managed)
         if is_new:
             self._states[replica] = ReplicaState.STOPPED
             self.supervisors[replica] = Supervisor(
-                managed.engine,
-                managed.model_name,
-                managed.model,
-                driver=managed.driver,
+                managed,
                 launcher=managed.remote_launcher or self._records,
                 ports=self._ports,
                 connect=partial(self._connect, managed.backend),
                 on_state=partial(self._note_state, replica),
                 on_ended=self._records.ended,
-                rules=managed.rules,
-                placement=self._records.placement(managed),
+                placement=placement,
                 downloads=self._downloads,
-                elsewhere=managed.server is not None,
                 ownership=self._ownership,
             )
         else:
-            placement = self._records.placement(managed)
-            self.supervisors[replica].reconfigure(managed.model, managed.driver, managed.rules, placement)
+            self.supervisors[replica].reconfigure(managed, placement)
         if is_new or relaunch:
             self._pauses.reset(replica)
             self._versions[replica] = self._versions.get(replica, 0) + 1

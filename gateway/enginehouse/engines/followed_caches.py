@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.kv_events import KvEventSettings
-from enginehouse.config.managed import possible_backends
 from enginehouse.config.schema import Config
 from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 from enginehouse.domain.errors import ConfigError, EnginehouseError
@@ -148,7 +147,7 @@ def kv_events_of(config: Config, drivers: Mapping[str, DriverSupport]) -> Mappin
     }
     for name, model in config.models.items():
         if model.kv_events:
-            for backend, host in possible_backends(name, model).items():
+            for backend, host in model.possible_backends(name).items():
                 settings = _launched(config, name, backend, host)
                 found[backend] = _published(f"models.{name}.kv_events", settings, drivers[model.driver])
     return found

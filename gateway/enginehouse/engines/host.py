@@ -7,16 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
-from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_gpus import host_gpus
-from enginehouse.engines.host_memory import HostMemory, host_memory
 from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
-from enginehouse.engines.host_rules import HostChange, HostRules
+from enginehouse.engines.host_rules import HostChange, HostMemory, HostRules, host_memory
 from enginehouse.engines.idle import IdleKeeper
-from enginehouse.engines.load_request import load
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
@@ -31,8 +28,8 @@ from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.scheduling.collaborators import QueueListener
+from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall
 
 
@@ -59,11 +56,12 @@ class Host(QueueListener):
         self._context = context
         self._publisher = StatusPublisher(context, prober)
         self.replicas = HostReplicas(context.managed(name))
-        self._ports = ports.within(*parse_ports(context.host_settings(name).ports))
+        settings = context.config.host_settings(name)
+        self._ports = ports.within(*parse_ports(settings.ports))
         self._servers = RemoteServers(name, context, self._note_found)
         self._idle = IdleKeeper(self.replicas.ttls())
         self._has_released = False
-        launcher = context.make_launcher(context.launcher(name), name)
+        launcher = context.make_launcher(settings.launcher, name)
         self.pool = EnginePool(
             name,
             self.replicas.all,
@@ -75,8 +73,7 @@ class Host(QueueListener):
             on_examined=self._note_examined,
             on_exited=self._note_exited,
             downloads=context.downloads,
-            gpus=host_gpus(context.host_settings(name), launcher),
-            footprints=state_file.footprints,
+            gpus=host_gpus(settings, launcher),
             ownership=ownership,
         )
         self._files = ModelFiles(self._note_facts)
@@ -141,30 +138,18 @@ class Host(QueueListener):
         """The quantisation of each model's weights, if its files name it."""
         return {self.replicas[each].model_name: found for each, found in self._files.quantizations.items() if found}
 
-    def gpus(self) -> Sequence[GpuStatus]:
-        """The GPUs of this host, as they were some seconds ago."""
-        return self.pool.gpus.status(self.name)
-
     def memory(self) -> HostMemory:
         """The memory that its engines may take, and take."""
         return host_memory(self._rules.facts, self.queue.running())
 
-    def logs(self) -> Mapping[str, LogRing]:
-        """The log of each backend's engine."""
-        return {supervisor.name: supervisor.log for supervisor in self.pool.supervisors.values()}
-
     def explain_swap(self, target: str, running: Sequence[str] | None) -> SwapPlan:
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
         now = list(dict.fromkeys(each.model for each in self.running())) if running is None else running
-        return self._rules.explain_swap(target, now)
+        return explain_swap(self._rules.swapper, self._rules.facts, target, now)
 
     def plan(self, replica: str) -> SwapPlan:
         """Plan the swap that loads ``replica`` beside the running replicas."""
         return self._rules.swapper.explain(replica, list(self.queue.running()))
-
-    async def load(self, replica: str) -> None:
-        """Load a replica in its turn and wait until it is ready. Raises ``RequestError`` if that fails."""
-        await load(self.queue, replica)
 
     async def unload(self, replicas: Sequence[str], force: bool) -> None:
         """Refuse the requests that wait for ``replicas`` of a model, stop these, and wait until they have stopped.
@@ -221,12 +206,9 @@ class Host(QueueListener):
 
     def prepare(self, context: HostContext) -> HostChange:
         """Prepare a change to the configuration of ``context``. Raises ``ConfigError``."""
-        if context.launcher(self.name) != self._context.launcher(self.name):
-            raise ConfigError(
-                "engines of its earlier launcher are still stopping",
-                key=f"hosts.{self.name}.launcher",
-                remedy="try again when they have stopped",
-            )
+        if context.config.host_settings(self.name).launcher != self._context.config.host_settings(self.name).launcher:
+            problem, remedy = "engines of its earlier launcher are still stopping", "try again when they have stopped"
+            raise ConfigError(problem, key=f"hosts.{self.name}.launcher", remedy=remedy)
         managed = {**context.managed(self.name), **self._servers.replicas(context)}
         return self._rules.prepare(context, managed)
 
@@ -249,8 +231,9 @@ class Host(QueueListener):
         before, known, self._context = self._context, self.replicas.all, change.context
         self._publisher.context = change.context
         self._servers.reconfigure(change.context)
-        self.pool.gpus.reconfigure(change.context.host_settings(self.name))
-        self._ports.limit_to(*parse_ports(change.context.host_settings(self.name).ports))
+        settings = change.context.config.host_settings(self.name)
+        self.pool.gpus.reconfigure(settings)
+        self._ports.limit_to(*parse_ports(settings.ports))
         new_checks = before.config.checks != change.context.config.checks
         restored = [replica for replica in change.managed if self.replicas.retiring.pop(replica, None) is not None]
         self.replicas.put(change.managed)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from enginehouse.config.managed import driver_of, managed_backends
-from enginehouse.config.schema import BackendSettings, Config, HostSettings
+from enginehouse.config.schema import BackendSettings, Config
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
-from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.placements import placement_of
+from enginehouse.engines.pulled_models import Downloads
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launchers import Launcher
@@ -43,14 +42,6 @@ class HostContext(NamedTuple):
     make_launcher: Callable[[str, str], Launcher]
     downloads: Downloads | None = None
 
-    def launcher(self, host: str) -> str:
-        """The type of launcher configured for ``host``."""
-        return self.host_settings(host).launcher
-
-    def host_settings(self, host: str) -> HostSettings:
-        """The configuration of ``host``."""
-        return self.config.hosts.get(host, HostSettings())
-
     def loading(self, host: str) -> dict[str, BackendSettings]:
         """The backends on ``host`` that load models themselves, by name."""
         return {
@@ -66,7 +57,7 @@ class HostContext(NamedTuple):
                 backend, name, model, driver, self.rules, placement=placement_of(self.config, model, host)
             )
             for name, model in self.config.models.items()
-            for backend, place in managed_backends(name, model).items()
+            for backend, place in model.backends(name).items()
             if place == host
-            for driver in [self.drivers[driver_of(model)]]
+            for driver in [self.drivers[model.engine_driver]]
         }

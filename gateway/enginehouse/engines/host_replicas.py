@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse.config.managed import driver_of
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import ReplicaState, replica_name
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
@@ -47,8 +46,8 @@ class ManagedReplica(NamedTuple):
 
     def probed_as(self, before: ManagedReplica) -> bool:
         """Whether the probes of the replica are those of ``before``, which had other settings."""
-        old = (driver_of(before.model), before.model.health_path)
-        return old == (driver_of(self.model), self.model.health_path)
+        old = (before.model.engine_driver, before.model.health_path)
+        return old == (self.model.engine_driver, self.model.health_path)
 
     def running(self, state: ReplicaState, url: str) -> RunningEngine:
         """Its engine in ``state`` at ``url``, as ``/running`` shows it."""

@@ -1,22 +1,22 @@
-"""The rules by which one host is scheduled."""
+"""What one host is scheduled by, and its memory as operators see it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import HostReplicas, ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.interfaces.schedulers import SchedulingLimits
-from enginehouse.interfaces.swappers import HostFacts, SwapPlan
-from enginehouse.scheduling.explain import explain_swap
+from enginehouse.interfaces.swappers import HostFacts
 from enginehouse.scheduling.facts import SchedulingRules, scheduling_rules
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.host_queue import HostQueue
@@ -64,10 +64,6 @@ class HostRules:
     def limits(self) -> SchedulingLimits:
         """The limits of the scheduler."""
         return self._rules.limits
-
-    def explain_swap(self, target: str, running: Sequence[str]) -> SwapPlan:
-        """Plan the swap that loads the model ``target`` beside the models ``running``."""
-        return explain_swap(self.swapper, self.facts, target, running)
 
     def prepare(self, context: HostContext, managed: Mapping[str, ManagedReplica]) -> HostChange:
         """Prepare a change to the configuration of ``context``, with the replicas ``managed``."""
@@ -119,3 +115,33 @@ class HostRules:
             reported=self._pool.reported,
             estimated=self._files.estimated,
         )
+
+
+class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """The bytes that the engines of a host may take, and take."""
+
+    host: str
+    budget: int | None
+    """``None`` without a limit."""
+    used: int
+    """By the engines that run, as far as their sizes are known."""
+    replicas: Mapping[str, int]
+    """Of each replica: declared, else measured, else estimated from its files. Unknown ones are left out."""
+
+
+def host_memory(facts: HostFacts, running: Mapping[str, ReplicaState]) -> HostMemory:
+    """The memory of the host with these ``facts``, whose replicas ``running`` are neither stopped nor failed."""
+    sizes = {name: size for name in facts.replicas if (size := _size(facts, name)) is not None}
+    return HostMemory(host=facts.name, budget=facts.memory, used=_used(facts, sizes, running), replicas=sizes)
+
+
+def _size(facts: HostFacts, replica: str) -> int | None:
+    for size in (facts.replicas[replica].memory, facts.measured.get(replica), facts.estimated.get(replica)):
+        if size is not None:
+            return size
+    return None
+
+
+def _used(facts: HostFacts, sizes: Mapping[str, int], running: Mapping[str, ReplicaState]) -> int:
+    asleep: Collection[str] = [name for name, state in running.items() if state is ReplicaState.SLEEPING]
+    return sum((facts.asleep if name in asleep else sizes).get(name, 0) for name in running)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from enginehouse.config.managed import driver_of
 from enginehouse.config.parameters import decode_parameters
 from enginehouse.config.pull import PullSettings
 from enginehouse.config.schema import Config, ModelSettings
@@ -50,10 +49,14 @@ NO_RULES = LaunchRules()
 
 def launch_rules(config: Config) -> LaunchRules:
     """The rules of a configuration."""
-    secrets, rescheduling, name = secret_variables(config), config.rescheduling, config.server.name
-    if not rescheduling.enabled:
-        return LaunchRules(secrets, pull=config.pull, gateway=name)
-    return LaunchRules(secrets, tuple(rescheduling.migrators), rescheduling.adaptive_pd, config.pull, name)
+    rescheduling, enabled = config.rescheduling, config.rescheduling.enabled
+    return LaunchRules(
+        secret_variables(config),
+        migrators=tuple(rescheduling.migrators) if enabled else (),
+        adaptive_pd=enabled and rescheduling.adaptive_pd,
+        pull=config.pull,
+        gateway=config.server.name,
+    )
 
 
 class ModelLaunch:
@@ -168,7 +171,7 @@ class ModelLaunch:
     def _own_command(self, spec: LaunchSpec) -> Sequence[str]:
         command = self._driver.command(spec)
         if command is None:
-            problem = f"the driver '{driver_of(self._model)}' has no launch line of its own"
+            problem = f"the driver '{self._model.engine_driver}' has no launch line of its own"
             remedy = "set path if the driver launches engines, else command"
             raise ConfigError(problem, key=f"models.{self._name}", remedy=remedy)
         return command
@@ -203,7 +206,7 @@ def launch_spec(name: str, model: ModelSettings, driver: SupportsLaunch, rules: 
         driver.Options,
         model.options,
         table=f"models.{name}.options",
-        owner=f"driver '{driver_of(model)}'",
+        owner=f"driver '{model.engine_driver}'",
         word="option",
     )
     return LaunchSpec(

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks, wait_for_first
 from enginehouse.config.aliases import Aliases
-from enginehouse.config.managed import hosts_of_model, managed_backends
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import InvalidRequest, ModelNotFound, ReplicaLost, RequestError, ShuttingDown
 from enginehouse.domain.gpu import GpuStatus
@@ -17,10 +16,9 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_memory import HostMemory
 from enginehouse.engines.host_replicas import RunningEngine
-from enginehouse.engines.host_rules import HostChange
-from enginehouse.engines.load_request import preload
+from enginehouse.engines.host_rules import HostChange, HostMemory
+from enginehouse.engines.load_request import load, preload
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
@@ -151,7 +149,7 @@ class ManagedEngines:
         """Load the first replica of ``model`` in its turn and wait until it is ready. Raises ``RequestError``."""
         model = self._known(model)
         host = self._of(model)
-        await host.load(host.replicas.of_model(model)[0])
+        await load(host.queue, host.replicas.of_model(model)[0])
 
     def preload_some(self, model: str, replicas: int) -> None:
         """Begin to load the first ``replicas`` replicas of ``model``, each in its turn.
@@ -159,7 +157,7 @@ class ManagedEngines:
         Requests that wait for replicas which are not ready find their places anew, as some may suit the new ones.
         """
         found = [(host, replica) for host in self._hosts.values() for replica in host.replicas.of_model(model)]
-        order = list(managed_backends(model, self._context.config.models[model]))
+        order = list(self._context.config.models[model].backends(model))
         found.sort(key=lambda each: order.index(each[0].replicas[each[1]].backend))
         for host, replica in found[:replicas]:
             self._tasks.start(preload(host.queue, replica))
@@ -222,7 +220,7 @@ class ManagedEngines:
 
     def gpus(self) -> Sequence[GpuStatus]:
         """The GPUs of every host, as they were some seconds ago."""
-        return [gpu for host in self._hosts.values() for gpu in host.gpus()]
+        return [gpu for host in self._hosts.values() for gpu in host.pool.gpus.status(host.name)]
 
     def memory(self) -> Sequence[HostMemory]:
         """The memory of every host."""
@@ -241,7 +239,8 @@ class ManagedEngines:
 
     def logs(self) -> Mapping[str, LogRing]:
         """The log of each launched backend. It outlives a restart of the engine."""
-        return {backend: log for host in self._hosts.values() for backend, log in host.logs().items()}
+        supervisors = (each for host in self._hosts.values() for each in host.pool.supervisors.values())
+        return {each.name: each.log for each in supervisors}
 
     def explain_swap(self, target: str, running: Sequence[str] | None = None) -> SwapPlan:
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
@@ -269,7 +268,7 @@ class ManagedEngines:
     def _of(self, model: str) -> Host:
         settings = self._context.config.models.get(model)
         if settings is not None and settings.launches:
-            return self._hosts[hosts_of_model(settings)[0]]
+            return self._hosts[settings.hosts[0]]
         return next(host for host in self._hosts.values() if host.replicas.of_model(model))
 
     @staticmethod
@@ -311,4 +310,4 @@ class ManagedEngines:
 
 def hosts_of(config: Config) -> Sequence[str]:
     """The hosts of each launched model."""
-    return [host for model in config.models.values() if model.launches for host in hosts_of_model(model)]
+    return [host for model in config.models.values() if model.launches for host in model.hosts]

@@ -22,7 +22,7 @@ class MemoryMeter:
     sleeping one has kept. ``footprints`` keeps the first for the next gateway.
     """
 
-    def __init__(self, gpus: HostGpus, footprints: Footprints | None) -> None:
+    def __init__(self, gpus: HostGpus, footprints: Footprints) -> None:
         self.measured: dict[str, int] = {}
         self.asleep: dict[str, int] = {}
         self._gpus = gpus
@@ -38,7 +38,7 @@ class MemoryMeter:
     def recall(self, replica: str, supervisor: Supervisor) -> None:
         """Take the size that an earlier gateway measured for an engine with the same launch line."""
         key = supervisor.footprint_key()
-        if self._footprints is not None and key is not None and (known := self._footprints.known.get(key)):
+        if key is not None and (known := self._footprints.known.get(key)):
             self.measured[replica] = known
 
     async def measure(self, replica: str, supervisor: Supervisor) -> None:
@@ -82,5 +82,5 @@ class MemoryMeter:
 
     def _keep(self, memory: int, supervisor: Supervisor) -> None:
         key = supervisor.footprint_key()
-        if self._footprints is not None and key is not None:
+        if key is not None:
             self._footprints.put(key, memory)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from enginehouse.config.parameters import decode_parameters
-from enginehouse.config.schema import Config, HostSettings, ModelSettings
+from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import ConfigError
 from enginehouse.interfaces.launchers import Launcher
@@ -15,7 +15,7 @@ from enginehouse.interfaces.places import PlacementOptions
 
 def placement_of(config: Config, model: ModelSettings, host: str) -> dict[str, Any]:
     """The options for ``model`` on ``host``: those of the host, and those of the model over them."""
-    return {**config.hosts.get(host, HostSettings()).placement, **model.placement}
+    return {**config.host_settings(host).placement, **model.placement}
 
 
 def decode_placement(
@@ -29,7 +29,7 @@ def decode_placement(
 
 def check_placement(config: Config, name: str, host: str, launcher: Launcher) -> None:
     """Check the options of the model ``name`` on ``host``. Raises ``ConfigError``."""
-    model, type = config.models[name], config.hosts.get(host, HostSettings()).launcher
+    model, type = config.models[name], config.host_settings(host).launcher
     table = ("models", name, "placement") if model.placement else ("hosts", host, "placement")
     decode_placement(launcher, placement_of(config, model, host), type, dotted(table))
     if launcher.places_gpus and isinstance(model.gpus, list):

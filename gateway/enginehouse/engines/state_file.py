@@ -78,26 +78,24 @@ class _KeptFile(Generic[T]):
 
 
 class Footprints:
-    """The most bytes measured for each model by its launch line, as ``Supervisor.footprint_key`` names both."""
+    """The most bytes measured for each model by its launch line, as ``Supervisor.footprint_key`` names both.
+
+    ``known``: all of them, those measured last at the end.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.file = _KeptFile(folder / "footprints.json", dict[str, int], "sizes of models are measured again")
-        self._known = self.file.read({})
-
-    @property
-    def known(self) -> Mapping[str, int]:
-        """All of them, those measured last at the end."""
-        return self._known
+        self.known = self.file.read({})
 
     def put(self, key: str, size: int) -> None:
         """Keep ``size``, and drop the oldest ones if there are too many."""
-        if self._known.get(key) == size:
+        if self.known.get(key) == size:
             return
-        self._known.pop(key, None)
-        self._known[key] = size
-        for oldest in list(self._known)[:-_MOST_FOOTPRINTS]:
-            del self._known[oldest]
-        self.file.write(self._known)
+        self.known.pop(key, None)
+        self.known[key] = size
+        for oldest in list(self.known)[:-_MOST_FOOTPRINTS]:
+            del self.known[oldest]
+        self.file.write(self.known)
 
 
 class Sleepers:
@@ -155,8 +153,9 @@ def state_folder(name: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 class StateFile:
-    """The engines of one gateway, by name, in a folder of its own. ``logs`` is the folder for their output.
+    """The engines of one gateway in a folder of its own. ``logs`` is the folder for their output.
 
+    ``records``: the engines that run, or ran when the last gateway ended, by name.
     ``footprints``: how much memory models have taken. ``sleepers``: which engines may be asleep.
 
     If another gateway uses the folder, or it is not writable, a temporary folder takes its place and a warning is
@@ -184,14 +183,9 @@ class StateFile:
         self.logs.mkdir(exist_ok=True)
         lost = "running engines are found by their marks"
         self._file = _KeptFile(self.folder / "engines.json", dict[str, EngineRecord], lost)
-        self._records = self._file.read({})
+        self.records = self._file.read({})
         self.footprints = Footprints(self.folder)
         self.sleepers = Sleepers(self.folder)
-
-    @property
-    def records(self) -> Mapping[str, EngineRecord]:
-        """The engines that run, or ran when the last gateway ended."""
-        return self._records
 
     @property
     def is_lost(self) -> bool:
@@ -200,14 +194,14 @@ class StateFile:
 
     def put(self, name: str, record: EngineRecord) -> None:
         """Record the engine ``name``."""
-        self._records[name] = record
-        self._file.write(self._records)
+        self.records[name] = record
+        self._file.write(self.records)
 
     def remove(self, name: str, record: EngineRecord) -> None:
         """Remove the engine ``name``, unless a newer record has replaced ``record``."""
-        if self._records.get(name) is record:
-            del self._records[name]
-            self._file.write(self._records)
+        if self.records.get(name) is record:
+            del self.records[name]
+            self._file.write(self.records)
 
     def leave(self) -> None:
         """Leave the files to the gateway that gets the lock."""
@@ -218,7 +212,7 @@ class StateFile:
         """Use the files again. The other gateway may have changed the list of engines, so it is written anew."""
         for each in (self._file, self.footprints.file, self.sleepers.file):
             each.take_back()
-        self._file.write(self._records)
+        self._file.write(self.records)
 
     def close(self) -> None:
         """Release the folder for another gateway, unless that has the lock already."""

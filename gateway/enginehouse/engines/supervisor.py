@@ -7,19 +7,17 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
-from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory, PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.downloads import Downloads
+from enginehouse.engines.back_off import TryAgain, never_again
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.engine_start import EngineStart, StartMeans, StartSettings
-from enginehouse.engines.launch_line import NO_RULES, LaunchRules
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Placing, Ports
-from enginehouse.engines.second_tries import TryAgain, never_again
+from enginehouse.engines.pulled_models import Downloads
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
-from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
 from enginehouse.interfaces.places import Place, PlacementOptions
@@ -33,7 +31,7 @@ _TOLD_IN_PARTS = (ReplicaState.DOWNLOADING, ReplicaState.PLACING)
 
 
 class Supervisor:
-    """Starts, watches and stops the engine of one managed backend, on the orders of its pool.
+    """Starts, watches and stops the engine of ``managed``, on the orders of its pool.
 
     ``on_state`` gets every new state, ``on_ended`` each process that has ended. ``problem`` describes the current
     problem for people, empty if there is none. ``is_lost``: the last engine was lost with its place.
@@ -44,61 +42,50 @@ class Supervisor:
 
     def __init__(
         self,
-        name: str,
-        model_name: str,
-        model: ModelSettings,
+        managed: ManagedReplica,
         *,
-        driver: DriverSupport,
         launcher: Launcher | EngineRecords,
         ports: Ports,
         connect: Callable[[str], EngineClient],
         on_state: Callable[[ReplicaState], None],
         on_ended: Callable[[EngineProcess], None] = lambda process: None,
-        rules: LaunchRules = NO_RULES,
         placement: PlacementOptions = ANYWHERE,
         downloads: Downloads | None = None,
-        elsewhere: bool = False,
         ownership: EngineOwnership | None = None,
     ) -> None:
-        self.name = name
-        self.elsewhere = elsewhere
+        self.name = managed.engine
+        self.elsewhere = managed.server is not None
         self.state = ReplicaState.STOPPED
         self.problem = ""
         self.is_lost = False
         self.gpus = ""
         self.log = LogRing()
-        self._model_name = model_name
+        self._model_name = managed.model_name
         self._ownership = ownership or EngineOwnership()
         self._means = StartMeans(
-            name=name,
+            name=self.name,
             launcher=launcher,
-            placing=Placing(name, launcher, ports),
+            placing=Placing(self.name, launcher, ports),
             connect=connect,
             downloads=downloads,
-            elsewhere=elsewhere,
+            elsewhere=self.elsewhere,
             ownership=self._ownership,
             log=self.log,
-            errors=StartErrors(model_name, self.log),
+            errors=StartErrors(self._model_name, self.log),
             on_ended=on_ended,
         )
-        self.reconfigure(model, driver, rules, placement)
+        self.reconfigure(managed, placement)
         self._on_state = on_state
         self._starting: asyncio.Task[None] | None = None
         self._engine: EngineRun | None = None
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
 
-    def reconfigure(
-        self,
-        model: ModelSettings,
-        driver: DriverSupport,
-        rules: LaunchRules = NO_RULES,
-        placement: PlacementOptions = ANYWHERE,
-    ) -> None:
+    def reconfigure(self, managed: ManagedReplica, placement: PlacementOptions = ANYWHERE) -> None:
         """Use these settings for the next start. A running engine continues as it was launched."""
-        self.may_sleep = model.sleeps
-        speaker = ModelDriver(self.name, self._model_name, model, driver, rules)
-        self.settings = StartSettings(model, rules, placement, speaker)
+        self.may_sleep = managed.model.sleeps
+        speaker = ModelDriver(self.name, self._model_name, managed.model, managed.driver, managed.rules)
+        self.settings = StartSettings(managed.model, managed.rules, placement, speaker)
 
     @property
     def address(self) -> str | None:

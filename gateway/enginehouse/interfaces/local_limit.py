@@ -16,32 +16,28 @@ class LocalLimit(Limit):
     """Counts in memory. ``now`` and ``epoch`` are those of ``LimitStore.prepare``."""
 
     def __init__(self, rule: LimitRule, now: Callable[[], float], epoch: Callable[[], float]) -> None:
-        self._rule = rule
+        self.rule = rule
         self._now = now
         self._epoch = epoch
         self._left = float(rule.amount)
         self._at = now()
         self._ends = end_of_period(rule.per, epoch()) if rule.per in ("day", "month") else 0.0
 
-    @property
-    def rule(self) -> LimitRule:
-        return self._rule
-
     def set_rule(self, rule: LimitRule) -> None:
         """Change the amount. What was taken stays taken."""
-        if rule != self._rule:
+        if rule != self.rule:
             self._refill()
-            self._left = rule.amount - (self._rule.amount - self._left)
-            self._rule = rule
+            self._left = rule.amount - (self.rule.amount - self._left)
+            self.rule = rule
 
     def seconds_short(self, amount: float) -> float:
         self._refill()
-        missing = min(amount, self._rule.amount) - self._left
+        missing = min(amount, self.rule.amount) - self._left
         if missing <= 0:
             return 0.0
-        if self._rule.per == "minute":
-            return missing * _MINUTE_S / self._rule.amount
-        return 1.0 if self._rule.per == "at_once" else max(1.0, self._ends - self._epoch())
+        if self.rule.per == "minute":
+            return missing * _MINUTE_S / self.rule.amount
+        return 1.0 if self.rule.per == "at_once" else max(1.0, self._ends - self._epoch())
 
     def take(self, amount: float) -> None:
         self._left -= amount
@@ -52,21 +48,21 @@ class LocalLimit(Limit):
 
     def full_in(self) -> float:
         self._refill()
-        missing = self._rule.amount - self._left
-        if missing <= 0 or self._rule.per == "at_once":
+        missing = self.rule.amount - self._left
+        if missing <= 0 or self.rule.per == "at_once":
             return 0.0
-        if self._rule.per == "minute":
-            return missing * _MINUTE_S / self._rule.amount
+        if self.rule.per == "minute":
+            return missing * _MINUTE_S / self.rule.amount
         return max(0.0, self._ends - self._epoch())
 
     def _refill(self) -> None:
-        per = self._rule.per
+        per = self.rule.per
         if per == "minute":
             now = self._now()
-            self._left = min(self._rule.amount, self._left + (now - self._at) * self._rule.amount / _MINUTE_S)
+            self._left = min(self.rule.amount, self._left + (now - self._at) * self.rule.amount / _MINUTE_S)
             self._at = now
         elif per != "at_once" and self._epoch() >= self._ends:
-            self._left = float(self._rule.amount)
+            self._left = float(self.rule.amount)
             self._ends = end_of_period(per, self._epoch())
 
 

@@ -61,6 +61,49 @@ class Translation(ABC):
         return b""
 
 
+class ChatPiece(NamedTuple):
+    """What one event of a stream says, as a piece of a chat.
+
+    ``finish``: ``stop`` or ``length``, once the text has ended. ``usage``: counts by OpenAI's names. ``other``: what it
+    has beside text, such as ``reasoning``: a stream with that is not continued.
+    """
+
+    text: str = ""
+    finish: str | None = None
+    usage: Mapping[str, Any] | None = None
+    other: str = ""
+
+
+class TypedAnswer(ABC):
+    """The stream of an engine that speaks the protocol itself, which another engine can continue as a chat.
+
+    It has events with types. The gateway passes them as they come, and reads them only when their engine breaks off or
+    the stream is moved. Then this writes such events in place of the chat's.
+    """
+
+    is_begun: bool = False
+    """Whether the client has the first event."""
+
+    @abstractmethod
+    def read(self, event: dict[str, Any]) -> ChatPiece | None:
+        """Return what ``event`` says; ``None`` for the last one.
+
+        Raise ``ValueError``, ``LookupError`` or ``TypeError`` for an event whose stream cannot be continued.
+        """
+
+    @abstractmethod
+    def text(self, text: str) -> bytes:
+        """Return the events that add ``text``."""
+
+    @abstractmethod
+    def end(self, text: str | None, finish: str, stopped_at: str | None, usage: Mapping[str, Any]) -> bytes | None:
+        """Return the events that end the stream; ``None`` if they would have to repeat a text that is not known.
+
+        ``text``: all that the stream says; ``None`` if that was too long to be kept. ``finish``: as in ``ChatPiece``,
+        or empty. ``stopped_at``: the stop string that ended it.
+        """
+
+
 class Protocol(ABC):
     """A client's protocol. It serves all requests, so it keeps no state about any of them, but for ``open``."""
 
@@ -82,6 +125,10 @@ class Protocol(ABC):
     @abstractmethod
     def translate(self, request: ProtocolRequest) -> Translation | Forwarded:
         """Return the request as one of OpenAI's. Raise ``InvalidRequest`` for what cannot be said there."""
+
+    def typed_answer(self, path: str) -> TypedAnswer | None:
+        """Return what reads an engine's own stream of ``path``; ``None`` if such a stream cannot be continued."""
+        return None
 
     @abstractmethod
     def error(self, status: int, envelope: Envelope) -> bytes:

@@ -1,1 +1,18 @@
-"""The relay: moving a request to its engine and the answer back."""
+"""The relay: moving a request to its engine and the answer back.
+
+The rooms, from the door down::
+
+    relay, mirrors, protocols, web_sockets
+    exchanges     connects a client's request with the answer of an engine
+    moves         moves live streams to other engines on purpose
+    live          live requests, as others see them, and their ends
+    attempts      takes a job to an engine, and to another one if the first fails it
+    jobs          what each kind of request needs of an engine
+    context       what all of them share; endpoints, engine_facts, queue_slot and guarding serve it
+    retrying      decides whether a request is sent again
+    upstream      connections to engines
+    answers       the answer that a client gets
+    continuation  the part of a stream that the client has
+    door          the client's side; engine_memory counts what is held of answers
+    events, heads server-sent events; heads of requests and answers
+"""

@@ -138,10 +138,6 @@ class RelayContext:
         if seconds:
             self.fleet.leave_alone(backend, seconds)
 
-    def retried(self, backend: str) -> None:
-        """Count a request that is sent again because ``backend`` failed it."""
-        self.counters.retries[backend] += 1
-
     def moved(self, request_id: bytes, source: str, destination: str, gap: float, outcome: str) -> None:
         """Count a stream that was moved, whose client waited ``gap`` seconds for its next event."""
         self.counters.continued(destination, "moved", outcome, gap)

@@ -20,10 +20,7 @@ class Endpoints:
     """
 
     def __init__(
-        self,
-        backends: Mapping[str, Collection[str]],
-        models: Mapping[str, Collection[str]],
-        others: ModelsToTry,
+        self, backends: Mapping[str, Collection[str]], models: Mapping[str, Collection[str]], others: ModelsToTry
     ) -> None:
         self._backends = backends
         self._models = models

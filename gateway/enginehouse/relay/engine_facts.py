@@ -21,7 +21,7 @@ PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses"})
 """The endpoints whose requests have a priority."""
 _FIELD = "priority"
 _TIMEOUT_S = 5.0
-_BELIEVED_S = 60.0
+_BELIEVED_S = 60.0  # behind an address of the configuration, somebody may start an engine with other settings
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 

@@ -26,7 +26,7 @@ _MOST_BYTES: Final = 64 << 20
 """Of the bodies of copies that are on their way."""
 _HEADERS: Final = frozenset({b"content-type", b"accept"})
 """The client's headers that a copy has. Its key, its session and its deadline concern the client's request alone."""
-_ROUNDING: Final = 1e-9
+_ROUNDING: Final = 1e-9  # ten times a share of 0.1 is a little less than 1
 
 OpenMirror = Callable[[Door, str, Headers, bytes, RequestRecord], OpenExchange]
 

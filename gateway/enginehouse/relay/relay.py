@@ -16,8 +16,8 @@ from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.exchanges.guarded_exchange import GuardedExchange
 from enginehouse.relay.exchanges.pick import Pick, PickClient
-from enginehouse.relay.guarding.guarded_exchange import GuardedExchange
 from enginehouse.relay.guarding.guarding_door import GuardingDoor
 from enginehouse.relay.heads.headers import find_request_id
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
@@ -199,7 +199,7 @@ class Relay:
             return exchange
         if watching is not None:
             watching.cancel = exchange.cancel
-        return GuardedExchange(context.guards, exchange, job, watching, path, headers)
+        return GuardedExchange(context.guards, exchange, job, watching)
 
     def _open_mirror(
         self, door: Door, path: str, headers: Headers, request_id: bytes, real: RequestRecord

@@ -50,7 +50,7 @@ class Cluster:
         instances: list[InstanceView] = []
         for place, backend in enumerate(context.fleet.backends(), start=1):
             if (report := self._reports.get(backend.name)) is not None:
-                host = context.config.hosts.get(backend.host, HostSettings())
+                host = context.config.host_settings(backend.host)
                 figures = live.get(backend.name, ())
                 instance = instance_view(backend, host, report, figures, now)
                 instances.append(

@@ -12,7 +12,7 @@ from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.rescheduling.live_figures import PlacedRequests
-from enginehouse.rescheduling.move_limit import MoveLimit
+from enginehouse.rescheduling.recent_moves import MoveLimit
 
 _TIMEOUT_S = 30.0
 

@@ -323,8 +323,8 @@ class Router:
         runner = self._runner_of(route.chosen.model, requirements)
         score, losers = runner.scores(requirements, self._kept, route.chosen)
         candidates = len(snapshot.candidates(route.attempted[-1]))
-        details = RouteDetails(runner.type, candidates, dropped, score, began, losers)
-        return replace(route, details=details)
+        route.details = RouteDetails(runner.type, candidates, dropped, score, began, losers)
+        return route
 
     def _candidates(
         self, model: str, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str]

@@ -1,1 +1,1 @@
-"""Scheduling: each host's run loop between its scheduler and its engines, and a kit for authors of schedulers."""
+"""Scheduling: each host's run loop between its scheduler, its engines and the requests that wait."""

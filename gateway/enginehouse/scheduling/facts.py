@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse.config.managed import managed_backends
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.rules import LOCAL_HOST
-from enginehouse.config.schema import Config, HostSettings, ModelSettings
+from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.domain.replica import replica_name
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts
@@ -33,7 +32,7 @@ def host_facts(config: Config, host: str) -> HostFacts:
     """``host`` as schedulers and swappers see it, without measurements."""
     return HostFacts(
         name=host,
-        memory=config.hosts.get(host, HostSettings()).memory,
+        memory=config.host_settings(host).memory,
         replicas={hosted.replica: hosted for hosted in _replicas(config, host)},
         elsewhere=frozenset(_models_elsewhere(config, host)),
     )
@@ -42,9 +41,7 @@ def host_facts(config: Config, host: str) -> HostFacts:
 def scheduling_rules(config: Config, host: str) -> SchedulingRules:
     """The scheduling rules of ``host``, without measurements."""
     scheduling = config.scheduling
-    limits = msgspec.structs.replace(
-        scheduling_limits(config), max_loads=config.hosts.get(host, HostSettings()).max_loads
-    )
+    limits = msgspec.structs.replace(scheduling_limits(config), max_loads=config.host_settings(host).max_loads)
     swapper = repr((scheduling.swapper, swapper_parameters(config)))  # as text, because the order of sets counts
     return SchedulingRules(host_facts(config, host), limits, swapper)
 
@@ -81,7 +78,7 @@ def hosted_replica(config: Config, name: str, backend: str, model: ModelSettings
 def _models_elsewhere(config: Config, host: str) -> Iterator[str]:
     """The models that ``host`` does not launch. Those of a server that loads models itself may be on any host."""
     for name, model in config.models.items():
-        if host not in managed_backends(name, model).values():
+        if host not in model.backends(name).values():
             yield name
     for backend in config.backends.values():
         yield from backend.models or ()
@@ -89,6 +86,6 @@ def _models_elsewhere(config: Config, host: str) -> Iterator[str]:
 
 def _replicas(config: Config, host: str) -> Iterator[HostedReplica]:
     for name, model in config.models.items():
-        for backend, place in managed_backends(name, model).items():
+        for backend, place in model.backends(name).items():
             if place == host:
                 yield hosted_replica(config, name, backend, model, model.concurrency)

@@ -233,6 +233,7 @@ class Counters:
 
     def key_counts(self, series: Series, key: str) -> KeyCounts:
         """The counts of ``key``, new ones if there is room for them; else those of all keys without room."""
+        # the first key of a series takes no room: without keys, all requests have the same empty name
         if series.keys and key not in series.keys and self._keyed >= self.max_series:
             key = OTHER
         if key not in series.keys:

@@ -25,8 +25,8 @@ class LogRing:
     """The last lines that an engine or the gateway printed: at most ``max_lines``, at most ``max_bytes``.
 
     Writing never waits. Each reader keeps its own place; one that falls behind loses the oldest lines and reads their
-    number. Lines are numbered from 0 over the ring's whole life. ``received``: the
-    number of bytes written, also of a line that has not ended.
+    number. Lines are numbered from 0 over the ring's whole life: ``written`` is the number of the next one.
+    ``received``: the number of bytes written, also of a line that has not ended.
     """
 
     def __init__(self, max_lines: int = 2000, max_bytes: int = 256 * 1024) -> None:
@@ -34,20 +34,15 @@ class LogRing:
         self._max_bytes = max_bytes
         self._lines: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
-        self._written = 0
+        self.written = 0
         self._unfinished = b""
         self.received = 0
         self._followers: set[asyncio.Event] = set()
 
     @property
-    def written(self) -> int:
-        """The number of lines written so far, which is the number of the next line."""
-        return self._written
-
-    @property
     def oldest(self) -> int:
         """The number of the oldest line kept."""
-        return self._written - len(self._lines)
+        return self.written - len(self._lines)
 
     @property
     def followed(self) -> bool:
@@ -73,7 +68,7 @@ class LogRing:
 
     def tail(self, count: int, since: int = 0) -> Sequence[str]:
         """The last ``count`` lines, oldest first, none before line number ``since``."""
-        return [line.text for line in self._from(max(self._written - count, since, self.oldest))]
+        return [line.text for line in self._from(max(self.written - count, since, self.oldest))]
 
     def read(self, place: int) -> Sequence[LogLine]:
         """All lines from number ``place`` on. If some of them are lost, the first line has their number."""
@@ -99,7 +94,7 @@ class LogRing:
         if not lines:
             return
         arrival = next(_arrivals)
-        self._written += len(lines)
+        self.written += len(lines)
         kept = [line.rstrip(b"\r\n")[:_LONGEST_LINE] for line in lines[-self._max_lines :]]
         self._lines.extend((arrival, line) for line in kept)
         self._bytes += sum(map(len, kept))

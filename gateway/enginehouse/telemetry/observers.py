@@ -36,6 +36,7 @@ class Observers:
 
     def added(self, event: str) -> Sequence[Callable[..., None]]:
         """The methods for ``event`` of observers that were added: of the gateway's own, not those of plugins."""
+        # "is": a plugin's observer may have an __eq__ of its own
         own = (each for each in self._observers if not any(each is installed for installed in self._installed))
         return [method for each in own if (method := _override(each, event)) is not None]
 

@@ -81,7 +81,7 @@ class Trace:
     __slots__ = ("attempt", "captured", "link", "parent", "refused", "root", "state", "trace_id")
 
     def __init__(self, parent: Parent | None = None, link: Parent | None = None, state: bytes = b"") -> None:
-        self.trace_id = parent.trace_id if parent is not None else b"%032x" % (getrandbits(128) or 1)
+        self.trace_id = parent.trace_id if parent is not None else b"%032x" % (getrandbits(128) or 1)  # 0 is invalid
         self.root = getrandbits(_OWN_BITS) + 1 << _ROOM_BITS
         self.parent = parent
         self.link = link

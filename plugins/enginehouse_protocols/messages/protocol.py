@@ -6,9 +6,10 @@ from typing import ClassVar
 
 import msgspec
 
-from enginehouse import Envelope, Protocol, ProtocolRequest, Translation
+from enginehouse import Envelope, Protocol, ProtocolRequest, Translation, TypedAnswer
 from enginehouse_protocols.fields import read
 from enginehouse_protocols.messages.answer import CountedTokens, error_object
+from enginehouse_protocols.messages.native import MessageEvents
 from enginehouse_protocols.messages.request import MessagesBody, chat_fields
 from enginehouse_protocols.messages.stream import MessageTranslation
 
@@ -25,6 +26,9 @@ class Messages(Protocol):
         if request.path.endswith("/count_tokens"):
             return CountedTokens(chat_fields(body) | {"max_tokens": 1, "stream": False})
         return MessageTranslation(body.model, chat_fields(body))
+
+    def typed_answer(self, path: str) -> TypedAnswer | None:
+        return None if path.endswith("/count_tokens") else MessageEvents()
 
     def error(self, status: int, envelope: Envelope) -> bytes:
         return msgspec.json.encode(error_object(status, envelope))

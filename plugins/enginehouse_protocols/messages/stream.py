@@ -9,6 +9,7 @@ import msgspec
 
 from enginehouse import Envelope, Translation
 from enginehouse_protocols.chats import CHATS, Piece, ToolPiece, Usage, chat_body, read_piece
+from enginehouse_protocols.fields import event_bytes
 from enginehouse_protocols.messages.answer import empty_message, error_object, message, stop_reason, usage_object
 
 
@@ -48,13 +49,13 @@ class MessageTranslation(Translation):
             [
                 *self._beginning(),
                 *self._close(),
-                _event("message_delta", {"delta": delta, "usage": usage}),
-                _event("message_stop", {}),
+                event_bytes("message_delta", {"delta": delta, "usage": usage}),
+                event_bytes("message_stop", {}),
             ]
         )
 
     def error_event(self, status: int, envelope: Envelope) -> bytes:
-        return _event("error", error_object(status if status >= 400 else 500, envelope))
+        return event_bytes("error", error_object(status if status >= 400 else 500, envelope))
 
     def _events(self, piece: Piece) -> Iterator[bytes]:
         yield from self._beginning()
@@ -74,8 +75,8 @@ class MessageTranslation(Translation):
     def _beginning(self) -> Iterator[bytes]:
         if not self._begun:
             self._begun = True
-            yield _event("message_start", {"message": empty_message(self._model)})
-            yield _event("ping", {})
+            yield event_bytes("message_start", {"message": empty_message(self._model)})
+            yield event_bytes("ping", {})
 
     def _tool_piece(self, tool: ToolPiece) -> Iterator[bytes]:
         if tool.place != self._tool:
@@ -90,17 +91,13 @@ class MessageTranslation(Translation):
         if self._open != kind:
             yield from self._close()
             self._open = kind
-            yield _event("content_block_start", {"index": self._blocks, "content_block": start})
+            yield event_bytes("content_block_start", {"index": self._blocks, "content_block": start})
 
     def _close(self) -> Iterator[bytes]:
         if self._open:
             self._open = ""
-            yield _event("content_block_stop", {"index": self._blocks})
+            yield event_bytes("content_block_stop", {"index": self._blocks})
             self._blocks += 1
 
     def _delta(self, delta: dict[str, Any]) -> bytes:
-        return _event("content_block_delta", {"index": self._blocks, "delta": delta})
-
-
-def _event(type: str, fields: dict[str, Any]) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (type.encode(), msgspec.json.encode({"type": type, **fields}))
+        return event_bytes("content_block_delta", {"index": self._blocks, "delta": delta})

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse import Envelope, Protocol, ProtocolRequest, Translation, parse_size
+from enginehouse import Envelope, Protocol, ProtocolRequest, Translation, TypedAnswer, parse_size
 from enginehouse_protocols.fields import read
+from enginehouse_protocols.responses.native import ResponseEvents
 from enginehouse_protocols.responses.request import Item, ResponsesBody, chat_fields
 from enginehouse_protocols.responses.stored import StoredResponses
 from enginehouse_protocols.responses.stream import ResponseTranslation
@@ -52,6 +53,9 @@ class Responses(Protocol):
             items = [*self._stored.conversation(body.previous_response_id), *items]
         keep = partial(self._stored.keep, asked=items) if self._most and body.store is not False else None
         return ResponseTranslation(body, chat_fields(body, items), keep)
+
+    def typed_answer(self, path: str) -> TypedAnswer:
+        return ResponseEvents()
 
     def error(self, status: int, envelope: Envelope) -> bytes:
         error = envelope["error"]

@@ -10,6 +10,7 @@ import msgspec
 
 from enginehouse import Envelope, Translation
 from enginehouse_protocols.chats import CHATS, Piece, ToolPiece, Usage, chat_body, new_id, read_piece
+from enginehouse_protocols.fields import event_bytes
 from enginehouse_protocols.responses.answer import (
     call_item,
     ended,
@@ -111,9 +112,9 @@ class ResponseTranslation(Translation):
         return self._event(type, {"output_index": len(self._output), **fields})
 
     def _event(self, type: str, fields: dict[str, Any]) -> bytes:
-        numbered = {"type": type, "sequence_number": self._number, **fields}
+        number = self._number
         self._number += 1
-        return b"event: %s\ndata: %s\n\n" % (type.encode(), msgspec.json.encode(numbered))
+        return event_bytes(type, {"sequence_number": number, **fields})
 
 
 _Event = tuple[str, dict[str, Any]]

@@ -54,6 +54,8 @@ def text() -> Text:
 async def gateway(text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Gateway]:
     monkeypatch.setenv(STATE_DIR, str(tmp_path))
     monkeypatch.setattr(reload_module, "_LOOK_EVERY_S", 0.005)
+    monkeypatch.setattr(reload_module, "_QUIET_S", 0.005)
+    monkeypatch.setattr(reload_module, "_EMPTY_S", 0.005)
     (tmp_path / "file").write_text("")
     source = ConfigSource(text.read, tmp_path / "file")
     gateway = Gateway(config(watch=True), load_plugins(PluginSettings(enabled=[])).registry, source=source)
@@ -182,3 +184,41 @@ async def test_a_router_goes_on_unless_routing_changes(gateway: Gateway, text: T
     text.says = msgspec.convert({"routing": {"strategy": "random"}}, Config)
     await gateway.reloader.reload()
     assert gateway.relay.context.router is not router
+
+
+async def test_a_file_that_is_empty_for_a_moment_is_not_read_then(
+    gateway: Gateway, text: Text, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload_module, "_EMPTY_S", 3600.0)
+    (tmp_path / "file").write_text("")
+    reads = text.reads
+    with pytest.raises(ConfigError, match="is still being written"):
+        await gateway.reloader.reload()
+    assert text.reads == reads
+    text.says = config(9)
+    reload = asyncio.ensure_future(gateway.reloader.reload())
+    await asyncio.sleep(0)
+    (tmp_path / "file").write_text("written")
+    await reload
+    assert gateway.relay.context.max_retries == 9
+
+
+async def test_a_file_that_stays_empty_is_meant(gateway: Gateway, text: Text, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    text.says = config(3)
+    await gateway.reloader.reload()
+    assert gateway.relay.context.max_retries == 3
+
+
+async def test_a_file_that_changes_while_it_is_read_is_read_again(gateway: Gateway, text: Text, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("some")
+    text.may_be_read.clear()
+    text.says = config(1)
+    reads = text.reads
+    reload = asyncio.ensure_future(gateway.reloader.reload())
+    await until(lambda: text.reads > reads)
+    (tmp_path / "file").write_text("more")
+    text.says = config(2)
+    text.may_be_read.set()
+    await reload
+    assert gateway.relay.context.max_retries == 2

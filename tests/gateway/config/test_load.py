@@ -139,6 +139,30 @@ def test_an_unknown_key_is_named_with_what_was_meant(
             "expected a list of strings or a table, got a number",
             "",
         ),
+        (
+            '[routing]\nsession = ["cookie:x"]',
+            "routing.session[0]",
+            'expected a string of another form, got "cookie:x"',
+            "`header:NAME` or `body:FIELD`",
+        ),
+        (
+            '[zones.z]\nheaders = ["x-zone"]',
+            "zones.z.headers[0]",
+            'expected a string of another form, got "x-zone"',
+            "`NAME: VALUE`",
+        ),
+        (
+            '[routing.mirrors.m]\nto = ""',
+            "routing.mirrors.m.to",
+            'expected a string of another form, got ""',
+            "the model that gets the copies",
+        ),
+        (
+            '[models.m]\ndriver = "sim"\nhost = []',
+            "models.m.host",
+            "expected a string or a list of strings, got an empty list",
+            "",
+        ),
         ("[server]\nhost = 2020-01-01", "server.host", "expected a string, got a date or a time", ""),
     ],
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.config.masks import masked_arguments, masked_line, masked_parameters
 from enginehouse.config.render import effective
+from enginehouse.config.secrets import masked_arguments, masked_line, masked_parameters
 from tests.support.config_files import Load, Refuse
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse.config.schema import ServerSettings
-from enginehouse.config.worker_count import worker_count
+from enginehouse.config.server import worker_count
 
 
 def test_a_number_is_taken_as_it_is() -> None:

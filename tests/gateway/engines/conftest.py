@@ -11,6 +11,7 @@ from enginehouse import (
     ReplicaState,
 )
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
@@ -49,10 +50,7 @@ async def llama_server(
     )
     states: list[ReplicaState] = []
     supervisor = Supervisor(
-        "tiny",
-        "tiny",
-        model,
-        driver=support_of(LlamaCppDriver()),
+        ManagedReplica("tiny", "tiny", model, support_of(LlamaCppDriver())),
         launcher=local_launcher(tmp_path),
         ports=Ports(),
         connect=HttpEngineClient,

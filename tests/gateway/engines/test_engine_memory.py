@@ -56,7 +56,6 @@ class GpuHost:
             on_examined=lambda replica: None,
             on_exited=lambda replica: None,
             gpus=HostGpus(self.reader),
-            footprints=self.files[0].footprints,
         )
 
     def devices(self) -> list[str | None]:

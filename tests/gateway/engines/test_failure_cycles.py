@@ -19,6 +19,7 @@ from enginehouse import (
     UpstreamError,
 )
 from enginehouse.config.schema import CheckSettings, ModelSettings
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.load_request import load
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.health_check import HealthCheck
@@ -93,7 +94,7 @@ async def status() -> None:
 def supervisor(driver: ScriptedDriver, launcher: FakeLauncher) -> Supervisor:
     model = ModelSettings(command="engine", start_timeout=60, stop_timeout=7)
     return Supervisor(
-        "tiny-1", "tiny", model, driver=support_of(driver), launcher=launcher, ports=Ports(25_000, 25_999),
+        ManagedReplica("tiny-1", "tiny", model, support_of(driver)), launcher=launcher, ports=Ports(25_000, 25_999),
         connect=lambda address: FakeClient({}), on_state=lambda state: None,
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine,
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.guards import guarded_launcher
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
@@ -124,8 +125,8 @@ def test_an_engine_that_cannot_be_stopped_leaves_its_replica_at_rest(
 
     async def scenario() -> None:
         supervisor = Supervisor(
-            "tiny-1", "tiny", ModelSettings(command="engine"),
-            driver=support_of(ScriptedDriver()), launcher=guarded(Launches()), ports=Ports(25_000, 25_999),
+            ManagedReplica("tiny-1", "tiny", ModelSettings(command="engine"), support_of(ScriptedDriver())),
+            launcher=guarded(Launches()), ports=Ports(25_000, 25_999),
             connect=lambda address: FakeClient({}), on_state=lambda state: None,
         )  # fmt: skip
         await supervisor.start()
@@ -140,8 +141,8 @@ def test_an_engine_that_cannot_be_stopped_leaves_its_replica_at_rest(
 def test_clients_learn_nothing_of_a_failed_launch_but_whose_it_is(failure: BaseException, in_virtual_time: Run) -> None:
     async def scenario() -> None:
         supervisor = Supervisor(
-            "tiny-1", "tiny", ModelSettings(command="engine"),
-            driver=support_of(ScriptedDriver()), launcher=guarded(Gives(failure)), ports=Ports(25_000, 25_999),
+            ManagedReplica("tiny-1", "tiny", ModelSettings(command="engine"), support_of(ScriptedDriver())),
+            launcher=guarded(Gives(failure)), ports=Ports(25_000, 25_999),
             connect=lambda address: FakeClient({}), on_state=lambda state: None,
         )  # fmt: skip
         with pytest.raises(PluginFailed):

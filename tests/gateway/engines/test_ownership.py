@@ -9,6 +9,7 @@ import pytest
 from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import ShuttingDown
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
@@ -33,10 +34,7 @@ class Engines(FakeLauncher):
 
     def supervisor(self, name: str, ownership: EngineOwnership) -> Supervisor:
         return Supervisor(
-            name,
-            name,
-            ModelSettings(command="engine"),
-            driver=support_of(ScriptedDriver()),
+            ManagedReplica(name, name, ModelSettings(command="engine"), support_of(ScriptedDriver())),
             launcher=self,
             ports=Ports(),
             connect=lambda _: FakeClient({}),

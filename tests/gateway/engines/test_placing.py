@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from enginehouse import (
     ConfigError,
+    Driver,
     EngineNeeds,
     Exit,
     LaunchLine,
@@ -25,6 +26,7 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.guards import guarded_launcher
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.placements import check_placement, placement_of
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
@@ -82,6 +84,10 @@ class Cluster(FakeLauncher):
         return self.problem
 
 
+def _managed(model: ModelSettings, driver: Driver | None = None) -> ManagedReplica:
+    return ManagedReplica("tiny", "tiny", model, support_of(driver or ScriptedDriver()))
+
+
 class Stage:
     """``set`` changes the settings of the model."""
 
@@ -91,16 +97,13 @@ class Stage:
         self.addresses: list[str] = []
         self.ports = Ports(25_000, 25_999)
         self.supervisor = Supervisor(
-            "tiny", "tiny", ModelSettings(),
-            driver=support_of(ScriptedDriver()), launcher=self.cluster, ports=self.ports, connect=self._connect,
+            _managed(ModelSettings()), launcher=self.cluster, ports=self.ports, connect=self._connect,
             on_state=self.states.append,
         )  # fmt: skip
         self.set(command="engine --host ${bind} --port ${port}", gpus=1)
 
     def set(self, **model: Any) -> None:
-        self.supervisor.reconfigure(
-            ModelSettings(**{"start_timeout": 60.0, **model}), support_of(ScriptedDriver()), placement=Wishes(nodes=2)
-        )
+        self.supervisor.reconfigure(_managed(ModelSettings(**{"start_timeout": 60.0, **model})), Wishes(nodes=2))
 
     def _connect(self, address: str) -> FakeClient:
         self.addresses.append(address)
@@ -187,7 +190,7 @@ def test_the_launcher_is_asked_for_the_files_that_the_driver_names(in_virtual_ti
     stage = Stage()
     stage.cluster.room.set()
     model = ModelSettings(driver="vllm", path="/models/qwen", start_timeout=1.0)
-    stage.supervisor.reconfigure(model, support_of(VllmDriver()))
+    stage.supervisor.reconfigure(_managed(model, VllmDriver()))
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed):
@@ -202,7 +205,7 @@ def test_an_engine_on_two_machines_has_a_command_for_each(in_virtual_time: Run) 
     stage.cluster.room.set()
     stage.cluster.place_found = Place(port=5000, bind="10.0.0.7", others=("10.0.0.8",), meet_at="10.0.0.7:5001")
     model = ModelSettings(driver="vllm", path="org/large", start_timeout=1.0, args=["-tp", "8"])
-    stage.supervisor.reconfigure(model, support_of(VllmDriver()))
+    stage.supervisor.reconfigure(_managed(model, VllmDriver()))
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed):

@@ -11,6 +11,7 @@ import pytest
 
 from enginehouse import EngineOutput, EngineProcess, LaunchLine, LoadFailed
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
@@ -46,9 +47,9 @@ class ReadingLauncher(FakeLauncher):
 
 
 def starter(driver: ScriptedDriver, launcher: FakeLauncher, **settings: float) -> Supervisor:
+    model = ModelSettings(command="engine", **settings)  # type: ignore[arg-type]
     return Supervisor(
-        "tiny-1", "tiny", ModelSettings(command="engine", **settings),  # type: ignore[arg-type]
-        driver=support_of(driver), launcher=launcher, ports=Ports(25_000, 25_999),
+        ManagedReplica("tiny-1", "tiny", model, support_of(driver)), launcher=launcher, ports=Ports(25_000, 25_999),
         connect=lambda address: FakeClient({}), on_state=lambda state: None,
     )  # fmt: skip
 

@@ -12,6 +12,7 @@ import pytest
 
 from enginehouse import ConfigError, Launcher, LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
@@ -41,8 +42,8 @@ class Stage:
         self.addresses: list[str] = []
         self.ports = Ports(25_000, 25_999)
         self.supervisor = Supervisor(
-            "tiny-1", "tiny", model,
-            driver=support_of(driver), launcher=launches_with or launcher, ports=self.ports, connect=self._connect,
+            ManagedReplica("tiny-1", "tiny", model, support_of(driver)),
+            launcher=launches_with or launcher, ports=self.ports, connect=self._connect,
             on_state=self.states.append,
         )  # fmt: skip
         self._client = client

@@ -30,6 +30,12 @@ def test_every_bundled_plugin_has_its_entry_point() -> None:
     assert points == {name.removeprefix("enginehouse_"): name for name in folders()}
 
 
+def test_the_title_of_a_bundled_plugins_page_is_its_entry_point_and_its_purpose() -> None:
+    for name in folders():
+        title = (ROOT / "plugins" / name / "README.md").read_text("utf-8").partition("\n")[0]
+        assert title.startswith(f"# `{name.removeprefix('enginehouse_')}`: ")
+
+
 def test_the_import_contracts_know_every_bundled_plugin() -> None:
     linter = project()["tool"]["importlinter"]
     [door] = [contract for contract in linter["contracts"] if contract["type"] == "forbidden"]

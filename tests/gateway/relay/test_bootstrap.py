@@ -15,6 +15,7 @@ from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import Cut
 from tests.support.seen_stream import SeenStream, read_stream
 from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.waiting import until
 
 Pairs = tuple[FakePrefill, FakePrefill, FakeDecode, FakeDecode]
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -48,6 +49,12 @@ async def stream(gateway: ServedGateway, path: str) -> SeenStream:
     return read_stream((await gateway.ask(gateway.post(asked, path=path))).body)
 
 
+async def over(gateway: ServedGateway) -> None:
+    """Until both engines are done. The one that read the prompt answers in a thread, perhaps after the other one."""
+    await until(lambda: not any(gateway.pending().values()))
+    await gateway.quiet()
+
+
 def text(reply: RawResponse) -> str:
     return str(msgspec.json.decode(reply.body)["choices"][0]["message"]["content"])
 
@@ -65,7 +72,7 @@ async def test_both_engines_get_the_same_request_and_meet(stream: bool, house: O
     assert {**BODY, "stream": stream}.items() <= asked.items()
     [decision] = gateway.relay.context.decisions.last(9)
     assert (decision["prefill"], decision["chosen"]) == (f"{MODEL}@a", f"{MODEL}@y")
-    await gateway.quiet()
+    await over(gateway)
 
 
 async def test_each_request_has_a_room_of_its_own(house: OpenGateway, pairs: Pairs) -> None:
@@ -90,7 +97,7 @@ async def test_another_engine_reads_the_prompt_of_one_that_fails(
     assert reply.header("x-enginehouse-reason") == "retry"
     assert gateway.relay.context.counters.retries == {"a": 1}
     assert b.bodies[-1] in y.bodies  # of which the first may come last
-    await gateway.quiet()
+    await over(gateway)
 
 
 async def test_another_engine_answers_for_one_that_fails(house: OpenGateway, pairs: Pairs) -> None:
@@ -102,7 +109,7 @@ async def test_another_engine_answers_for_one_that_fails(house: OpenGateway, pai
     assert gateway.relay.context.counters.retries == {"y": 1}
     assert z.bodies[-1] in a.bodies  # of which the first may come last
     assert z.bodies[-1] != y.bodies[-1], "a new room"
-    await gateway.quiet()
+    await over(gateway)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -116,7 +123,7 @@ async def test_a_request_that_the_reader_refuses_as_wrong_is_not_sent_again(
     assert reply.status == 400
     assert b"Prefill transfer failed" in reply.body
     assert not b.bodies
-    await gateway.quiet()
+    await over(gateway)
 
 
 @pytest.mark.parametrize("left", ["a", "y"])
@@ -152,7 +159,7 @@ async def test_the_reader_is_cancelled_when_the_client_leaves(
     client.close()
     await reads.calls[1].closed.wait()
     await answers.calls[0].closed.wait()
-    await gateway.quiet()
+    await over(gateway)
 
 
 async def test_the_reader_is_cancelled_when_the_other_one_breaks(
@@ -165,7 +172,7 @@ async def test_the_reader_is_cancelled_when_the_other_one_breaks(
     reply = await ask(gateway)
     assert reply.status in (502, 503)
     await reads.calls[1].closed.wait()
-    await gateway.quiet()
+    await over(gateway)
 
 
 @pytest.mark.parametrize(("path", "way"), [(CHAT, "text"), (COMPLETIONS, "tokens")])
@@ -181,7 +188,7 @@ async def test_a_stream_goes_on_at_another_pair(path: str, way: str, house: Open
     assert rest["max_tokens"] == (2 if path == CHAT else 1), "a chat begins with an event without text"
     assert rest["bootstrap_port"] == a.bootstrap.port
     assert rest["bootstrap_room"] != first["bootstrap_room"]
-    await gateway.quiet()
+    await over(gateway)
 
 
 async def test_a_stream_goes_on_where_the_reader_is_gone_too(house: OpenGateway, pairs: Pairs) -> None:
@@ -192,7 +199,7 @@ async def test_a_stream_goes_on_where_the_reader_is_gone_too(house: OpenGateway,
     seen = await stream(gateway, CHAT)
     assert (seen.text, seen.ended) == ("".join(WORDS[:4]), True)
     assert b.bodies[0] in z.bodies  # of which the first may come last
-    await gateway.quiet()
+    await over(gateway)
 
 
 async def test_a_continuation_that_the_reader_refuses_is_asked_otherwise(house: OpenGateway, pairs: Pairs) -> None:
@@ -202,7 +209,7 @@ async def test_a_continuation_that_the_reader_refuses_is_asked_otherwise(house: 
     seen = await stream(gateway, CHAT)
     assert (seen.text, seen.ended) == ("".join(WORDS[:4]), True)
     assert gateway.relay.context.counters.continuations == {("z", "broken", "restart"): 1}
-    await gateway.quiet()
+    await over(gateway)
 
 
 async def test_without_another_pair_a_broken_stream_ends_with_an_error(house: OpenGateway, pairs: Pairs) -> None:
@@ -213,7 +220,7 @@ async def test_without_another_pair_a_broken_stream_ends_with_an_error(house: Op
     assert (seen.text, seen.ended) == ("".join(WORDS[:2]), False)
     assert "'y'" in str(seen.error)
     assert len(y.bodies) == 1
-    await gateway.quiet()
+    await over(gateway)
 
 
 async def test_another_engine_reads_the_prompt_of_one_that_a_reload_removes(house: OpenGateway, pairs: Pairs) -> None:
@@ -222,7 +229,7 @@ async def test_another_engine_reads_the_prompt_of_one_that_a_reload_removes(hous
     Removes(gateway, "a", routed="y")
     assert text(await ask(gateway)) == "".join(WORDS[:4])
     assert (len(a.bodies), len(b.bodies)) == (0, 1)
-    await gateway.quiet()
+    await over(gateway)
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
@@ -253,5 +260,5 @@ async def test_a_defect_in_a_preparation_is_an_internal_error(
         reply = await ask(gateway)
     assert (reply.status, reply.code) == (500, "internal_error")
     assert "KeyError" in caplog.text
-    await gateway.quiet()
+    await over(gateway)
     assert (await ask(gateway)).status == 200

@@ -38,6 +38,20 @@ async def test_requests_are_remembered_when_they_have_ended(house: OpenGateway, 
     assert (told["tokens_drafted"], told["tokens_accepted"]) == (9, 5)
 
 
+async def test_a_request_that_has_ended_is_shown_with_its_decision(house: OpenGateway, engine: StartEngine) -> None:
+    gateway = await house(await engine())
+    client = await gateway.client()
+    for identity, model in (("served", "m"), ("refused", "unknown")):
+        await client.ask(gateway.post({"model": model}, b"x-request-id: " + identity.encode()))
+    served = msgspec.json.decode((await gateway.ask(gateway.get("/api/requests/served"))).body)
+    assert (served["id"], served["phase"], served["status"], len(served["attempts"])) == ("served", "done", 200, 1)
+    assert served["decision"]["chosen"] == served["attempts"][0]["replica"]
+    refused = msgspec.json.decode((await gateway.ask(gateway.get("/api/requests/refused"))).body)
+    assert (refused["phase"], refused["code"]) == ("failed", "model_not_found")
+    assert refused["decision"]["error"]["code"] == "model_not_found"
+    assert (await gateway.ask(gateway.get("/api/requests/none"))).status == 404
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [

@@ -87,6 +87,14 @@ def test_engines_that_are_gone_are_forgotten() -> None:
     assert {"gone-9999", *(each.backend for each in engines)} <= known.keys()
 
 
+def test_engines_that_were_replaced_do_not_count_as_those_whose_turns_are_waited_for() -> None:
+    costs = EngineCosts(1.0)
+    for generation in range(20):
+        for turn in range(400):
+            costs.used(f"gpu-{generation}-{turn % 4}")
+    assert len(costs.learned()) <= 8
+
+
 @pytest.mark.parametrize("tokens", [1000, 9000])
 @pytest.mark.parametrize("number", [4, 40])
 def test_the_parts_are_the_cost(number: int, tokens: int) -> None:

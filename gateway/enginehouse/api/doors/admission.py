@@ -126,15 +126,21 @@ class Admission:
         return caller
 
     def admit_operator(self, headers: Headers) -> str:
-        """Admit a request for operators' pages. Returns the name of its key, if keys are set.
+        """Admit a request for operators' pages. Returns the name of its key; empty if no keys are set.
 
         Raises ``Unauthorized`` or ``Forbidden``.
         """
-        operator = self.keyring.admin(headers)
-        if operator is None:
+        return self._named(self.keyring.admin(headers), headers)
+
+    def admit_caller(self, headers: Headers) -> str:
+        """As ``admit_operator``, for pages that every key may read."""
+        return self._named(self.keyring.caller(headers), headers)
+
+    def _named(self, caller: KeyHolder | None, headers: Headers) -> str:
+        if caller is None:
             self.cross_origin.check(headers)
             return ""
-        return operator.name
+        return caller.name
 
     def too_large(self) -> BodyTooLarge:
         """The error for a body of more than ``server.max_body``."""

@@ -184,15 +184,14 @@ class AsgiDoor:
         """Read the body; ``None`` if the client disconnects. Raises ``BodyTooLarge`` or ``Overloaded``."""
         pieces: list[bytes] = []
         while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
+            if (received := await receive_piece(receive)) is None:
                 return None
-            piece = message.get("body", b"")
+            piece, more = received
             if share.size + len(piece) > self._admission.max_body:
                 raise self._admission.too_large()
             share.take(len(piece))
             pieces.append(piece)
-            if not message.get("more_body", False):
+            if not more:
                 return b"".join(pieces)
 
 
@@ -210,6 +209,14 @@ def address_of(scope: Scope) -> str:
 def without_date(headers: Headers) -> Headers:
     """``headers`` without the engine's ``Date``: an ASGI server adds its own."""
     return [header for header in headers if header[0] != b"date"]
+
+
+async def receive_piece(receive: Receive) -> tuple[bytes, bool] | None:
+    """The next piece of a body, and whether more will come; ``None`` if the client has disconnected."""
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        return None
+    return message.get("body", b""), message.get("more_body", False)
 
 
 async def disconnected(receive: Receive) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.types import Receive, Scope, Send
 
 from enginehouse.api.doors.admission import Admission
-from enginehouse.api.doors.asgi import AsgiDoor, Outbound, disconnected, headers_of
+from enginehouse.api.doors.asgi import AsgiDoor, Outbound, disconnected, headers_of, receive_piece
 from enginehouse.api.doors.body_memory import BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
@@ -82,14 +82,12 @@ class _UploadDoor(AsgiDoor):
         pieces: list[bytes] = []
         more = True
         while more and self._reader.model is None:
-            message = await receive()
-            if message["type"] == "http.disconnect":
+            if (received := await receive_piece(receive)) is None:
                 return False
-            piece = message.get("body", b"")
+            piece, more = received
             self._read_piece(piece, share.size)
             share.take(len(piece))
             pieces.append(piece)
-            more = message.get("more_body", False)
         exchange.begin(b"".join(pieces), caller)
         if not more:
             self._upload.end()
@@ -100,15 +98,13 @@ class _UploadDoor(AsgiDoor):
         memory = self._admission.body_memory
         more = True
         while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
+            if (received := await receive_piece(receive)) is None:
                 return
-            piece = message.get("body", b"")
+            piece, more = received
             self._read_piece(piece, size)
             size += len(piece)
             share.take(len(piece))
             self._upload.add(piece)
-            more = message.get("more_body", False)
             if self._upload.begun or memory.is_scarce:
                 await self._upload.room()
             if not self._upload.held:

@@ -11,10 +11,8 @@
     live_view   the state that operations and the events of plugins show
     lifecycle   loads and unloads models
     drains      takes backends out of service
-    cluster     what rescheduling and scaling see and do
     reload      reads the configuration again
-    usage       what callers have used
     key_pages   keys of clients
     metrics/    for Prometheus
-    reading     reads what operators' requests ask for
+    reading     reads the bodies of operators' requests
 """

@@ -19,9 +19,7 @@ from enginehouse.config.auth import KeySettings
 class KeyPages:
     """Serves ``kept`` keys. ``configured`` returns those of the configuration, which cannot be changed here."""
 
-    def __init__(
-        self, keyring: Callable[[], Keyring], kept: KeptKeys, configured: Callable[[], Sequence[KeySettings]]
-    ) -> None:
+    def __init__(self, keyring: Keyring, kept: KeptKeys, configured: Callable[[], Sequence[KeySettings]]) -> None:
         self._keyring = keyring
         self._kept = kept
         self._configured = configured
@@ -44,7 +42,7 @@ class KeyPages:
     async def new(self, request: Request) -> Response:
         """Make a key. Only this answer has its secret."""
         asked = await read_body(request, NewKey, '{"name": "NAME"} and further keys as [[auth.keys]] has them')
-        secret = self._kept.new(asked, first=self._keyring().is_open)
+        secret = self._kept.new(asked, first=self._keyring.is_open)
         return json_response({"name": asked.name, "key": secret}, 201)
 
     async def rotate(self, request: Request) -> Response:

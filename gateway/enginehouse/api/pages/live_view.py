@@ -18,6 +18,7 @@ from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.fleet.backend_info import BackendStatus
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.relay import Relay
+from enginehouse.telemetry.activity import Activity
 
 RequestProgress = tuple[Phase, int | None]
 """The phase of a live request, and its position in the queue if it waits there."""
@@ -164,6 +165,15 @@ def replica(candidate: Candidate) -> dict[str, Any]:
         "host": candidate.host,
         "state": candidate.state,
     }
+
+
+def ended_request(activity: Activity, request_id: str) -> dict[str, Any] | None:
+    """The record of the last request with that id, in its last phase; ``None`` if it is not remembered."""
+    record = next((each.record for each in activity.newest_first() if each.record.id == request_id), None)
+    if record is None:
+        return None
+    data: dict[str, Any] = msgspec.to_builtins(record)
+    return data | {"phase": Phase.FAILED if record.code else Phase.DONE}
 
 
 def _attempt(attempt: AttemptRecord, began: float) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.errors import json_response
-from enginehouse.api.pages.live_view import LiveView
-from enginehouse.api.pages.reading import read_body, read_limit
-from enginehouse.domain.errors import NotFound
+from enginehouse.api.pages.live_view import LiveView, ended_request
+from enginehouse.api.pages.reading import read_body
+from enginehouse.domain.errors import InvalidRequest, NotFound
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.relay import Relay
@@ -72,12 +72,14 @@ class Operations:
         return json_response({"requests": self._live.requests()})
 
     async def request(self, request: Request) -> Response:
-        """The live request with an id: its attempts, and the route that it would get now. Of several, the oldest."""
-        wanted = request.path_params["id"]
-        found = min(self._relay.find(wanted), key=lambda live: live.began, default=None)
+        """The request with an id, and how it was routed: the oldest of live ones, else the last that has ended."""
+        wanted, context = request.path_params["id"], self._relay.context
+        live = min(self._relay.find(wanted), key=lambda live: live.began, default=None)
+        found = self._live.details(live) if live is not None else ended_request(context.activity, wanted)
         if found is None:
-            raise NotFound(f"There is no live request '{wanted}'")
-        return json_response(self._live.details(found))
+            raise NotFound(f"There is no live request '{wanted}', and none of the last {MOST} had this id")
+        decision = next((each for each in context.decisions.last(MOST) if each["request_id"] == wanted), None)
+        return json_response({**found, "decision": decision})
 
     async def cancel(self, request: Request) -> Response:
         """Cancel all live requests with an id, which clients choose. The answer tells how many there were."""
@@ -98,7 +100,12 @@ class Operations:
 
     async def decisions(self, request: Request) -> Response:
         """The last routing decisions, newest first. ``?limit=N``, else 100."""
-        return json_response({"decisions": self._relay.context.decisions.last(read_limit(request, MOST))})
+        limit = request.query_params.get("limit", "100")
+        # int() takes seconds for millions of digits
+        most = int(limit) if limit.isdecimal() and len(limit) <= len(str(MOST)) else 0
+        if not 1 <= most <= MOST:
+            raise InvalidRequest(f"'limit' must be a number from 1 to {MOST}", param="limit")
+        return json_response({"decisions": self._relay.context.decisions.last(most)})
 
     async def explain_route(self, request: Request) -> Response:
         """The route that the request in the body would get now, as in ``enginehouse explain route``."""

@@ -62,7 +62,7 @@ class UpstreamRoute(BaseRoute):
             await self._open(scope, receive, send, call)
         elif address.known and not address.path:
             self._admission.admit_direct(headers_of(scope))
-            status = 301 if scope["method"] in ("GET", "HEAD") else 308
+            status = 301 if scope["method"] in ("GET", "HEAD") else 308  # browsers turn a POST that got 301 into a GET
             location = scope["raw_path"] + b"/" + query
             await RedirectResponse(location.decode("latin-1"), status)(scope, receive, send)
         else:

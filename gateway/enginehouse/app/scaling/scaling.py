@@ -10,7 +10,6 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.plugin_instances import create, identity
 from enginehouse.app.scaling.demand import Demand
 from enginehouse.app.scaling.sizes import ranges, sized
-from enginehouse.config.managed import possible_backends
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import EnginehouseError
@@ -54,7 +53,7 @@ class Scaling:
         """
         self._resize = resize
         for name, each in ranges(self._config).items():
-            backends = possible_backends(name, self._config.models[name])
+            backends = self._config.models[name].possible_backends(name)
             left = max([number for number, backend in enumerate(backends, 1) if backend in running], default=0)
             if left > each.min:
                 self._decided[name] = WantedReplicas(model=name, wanted=left, why=_LEFT)

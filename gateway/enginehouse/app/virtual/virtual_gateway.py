@@ -17,8 +17,7 @@ from enginehouse.app.build import build_engine_policy
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.virtual.virtual_client import VirtualClient, VirtualDoor
 from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualLauncher
-from enginehouse.config.managed import possible_backends
-from enginehouse.config.schema import Config, HostSettings
+from enginehouse.config.schema import Config
 from enginehouse.config.usage import UsageSettings
 from enginehouse.domain.errors import Unauthorized
 from enginehouse.domain.inference_request import InferenceRequest
@@ -196,14 +195,14 @@ def _registered(launcher: VirtualLauncher) -> Registered:
 def _managed(config: Config) -> Iterator[tuple[str, str]]:
     """The backends that launched models may have, each with its model."""
     for model, settings in config.models.items():
-        for backend in possible_backends(model, settings):
+        for backend in settings.possible_backends(model):
             yield backend, model
 
 
 def _reached(config: Config, addresses: Mapping[str, str]) -> Config:
     """``config`` with virtual addresses, a virtual launcher on each host, and without exports and a usage store."""
     replace = msgspec.structs.replace
-    hosts = {name: config.hosts.get(name, HostSettings()) for name in [*config.hosts, *hosts_of(config)]}
+    hosts = {name: config.host_settings(name) for name in [*config.hosts, *hosts_of(config)]}
     return replace(
         config,
         backends={name: replace(each, url=addresses[name], kv_events=None) for name, each in config.backends.items()},

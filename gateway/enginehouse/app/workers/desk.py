@@ -7,26 +7,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
-from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.workers.messages import (
-    AskExited,
-    AskSlot,
-    FoundUnloaded,
-    Granted,
-    Positions,
-    Refused,
-    Served,
-    Submit,
-    Told,
-)
+from enginehouse.app.workers.channel import Send
+from enginehouse.app.workers.messages import Submission, ToDesk, ToWorkerQueues
 from enginehouse.app.workers.told_errors import telling
 from enginehouse.domain.errors import ReplicaLost
 from enginehouse.domain.ticket import Phase, SwapId, Ticket
 from enginehouse.scheduling.request_queue import RequestQueue
 
-Send = Callable[[msgspec.Struct], None]
 _RECALLED_S: Final = 0.02
 """So long, a ticket that must be granted at once waits for places that workers keep."""
 
@@ -51,7 +38,7 @@ class _WorkerTicket:
         self._desk.refuse(self._number, error, joined_load=joined)
 
 
-class TicketDesk:
+class TicketDesk(ToDesk):
     """Submits the tickets of a worker, and gives them all back when it has died.
 
     ``queues``: by backend; live. ``before_grant`` is called first, so that the worker knows where the engine is.
@@ -72,8 +59,7 @@ class TicketDesk:
         self._send = send
         self._before_grant = before_grant
         self._tickets: dict[int, _WorkerTicket] = {}
-        self._asks: dict[int, int] = {}
-        self._tasks = BackgroundTasks()
+        self._asks: dict[int, asyncio.Future[int | None]] = {}
         self._closed = False
 
     def ticket(self, number: int | None) -> Ticket | None:
@@ -81,80 +67,82 @@ class TicketDesk:
         found = self._tickets.get(number) if number is not None else None
         return found.ticket if found is not None else None
 
-    def submit(self, message: Submit) -> None:
-        """Ask for a replica."""
-        queue = self._queues.get(message.backend)
+    def submit(self, submission: Submission) -> None:
+        number, queue = submission.ticket, self._queues.get(submission.backend)
         if queue is None:
-            error = ReplicaLost(message.replica)
-            self.refuse(message.ticket, error, joined_load=False)
+            self.refuse(number, ReplicaLost(submission.replica), joined_load=False)
             return
         ticket = Ticket(
-            id=f"{message.request_id}/worker-{self._worker}-{message.ticket}",
-            replica=message.replica,
-            priority=message.priority,
-            arrived=message.arrived,
-            caller=message.caller,
-            deadline=math.inf if message.deadline is None else message.deadline,
-            turn=message.turn,
+            id=f"{submission.request_id}/worker-{self._worker}-{number}",
+            replica=submission.replica,
+            priority=submission.priority,
+            arrived=submission.arrived,
+            caller=submission.caller,
+            deadline=math.inf if submission.deadline is None else submission.deadline,
+            turn=submission.turn,
         )
-        self._tickets[message.ticket] = held = _WorkerTicket(message.ticket, ticket, queue, self)
+        self._tickets[number] = held = _WorkerTicket(number, ticket, queue, self)
         queue.submit(ticket, held)
         if not held.is_granted and not queue.launches:
-            self._recall(message.backend)
+            self._recall(submission.backend)
 
-    def ask_slot(self, message: AskSlot) -> None:
-        """Tell the worker whether a ticket is granted, now or as soon as workers have given back what they keep."""
-        number = message.ticket.ticket
-        self._asks[number] = message.call
-        self.submit(message.ticket)
-        if number in self._asks:
-            asyncio.get_running_loop().call_later(_RECALLED_S, self._give_up, number)
+    async def ask_slot(self, submission: Submission) -> int | None:
+        loop, number = asyncio.get_running_loop(), submission.ticket
+        answer: asyncio.Future[int | None] = loop.create_future()
+        self._asks[number] = answer
+        self.submit(submission)
+        timer = loop.call_later(_RECALLED_S, self._give_up, number)
+        try:
+            return await answer
+        finally:
+            timer.cancel()
 
     def grant(self, number: int, generation: int) -> bool:
         """Tell the worker of a grant; ``False`` if it has died."""
         if self._closed:
             return False
         self._before_grant()
-        call = self._asks.pop(number, None)
-        self._send(Granted(number, generation) if call is None else Told(call, generation))
+        if not self._answered(number, generation):
+            self._send(ToWorkerQueues.granted, number, generation)
         return True
 
     def refuse(self, number: int, error: Exception, *, joined_load: bool) -> None:
         """Tell the worker of a refusal."""
         self._tickets.pop(number, None)
-        call = self._asks.pop(number, None)
-        self._send(Refused(number, telling(error), joined_load) if call is None else Told(call, None))
+        if not self._answered(number, None):
+            self._send(ToWorkerQueues.refused, number, telling(error), joined_load)
 
-    def cancel(self, number: int) -> None:
-        """Withdraw a ticket. One whose grant is on its way to the worker is given back."""
-        held = self._tickets.pop(number, None)
+    def cancel(self, ticket: int) -> None:
+        held = self._tickets.pop(ticket, None)
         if held is not None:
             self._give_back(held)
 
-    def served(self, message: Served) -> None:
-        """Note the end of a granted request."""
-        held = self._tickets.pop(message.ticket, None)
-        if held is None:
-            return
-        if message.lost:
-            held.queue.connection_lost(held.ticket.replica, message.generation)
-        else:
-            held.queue.served(held.ticket.replica, message.keep_alive)
+    def served(self, ticket: int, keep_alive: float | None) -> None:
+        held = self._tickets.pop(ticket, None)
+        if held is not None:
+            held.queue.served(held.ticket.replica, keep_alive)
 
-    def found_unloaded(self, message: FoundUnloaded) -> None:
-        """Note that a server says that a model is not loaded."""
-        queue = self._queues.get(message.backend)
+    def lost(self, ticket: int, generation: int) -> None:
+        held = self._tickets.pop(ticket, None)
+        if held is not None:
+            held.queue.connection_lost(held.ticket.replica, generation)
+
+    def found_unloaded(self, backend: str, replica: str, generation: int) -> None:
+        queue = self._queues.get(backend)
         if queue is not None:
-            queue.found_unloaded(message.replica, message.generation)
+            queue.found_unloaded(replica, generation)
 
-    def ask_exited(self, message: AskExited) -> None:
-        """Find out whether an engine has exited, and tell the worker."""
-        self._tasks.start(self._find_out(message))
+    async def ask_exited(self, backend: str, replica: str, generation: int) -> bool:
+        queue = self._queues.get(backend)
+        exited = queue is None or await queue.has_exited(replica, generation)
+        await asyncio.sleep(0)
+        self._before_grant()  # the worker may ask the same engine again, where it is now
+        return exited
 
-    def positions(self, waiting: Mapping[Ticket, tuple[Phase, int]]) -> Positions:
+    def positions(self, waiting: Mapping[Ticket, tuple[Phase, int]]) -> list[tuple[int, Phase, int]]:
         """The places of this worker's tickets among all that wait."""
         mine = ((number, waiting.get(each.ticket)) for number, each in self._tickets.items() if not each.is_granted)
-        return Positions([(number, *place) for number, place in mine if place is not None])
+        return [(number, *place) for number, place in mine if place is not None]
 
     @property
     def waits(self) -> bool:
@@ -164,24 +152,21 @@ class TicketDesk:
     def release(self) -> None:
         """Give every ticket back, because the worker has died."""
         self._closed = True
-        self._tasks.cancel()
         self._asks.clear()
         tickets, self._tickets = self._tickets, {}
         for held in tickets.values():
             self._give_back(held)
 
     def _give_up(self, number: int) -> None:
-        call = self._asks.pop(number, None)
-        if call is not None:
+        if self._answered(number, None):
             self.cancel(number)
-            self._send(Told(call, None))
 
-    async def _find_out(self, message: AskExited) -> None:
-        queue = self._queues.get(message.backend)
-        exited = queue is None or await queue.has_exited(message.replica, message.generation)
-        await asyncio.sleep(0)
-        self._before_grant()  # the worker may ask the same engine again, where it is now
-        self._send(Told(message.call, exited))
+    def _answered(self, number: int, generation: int | None) -> bool:
+        """Answer ``ask_slot``; ``False`` for a ticket that did not come by it."""
+        asked = self._asks.pop(number, None)
+        if asked is not None and not asked.done():
+            asked.set_result(generation)
+        return asked is not None
 
     def _give_back(self, held: _WorkerTicket) -> None:
         if held.is_granted:

@@ -1,4 +1,8 @@
-"""What the owner and a worker say to each other. Numbers of tickets, calls and pages are the worker's own."""
+"""What the owner and a worker say to each other: each calls methods of the other, whose classes stand here.
+
+Numbers of tickets, requests and pages are the worker's own. Both sides are of the same version: the owner has forked
+its workers.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +17,14 @@ from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
+from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry.counter_transfer import CountedTotals, HistogramCounts
-
-
-class WorkerMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """One message. Both sides are of the same version: the owner has forked its workers."""
-
 
 # --- from the owner
 
 
-class Configure(WorkerMessage, frozen=True):
+class Configuration(msgspec.Struct, frozen=True, array_like=True):
     """The configuration of a ``version``, pickled, the backends' columns of the board, and the folder of the state.
 
     ``memories``: what strategies know, by their types; only in the first one that a worker gets.
@@ -35,12 +35,6 @@ class Configure(WorkerMessage, frozen=True):
     columns: dict[str, int]
     folder: str
     memories: dict[str, bytes] = {}
-
-
-class Views(WorkerMessage, frozen=True):
-    """The state and the place of each backend that has changed."""
-
-    backends: list[tuple[BackendView, BackendPlace]]
 
 
 class BackendPlace(msgspec.Struct, frozen=True, array_like=True):
@@ -57,127 +51,81 @@ class BackendPlace(msgspec.Struct, frozen=True, array_like=True):
     unloaded: list[str] = []
 
 
-class Granted(WorkerMessage, frozen=True):
-    """A ticket is granted, of the engine's ``generation``."""
+class ToWorker:
+    """What the owner asks of a worker."""
 
-    ticket: int
-    generation: int
+    def configure(self, configuration: Configuration) -> None:
+        """Put another configuration in force. The first one comes before all else."""
 
+    def follow(self, backends: list[tuple[BackendView, BackendPlace]]) -> None:
+        """Take over the state of backends."""
 
-class Refused(WorkerMessage, frozen=True):
-    """A ticket is refused. ``joined_load``: for a load that the request had joined."""
+    def judged(self) -> None:
+        """The next news of backends that were told are known. The state of these backends follows."""
 
-    ticket: int
-    error: TellingError
-    joined_load: bool
+    def queue_changed(self) -> None:
+        """Let requests that wait look for a slot: one may be free."""
 
+    def watch_requests(self, wanted: bool) -> None:
+        """Tell of each request that is routed, moved or ended, or no longer."""
 
-class Positions(WorkerMessage, frozen=True):
-    """The places of the tickets that wait."""
+    def learn(self, news: dict[str, bytes]) -> None:
+        """Tell the strategies what they have learned in another worker."""
 
-    places: list[tuple[int, Phase, int]]
+    def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
+        """Call a method of ``Drains`` for a backend or a replica; ``retire`` has an error, ``cut_off`` a reason."""
 
+    def act(self, request: int, act: str, error: TellingError | None, why: str) -> None:
+        """``cancel`` or ``cut_off`` a live request."""
 
-class QueueChanged(WorkerMessage, frozen=True):
-    """A slot may be free."""
+    async def move(self, request: int, destination: str, engine_request: str, cause: str) -> MovedStream:
+        """Move a live request. Raises ``RequestError``."""
+        raise NotImplementedError
 
-
-class Judged(WorkerMessage, frozen=True):
-    """The next news of backends that ``Outcomes`` told are known. ``Views`` of these backends follow."""
-
-
-class Recall(WorkerMessage, frozen=True):
-    """Requests wait for a backend: give the places there back that are kept for later requests."""
-
-    backend: str
-
-
-class WatchRequests(WorkerMessage, frozen=True):
-    """Tell of each request that is routed, moved or ended, or no longer."""
-
-    wanted: bool
+    async def report(self, past: bool) -> None:
+        """Send a report with the live requests; with ``past``, also with those that have ended, and decisions."""
 
 
-class Drain(WorkerMessage, frozen=True):
-    """Call a method of ``Drains`` for a backend or a replica; ``retire`` has an error, ``cut_off`` a reason."""
+class ToWorkerQueues:
+    """What the owner tells of the tickets that wait with it."""
 
-    step: str
-    place: str
-    error: TellingError | None = None
-    why: str = ""
+    def granted(self, ticket: int, generation: int) -> None:
+        """A ticket is granted, of the engine's ``generation``."""
 
+    def refused(self, ticket: int, error: TellingError, joined_load: bool) -> None:
+        """A ticket is refused. ``joined_load``: for a load that the request had joined."""
 
-class Act(WorkerMessage, frozen=True):
-    """``cancel`` or ``cut_off`` a live request."""
+    def put_positions(self, places: list[tuple[int, Phase, int]]) -> None:
+        """Take the places of the waiting tickets."""
 
-    request: int
-    act: str
-    error: TellingError | None = None
-    why: str = ""
+    def recall(self, backend: str) -> None:
+        """Requests wait for a backend: give the places there back that are kept for later requests."""
 
 
-class MoveRequest(WorkerMessage, frozen=True):
-    """Move a live request. A ``Told`` with a ``MovedStream`` follows."""
+class ToWorkerPages:
+    """What the owner answers on a worker's connections."""
 
-    call: int
-    request: int
-    destination: str
-    engine_request: str
-    cause: str
+    def page_out(self, page: int, message: dict[str, Any] | None) -> None:
+        """Send the client of a page an ASGI message; ``None`` after the last one."""
 
 
-class WantReport(WorkerMessage, frozen=True):
-    """Ask for a report of the live requests; with ``past``, also of those that have ended, and of decisions."""
+class ToWorkerServer:
+    """What the owner asks for with regard to connections."""
 
-    call: int
-    past: bool
+    def leave(self, at_once: bool) -> None:
+        """Accept nothing new, and stop when the live requests have ended, or ``at_once``."""
 
+    def accept_if(self, wanted: bool) -> None:
+        """Accept connections if they are ``wanted``; else let them wait in the kernel."""
 
-class PageOut(WorkerMessage, frozen=True):
-    """An ASGI message for the client of a page; ``None`` after the last one."""
-
-    page: int
-    message: dict[str, Any] | None
-
-
-class Leave(WorkerMessage, frozen=True):
-    """Accept nothing new, and end when the live requests have."""
-
-
-class Accept(WorkerMessage, frozen=True):
-    """Accept connections if they are ``wanted``; else let them wait in the kernel."""
-
-    wanted: bool
-
-
-class PassOnTo(WorkerMessage, frozen=True):
-    """Give connections to the gateway that has taken over in the state folder ``folder``."""
-
-    folder: str
-
-
-class EndLive(WorkerMessage, frozen=True):
-    """End the live requests."""
+    def pass_on_to(self, folder: str) -> None:
+        """Give connections to the gateway that has taken over in the state folder ``folder``."""
 
 
 # --- from a worker
 
 
-class SaysReady(WorkerMessage, frozen=True):
-    """The worker accepts connections, with the configuration of ``version``; also after each change of that."""
-
-    version: int
-
-
-class Outcomes(WorkerMessage, frozen=True):
-    """What requests told of backends, as ``OutcomeReports`` collects it."""
-
-    good: Answers
-    latencies: Latencies
-    news: News
-
-
-class Submit(WorkerMessage, frozen=True):
+class Submission(msgspec.Struct, frozen=True, array_like=True):
     """A request waits for ``replica`` of ``backend``. Times are on the monotonic clock; ``None`` for no deadline."""
 
     ticket: int
@@ -189,105 +137,6 @@ class Submit(WorkerMessage, frozen=True):
     caller: str | None
     deadline: float | None
     turn: float
-
-
-class AskSlot(WorkerMessage, frozen=True):
-    """A ticket that must be granted at once or not at all. A ``Told`` follows: the engine's generation, or ``None``."""
-
-    call: int
-    ticket: Submit
-
-
-class CancelTicket(WorkerMessage, frozen=True):
-    """The request does not wait any more."""
-
-    ticket: int
-
-
-class Served(WorkerMessage, frozen=True):
-    """A granted request has ended. ``lost``: its engine, of that ``generation``, broke it off."""
-
-    ticket: int
-    keep_alive: float | None = None
-    lost: bool = False
-    generation: int = 0
-
-
-class FoundUnloaded(WorkerMessage, frozen=True):
-    """The server of a granted request says that its model is not loaded."""
-
-    backend: str
-    replica: str
-    generation: int
-
-
-class AskExited(WorkerMessage, frozen=True):
-    """Whether the engine of a granted request has exited. A ``Told`` follows."""
-
-    call: int
-    backend: str
-    replica: str
-    generation: int
-
-
-class AskPage(WorkerMessage, frozen=True):
-    """A request for a page of the owner."""
-
-    page: int
-    scope: dict[str, Any]
-
-
-class PageIn(WorkerMessage, frozen=True):
-    """An ASGI message of the client of a page."""
-
-    page: int
-    message: dict[str, Any]
-
-
-class PageTaken(WorkerMessage, frozen=True):
-    """The client has taken the last message."""
-
-    page: int
-
-
-class RequestRouted(WorkerMessage, frozen=True):
-    """An observer's ``routed``. ``state`` has the route."""
-
-    id: str
-    state: LiveState
-
-
-class RequestMoved(WorkerMessage, frozen=True):
-    """An observer's ``moved``."""
-
-    id: str
-    source: str
-    destination: str
-    gap_ms: float
-
-
-class RequestEnded(WorkerMessage, frozen=True):
-    """An observer's ``finished``."""
-
-    record: RequestRecord
-
-
-class LogLines(WorkerMessage, frozen=True):
-    """Lines of the worker's log."""
-
-    data: bytes
-
-
-class Learned(WorkerMessage, frozen=True):
-    """What strategies have learned, by their types. The owner sends it on to all other workers."""
-
-    news: dict[str, bytes]
-
-
-class Traced(WorkerMessage, frozen=True):
-    """Requests for the exporter of traces."""
-
-    requests: list[TracedRequest]
 
 
 class EndedRow(msgspec.Struct, frozen=True, array_like=True):
@@ -321,22 +170,74 @@ class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     live: list[LiveState] | None
 
 
-class SendsReport(WorkerMessage, frozen=True):
-    """The report of each second, or the one that ``WantReport`` asked for, before a ``Told``."""
+class ToOwner:
+    """What a worker tells the owner."""
 
-    report: WorkerReport
+    def ready(self, version: int) -> None:
+        """The worker accepts connections, with the configuration of ``version``; also after each change of that."""
+
+    def judge(self, good: Answers, latencies: Latencies, news: News) -> None:
+        """Judge backends by what requests told of them."""
+
+    def take_report(self, report: WorkerReport) -> None:
+        """Add what has happened to what the gateway shows: each second, and when it was asked for."""
+
+    def take_usage(self, rows: list[UsageRow], used: list[str]) -> None:
+        """Keep what callers have used since the last time, and which keys made at run time have come."""
+
+    def tell_routed(self, request_id: str, state: LiveState) -> None:
+        """An observer's ``routed``. ``state`` has the route."""
+
+    def tell_moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
+        """An observer's ``moved``."""
+
+    def tell_finished(self, record: RequestRecord) -> None:
+        """An observer's ``finished``."""
+
+    def learned(self, news: dict[str, bytes]) -> None:
+        """Tell all other workers what strategies have learned, by their types."""
+
+    def log(self, data: bytes) -> None:
+        """Keep lines of the worker's log."""
+
+    def export(self, requests: list[TracedRequest]) -> None:
+        """Hand requests to the exporter of traces."""
 
 
-class SendsUsage(WorkerMessage, frozen=True):
-    """What callers have used since the last time, and the keys made at run time that have come."""
+class ToDesk:
+    """What a worker asks of the owner's queues."""
 
-    rows: list[UsageRow]
-    used: list[str]
+    def submit(self, submission: Submission) -> None:
+        """Ask for a replica. ``granted`` or ``refused`` follows."""
+
+    async def ask_slot(self, submission: Submission) -> int | None:
+        """The engine's generation if it is granted, at once or as soon as workers have given back what they keep."""
+
+    async def ask_exited(self, backend: str, replica: str, generation: int) -> bool:
+        """Whether the engine of a granted request, which broke it off, has exited."""
+        raise NotImplementedError
+
+    def cancel(self, ticket: int) -> None:
+        """Withdraw a ticket. One whose grant is on its way to the worker is given back."""
+
+    def served(self, ticket: int, keep_alive: float | None) -> None:
+        """Note the end of a granted request."""
+
+    def lost(self, ticket: int, generation: int) -> None:
+        """Note that the engine of this ``generation`` broke a granted request off."""
+
+    def found_unloaded(self, backend: str, replica: str, generation: int) -> None:
+        """Note that the server of a granted request says that its model is not loaded."""
 
 
-class Told(WorkerMessage, frozen=True):
-    """The answer to a call, or an error."""
+class ToPages:
+    """What a worker's clients ask of the owner's pages."""
 
-    call: int
-    value: Any
-    error: TellingError | None = None
+    def page_asked(self, page: int, scope: dict[str, Any]) -> None:
+        """Answer a request for a page."""
+
+    def page_in(self, page: int, message: dict[str, Any]) -> None:
+        """Take an ASGI message of the client."""
+
+    def page_taken(self, page: int) -> None:
+        """The client has taken the last piece."""

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from enginehouse.api.errors import refuse
-from enginehouse.app.workers.messages import AskPage, PageIn, PageOut, PageTaken
+from enginehouse.app.workers.channel import Send as Call
+from enginehouse.app.workers.messages import ToPages, ToWorkerPages
 from enginehouse.domain.errors import ShuttingDown
 
 _log = logging.getLogger(__name__)
@@ -34,10 +34,10 @@ _CARRIED: Final = (
 )
 
 
-class OwnerPages:
+class OwnerPages(ToWorkerPages):
     """The worker's side, an ASGI application: each request for a page of the owner is answered there."""
 
-    def __init__(self, send: Callable[[msgspec.Struct], None]) -> None:
+    def __init__(self, send: Call) -> None:
         self._send = send
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Queue[dict[str, Any] | None]] = {}
@@ -48,26 +48,25 @@ class OwnerPages:
         answers = self._answers[number] = asyncio.Queue()
         if self._gone:
             answers.put_nowait(None)
-        self._send(AskPage(number, {key: scope[key] for key in _CARRIED if key in scope}))
+        self._send(ToPages.page_asked, number, {key: scope[key] for key in _CARRIED if key in scope})
         reading = asyncio.ensure_future(self._read(number, receive))
         begun = False
         try:
             while (message := await answers.get()) is not None:
                 begun = True
                 await send(message)
-                self._send(PageTaken(number))
+                self._send(ToPages.page_taken, number)
         finally:
             reading.cancel()
             del self._answers[number]
-            self._send(PageIn(number, {"type": "http.disconnect"}))
+            self._send(ToPages.page_in, number, {"type": "http.disconnect"})
         if not begun and scope["type"] == "http":
             await refuse(scope, receive, send, ShuttingDown("The gateway is shutting down; send the request again"))
 
-    def answer(self, message: PageOut) -> None:
-        """Take a piece of an answer."""
-        answers = self._answers.get(message.page)
+    def page_out(self, page: int, message: dict[str, Any] | None) -> None:
+        answers = self._answers.get(page)
         if answers is not None:
-            answers.put_nowait(message.message)
+            answers.put_nowait(message)
 
     def lost(self) -> None:
         """End every answer: the owner is gone."""
@@ -78,18 +77,18 @@ class OwnerPages:
     async def _read(self, number: int, receive: Receive) -> None:
         while True:
             message = await receive()
-            self._send(PageIn(number, dict(message)))
+            self._send(ToPages.page_in, number, dict(message))
             if message["type"] in ("http.disconnect", "websocket.disconnect"):
                 return
 
 
-class PageAnswers:
+class PageAnswers(ToPages):
     """The owner's side: runs ``application`` for the pages that one worker asks for, each after ``prepare``."""
 
     def __init__(
         self,
         application: ASGIApp,
-        send: Callable[[msgspec.Struct], None],
+        send: Call,
         prepare: Callable[[str], Awaitable[None]],
     ) -> None:
         self._application = application
@@ -97,28 +96,22 @@ class PageAnswers:
         self._prepare = prepare
         self._pages: dict[int, _Answering] = {}
 
-    def begin(self, message: AskPage) -> None:
-        """Answer a request."""
-        scope = message.scope
+    def page_asked(self, page: int, scope: dict[str, Any]) -> None:
         scope["headers"] = [(name, value) for name, value in scope["headers"]]
         for address in ("client", "server"):
             scope[address] = tuple(scope[address]) if scope.get(address) else None
         scope["asgi"] = {"version": "3.0", "spec_version": "2.3"}
         scope["state"] = {}
-        self._pages[message.page] = page = _Answering(message.page, self._send)
-        page.task = asyncio.ensure_future(self._answer(page, scope))
+        self._pages[page] = answering = _Answering(page, self._send)
+        answering.task = asyncio.ensure_future(self._answer(answering, scope))
 
-    def take(self, message: PageIn) -> None:
-        """Take a message of the client."""
-        page = self._pages.get(message.page)
-        if page is not None:
-            page.messages.put_nowait(message.message)
+    def page_in(self, page: int, message: dict[str, Any]) -> None:
+        if (answering := self._pages.get(page)) is not None:
+            answering.messages.put_nowait(message)
 
-    def taken(self, message: PageTaken) -> None:
-        """Note that the client has taken a piece."""
-        page = self._pages.get(message.page)
-        if page is not None:
-            page.taken.set()
+    def page_taken(self, page: int) -> None:
+        if (answering := self._pages.get(page)) is not None:
+            answering.taken.set()
 
     def close(self) -> None:
         """End all answers: the worker is gone."""
@@ -135,13 +128,13 @@ class PageAnswers:
             _log.exception("A page failed")
         finally:
             self._pages.pop(page.number, None)
-            self._send(PageOut(page.number, None))
+            self._send(ToWorkerPages.page_out, page.number, None)
 
 
 class _Answering:
     """One page that is being answered."""
 
-    def __init__(self, number: int, send: Callable[[msgspec.Struct], None]) -> None:
+    def __init__(self, number: int, send: Call) -> None:
         self.number = number
         self.messages: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.taken = asyncio.Event()
@@ -153,5 +146,5 @@ class _Answering:
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
         self.taken.clear()
-        self._send(PageOut(self.number, dict(message)))
+        self._send(ToWorkerPages.page_out, self.number, dict(message))
         await self.taken.wait()

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from enginehouse.app.config_change import CurrentConfig
-from enginehouse.app.workers.messages import BackendPlace, Configure, Views
-from enginehouse.config.managed import managed_backends
+from enginehouse.app.workers.channel import Send
+from enginehouse.app.workers.messages import BackendPlace, Configuration, ToWorker
 from enginehouse.domain.replica import replica_name
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.load_board import BoardColumns, LoadBoard
@@ -32,7 +32,7 @@ class Publisher:
         relay: Relay,
         current: CurrentConfig,
         board: LoadBoard,
-        send: Callable[[msgspec.Struct], None],
+        send: Send,
         folder: Callable[[], str],
     ) -> None:
         self._folder = folder
@@ -41,7 +41,7 @@ class Publisher:
         self._send = send
         self._columns = BoardColumns(board)
         self._board = board
-        self._configure: Configure
+        self._configuration: Configuration
         self._managed: frozenset[str] = frozenset()
         self._sent: dict[str, tuple[BackendView, BackendPlace]] = {}
         self._changed: set[str] = set()
@@ -64,23 +64,22 @@ class Publisher:
     def configure(self) -> None:
         """Send the configuration in force, and with it the state of all backends."""
         config = self._current.config
-        self._managed = frozenset(
-            backend for name, model in config.models.items() for backend in managed_backends(name, model)
-        )
+        self._managed = frozenset(backend for name, model in config.models.items() for backend in model.backends(name))
         columns = dict(self._columns.assign(self._relay.context.upstreams))
-        self._configure = Configure(self._current.version, pickle.dumps(config), columns, self._folder())
+        self._configuration = Configuration(self._current.version, pickle.dumps(config), columns, self._folder())
         for name in self._relay.context.upstreams:
             column = columns.get(name)
             cells = self._board.cells(column) if column is not None else None
             self._relay.context.fleet.load(name).share(cells, self._board.workers)
         self._sent = {}
-        self._send(self._configure)
+        self._send(ToWorker.configure, self._configuration)
         self._publish(self._relay.context.upstreams)
 
-    def greet(self, send: Callable[[msgspec.Struct], None]) -> None:
+    def greet(self, send: Send) -> None:
         """Tell a new worker everything."""
-        send(msgspec.structs.replace(self._configure, memories=self._relay.context.router.memories()))
-        send(Views([*self._sent.values()]))
+        memories = self._relay.context.router.memories()
+        send(ToWorker.configure, msgspec.structs.replace(self._configuration, memories=memories))
+        send(ToWorker.follow, [*self._sent.values()])
 
     def flush(self) -> None:
         """Send what has changed, now."""
@@ -116,7 +115,7 @@ class Publisher:
         told = [found for name in [*names] if (found := self._keep(name)) is not None]
         self._changed.clear()
         if told:
-            self._send(Views(told))
+            self._send(ToWorker.follow, told)
 
     def _keep(self, name: str) -> tuple[BackendView, BackendPlace] | None:
         """What workers must be told of a backend; ``None`` if they know it."""

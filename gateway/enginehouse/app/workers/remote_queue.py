@@ -9,19 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.workers.messages import (
-    BackendPlace,
-    CancelTicket,
-    FoundUnloaded,
-    Granted,
-    Positions,
-    Recall,
-    Refused,
-    Served,
-    Submit,
-)
-from enginehouse.app.workers.told_errors import told
-from enginehouse.app.workers.worker_channel import WorkerChannel
+from enginehouse.app.workers.channel import Channel
+from enginehouse.app.workers.messages import BackendPlace, Submission, ToDesk, ToWorkerQueues
+from enginehouse.app.workers.told_errors import TellingError, told
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Waiting
@@ -41,11 +31,11 @@ class _OpenTicket(NamedTuple):
     queue: OwnerQueue
 
 
-class OwnerQueues:
+class OwnerQueues(ToWorkerQueues):
     """The queues at the owner, by backend. ``changed`` is called when a request leaves one."""
 
     def __init__(
-        self, owner: WorkerChannel, priorities: Callable[[], Mapping[str, int]], changed: Callable[[], None]
+        self, owner: Channel, priorities: Callable[[], Mapping[str, int]], changed: Callable[[], None]
     ) -> None:
         self.by_backend: dict[str, RequestQueue] = {}
         self.tasks = BackgroundTasks()
@@ -97,27 +87,24 @@ class OwnerQueues:
             self._open.pop(number).queue.backlog.take()
         return number
 
-    def granted(self, message: Granted) -> None:
-        """Hand a grant on. A request that has left meanwhile has told the owner so."""
-        found = self._open.get(message.ticket)
-        if found is None:
+    def granted(self, ticket: int, generation: int) -> None:
+        found = self._open.get(ticket)
+        if found is None:  # the request has left meanwhile, and has told the owner so
             return
         self.close(found.ticket)
         found.queue.backlog.granted(found.queue.now())
-        found.queue.began(found.ticket.replica, message.ticket, message.generation)
+        found.queue.began(found.ticket.replica, ticket, generation)
         if not found.holder.granted():
             found.queue.served(found.ticket.replica)
 
-    def refused(self, message: Refused) -> None:
-        """Hand a refusal on."""
-        found = self._open.get(message.ticket)
+    def refused(self, ticket: int, error: TellingError, joined_load: bool) -> None:
+        found = self._open.get(ticket)
         if found is not None:
             self.close(found.ticket)
-            found.queue.refuse(found.holder, told(message.error), joined_load=message.joined_load)
+            found.queue.refuse(found.holder, told(error), joined_load=joined_load)
 
-    def put_positions(self, message: Positions) -> None:
-        """Take the places of the waiting tickets."""
-        self.positions = {ticket: (phase, position) for ticket, phase, position in message.places}
+    def put_positions(self, places: list[tuple[int, Phase, int]]) -> None:
+        self.positions = {ticket: (phase, position) for ticket, phase, position in places}
 
     def waiting_in(self, queue: OwnerQueue) -> Sequence[Waiting]:
         """The tickets that wait in ``queue``, as far as the owner has told their places."""
@@ -132,9 +119,8 @@ class OwnerQueues:
         """A request has left its backend."""
         self._changed()
 
-    def recall(self, message: Recall) -> None:
-        """Give the places at a backend back that no request uses."""
-        queue = self.by_backend.get(message.backend)
+    def recall(self, backend: str) -> None:
+        queue = self.by_backend.get(backend)
         if isinstance(queue, OwnerQueue):
             queue.recall()
 
@@ -145,7 +131,7 @@ class OwnerQueue(RequestQueue):
     launches: ClassVar[bool] = True
     decides_here: ClassVar[bool] = False
 
-    def __init__(self, name: str, queues: OwnerQueues, owner: WorkerChannel, backlog: Backlog) -> None:
+    def __init__(self, name: str, queues: OwnerQueues, owner: Channel, backlog: Backlog) -> None:
         self.name = name
         self.backlog = backlog
         self.unloaded: frozenset[str] = frozenset()
@@ -175,7 +161,7 @@ class OwnerQueue(RequestQueue):
             if not holder.granted():
                 self.served(ticket.replica)
             return
-        self._owner.send(self._submission(self._queues.open(ticket, holder, self), ticket))
+        self._owner.send(ToDesk.submit, self._submission(self._queues.open(ticket, holder, self), ticket))
 
     async def reserve(self, replica: str) -> None:
         line, priority = self.place(replica)
@@ -185,13 +171,13 @@ class OwnerQueue(RequestQueue):
     async def _reserve(self, line: str, priority: int) -> None:
         number = self._queues.next_number()
         ticket = Ticket(id=f"reserve/{number}", replica=line, priority=priority, arrived=self.now())
-        generation = await self._owner.ask_slot(self._submission(number, ticket))
+        generation = await self._owner.ask(ToDesk.ask_slot, self._submission(number, ticket))
         if generation is not None:
             self._generations[line] = generation
             self._keep(line, number)
 
-    def _submission(self, number: int, ticket: Ticket) -> Submit:
-        return Submit(
+    def _submission(self, number: int, ticket: Ticket) -> Submission:
+        return Submission(
             number,
             self.name,
             ticket.replica,
@@ -206,7 +192,7 @@ class OwnerQueue(RequestQueue):
     def cancel(self, ticket: Ticket) -> None:
         number = self._queues.close(ticket)
         if number is not None:
-            self._owner.send(CancelTicket(number))
+            self._owner.send(ToDesk.cancel, number)
 
     def began(self, replica: str, number: int, generation: int) -> None:
         """Note the grant of a ticket."""
@@ -227,22 +213,22 @@ class OwnerQueue(RequestQueue):
             self._joined_load = False
 
     def served(self, replica: str, keep_alive: float | None = None) -> None:
-        self._owner.send(Served(self._end(replica), keep_alive))
+        self._owner.send(ToDesk.served, self._end(replica), keep_alive)
         self._queues.left()
 
     def connection_lost(self, replica: str, generation: int) -> None:
-        self._owner.send(Served(self._end(replica), lost=True, generation=generation))
+        self._owner.send(ToDesk.lost, self._end(replica), generation)
         self._queues.left()
 
     def found_unloaded(self, replica: str, generation: int) -> None:
-        self._owner.send(FoundUnloaded(self.name, replica, generation))
+        self._owner.send(ToDesk.found_unloaded, self.name, replica, generation)
 
     def generation(self, replica: str) -> int:
         return self._generations.get(replica, 0)
 
     async def has_exited(self, replica: str, generation: int) -> bool:
         try:
-            return bool(await self._owner.ask_exited(self.name, replica, generation))
+            return await self._owner.ask(ToDesk.ask_exited, self.name, replica, generation)
         except RequestError:  # the owner is gone, and with it the engines' news
             return False
 
@@ -271,7 +257,7 @@ class OwnerQueue(RequestQueue):
         kept, self._kept = self._kept, {}
         for numbers in kept.values():
             for number in numbers:
-                self._owner.send(Served(number))
+                self._owner.send(ToDesk.served, number, None)
 
     def _end(self, replica: str) -> int:
         """The number of any request that ``replica`` serves: they are alike to the owner."""

@@ -11,9 +11,10 @@ import msgspec
 
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.app.gateway import Gateway
-from enginehouse.app.workers.messages import EndedRow, Outcomes, WorkerReport
+from enginehouse.app.workers.messages import EndedRow, WorkerReport
 from enginehouse.domain.ticket import Ticket
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState, state_of
 from enginehouse.relay.relay import Relay
@@ -68,7 +69,7 @@ class Reporter:
         self._ended = self._told = 0
 
     def report(self, *, live: bool, past: bool) -> WorkerReport:
-        """What has happened since the last report; ``live`` and ``past``: as ``WantReport`` has them."""
+        """What has happened since the last report. ``live``: also the live requests. ``past``: also the ended ones."""
         context = self._relay.context
         count = context.activity.count
         ended, self._ended = count - self._ended, count
@@ -132,18 +133,18 @@ def hold(gateway: Gateway, report: WorkerReport, times: int) -> None:
     gateway.relay.context.engine_memory.held += times * report.engine_bytes
 
 
-def take_outcomes(fleet: Fleet, outcomes: Outcomes) -> None:
+def take_outcomes(fleet: Fleet, good: Answers, latencies: Latencies, news: News) -> None:
     """Have ``fleet`` judge its backends by what a worker's requests tell."""
-    names = {each.name for each in fleet.backends()} if outcomes.latencies else set()
-    for name, number in outcomes.good.items():
+    names = {each.name for each in fleet.backends()} if latencies else set()
+    for name, number in good.items():
         for _ in range(number):
             fleet.succeeded(name)
-    for name, (count, total) in outcomes.latencies.items():
+    for name, (count, total) in latencies.items():
         if name in names:
             load = fleet.load(name)
             for _ in range(min(count, _MOST_ANSWERS)):
                 fleet.answered(load, total / count)
-    for method, facts in outcomes.news:
+    for method, facts in news:
         getattr(fleet, method)(*facts)
 
 

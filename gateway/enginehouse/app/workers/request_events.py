@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
-from enginehouse.app.workers.messages import RequestEnded, RequestMoved, RequestRouted
+from enginehouse.app.workers.channel import Send
+from enginehouse.app.workers.messages import ToOwner
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
@@ -20,7 +18,7 @@ EVENTS: Final = ("routed", "moved", "finished")
 class RequestEvents(Observer):
     """Sends the owner each event of a request, while it wants them."""
 
-    def __init__(self, send: Callable[[msgspec.Struct], None]) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
 
     def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
@@ -35,10 +33,10 @@ class RequestEvents(Observer):
             reason=route.reason,
             attempted=route.attempted,
         )
-        self._send(RequestRouted(request_id, state))
+        self._send(ToOwner.tell_routed, request_id, state)
 
     def moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
-        self._send(RequestMoved(request_id, source, destination, gap_ms))
+        self._send(ToOwner.tell_moved, request_id, source, destination, gap_ms)
 
     def finished(self, record: RequestRecord) -> None:
-        self._send(RequestEnded(record))
+        self._send(ToOwner.tell_finished, record)

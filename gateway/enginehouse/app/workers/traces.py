@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
-from enginehouse.app.workers.messages import Traced
+from enginehouse.app.workers.channel import Send
+from enginehouse.app.workers.messages import ToOwner
 from enginehouse.interfaces.exporters import TracedRequest
 
 _BATCH: Final = 64
@@ -22,7 +21,7 @@ class OwnerExporter:
     ``waiting``: the bytes that the owner has not read.
     """
 
-    def __init__(self, send: Callable[[msgspec.Struct], None], waiting: Callable[[], int]) -> None:
+    def __init__(self, send: Send, waiting: Callable[[], int]) -> None:
         self._send = send
         self._waiting = waiting
         self._requests: list[TracedRequest] = []
@@ -46,5 +45,5 @@ class OwnerExporter:
             self._timer.cancel()
             self._timer = None
         if self._requests:
-            self._send(Traced(self._requests))
+            self._send(ToOwner.export, self._requests)
             self._requests = []

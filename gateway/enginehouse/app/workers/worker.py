@@ -18,42 +18,30 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.build import build_drivers
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.app.workers.messages import (
-    Act,
-    Configure,
-    Drain,
-    Granted,
-    Judged,
-    Learned,
-    MoveRequest,
-    Outcomes,
-    PageOut,
-    Positions,
-    QueueChanged,
-    Recall,
-    Refused,
-    SaysReady,
-    SendsReport,
-    SendsUsage,
-    Told,
-    Views,
-    WantReport,
-    WatchRequests,
+    BackendPlace,
+    Configuration,
+    ToOwner,
+    ToWorker,
+    ToWorkerPages,
+    ToWorkerQueues,
 )
 from enginehouse.app.workers.pages import OwnerPages
 from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
 from enginehouse.app.workers.request_events import RequestEvents
 from enginehouse.app.workers.room_turns import RoomTurns
-from enginehouse.app.workers.told_errors import telling, told
+from enginehouse.app.workers.told_errors import TellingError, told
 from enginehouse.app.workers.traces import OwnerExporter
 from enginehouse.app.workers.worker_application import WorkerApplication
-from enginehouse.app.workers.worker_channel import Handlers, WorkerChannel
+from enginehouse.app.workers.worker_channel import WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import CannotContinue, RequestError
+from enginehouse.domain.errors import CannotContinue
+from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.load_board import BoardReader
 from enginehouse.fleet.outcome_reports import OutcomeReports
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_watch import LoopMonitor
@@ -65,7 +53,7 @@ _BEAT_S: Final = 0.1
 _REPORT_S: Final = 1.0
 
 
-class Worker:
+class Worker(ToWorker):
     """Relays requests along ``path``, by the configuration and the state of backends that the owner sends.
 
     ``application`` answers what the fast door does not. ``loop_monitor``: of its event loop.
@@ -74,7 +62,7 @@ class Worker:
     def __init__(
         self,
         number: int,
-        first: Configure,
+        first: Configuration,
         registry: Registry,
         channel: WorkerChannel,
         memory: WorkerMemory,
@@ -105,14 +93,15 @@ class Worker:
         self._queue_changed = partial(notify, path.observers.callbacks("queue_changed"))
         self._reader = BoardReader(self._now)
         self._outcomes = OutcomeReports(
-            lambda *told: channel.send(Outcomes(*told)), lambda load: self._names.get(id(load))
+            lambda good, latencies, news: channel.send(ToOwner.judge, good, latencies, news),
+            lambda load: self._names.get(id(load)),
         )
         path.fleet.reports, path.fleet.refresh = self._outcomes, self._reader.refresh
         self.relay.context.router.recall(first.memories)
         room = self.relay.context.waiting_room
         room.join_others(RoomTurns(board, number, room.plan, room.models))
         path.callers.share(memory.key_changes)
-        path.open(Path(first.folder), lambda rows, used: channel.send(SendsUsage(rows, used)))
+        path.open(Path(first.folder), lambda rows, used: channel.send(ToOwner.take_usage, rows, used))
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(
             self.relay, self.admission.body_memory, self.loop_monitor, self.queues.number, self.path.session_headers
@@ -123,7 +112,10 @@ class Worker:
         self._events: RequestEvents | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._share_load(first.columns)
-        channel.attach(self._handlers(), self.pages.lost)
+        channel.attach(ToWorker, self)
+        channel.attach(ToWorkerQueues, self.queues)
+        channel.attach(ToWorkerPages, self.pages)
+        channel.when_lost.append(self.pages.lost)
 
     def start(self) -> None:
         """Begin to report, on the running event loop."""
@@ -133,9 +125,9 @@ class Worker:
         self._beat()
         self._report_soon()
 
-    def ready(self) -> None:
+    def tell_ready(self) -> None:
         """Tell the owner that connections are accepted."""
-        self._channel.send(SaysReady(self.version))
+        self._channel.send(ToOwner.ready, self.version)
 
     async def stop(self) -> None:
         """End requests, and send the last report."""
@@ -145,45 +137,24 @@ class Worker:
         await self.path.close()
         self.exporter.flush()
         self._outcomes.flush()
-        self._channel.send(SendsReport(self._reporter.report(live=False, past=False)))
+        self._channel.send(ToOwner.take_report, self._reporter.report(live=False, past=False))
         self._tasks.cancel()
         for timer in self._timers.values():
             timer.cancel()
 
     # --- from the owner
 
-    def _handlers(self) -> Handlers:
-        return {
-            Granted: self.queues.granted,
-            Refused: self.queues.refused,
-            Positions: self.queues.put_positions,
-            Recall: self.queues.recall,
-            QueueChanged: self._look_for_slots,
-            PageOut: self.pages.answer,
-            Configure: self._configure,
-            Views: self._follow,
-            Judged: lambda _: self._outcomes.judged(),
-            WantReport: self._report,
-            WatchRequests: self._watch,
-            Learned: self._learn,
-            Drain: self._drain,
-            Act: self._act,
-            MoveRequest: self._move_soon,
-        }
-
-    def _configure(self, message: Configure) -> None:
-        """Put another configuration in force, in one step of the event loop."""
-        path, config = self.path, _share_of(pickle.loads(message.config), self._board.workers)
+    def configure(self, configuration: Configuration) -> None:
+        path, config = self.path, _share_of(pickle.loads(configuration.config), self._board.workers)
         PathChange(path, config, build_drivers(config, path.registry, path.drivers, path.outside)).carry_out()
-        self.version = message.version
+        self.version = configuration.version
         for name in [name for name in self.queues.by_backend if name not in self.relay.context.upstreams]:
             del self.queues.by_backend[name]
-        self._share_load(message.columns)
-        self.ready()
+        self._share_load(configuration.columns)
+        self.tell_ready()
 
-    def _follow(self, message: Views) -> None:
-        """Take over the state of backends."""
-        for view, place in message.backends:
+    def follow(self, backends: list[tuple[BackendView, BackendPlace]]) -> None:
+        for view, place in backends:
             upstream = self.relay.context.upstreams.get(place.name)
             if upstream is None:
                 continue
@@ -194,73 +165,61 @@ class Worker:
                 self.path.fleet.follow(view)
         self._queue_changed()
 
-    def _look_for_slots(self, _: QueueChanged) -> None:
-        """Let requests that wait look for a slot."""
+    def judged(self) -> None:
+        self._outcomes.judged()
+
+    def queue_changed(self) -> None:
         self._reader.expire()
         self._queue_changed()
 
-    def _learn(self, message: Learned) -> None:
-        """Tell the strategies what they have learned in another worker."""
-        self.relay.context.router.hear(message.news)
-
-    def _watch(self, message: WatchRequests) -> None:
-        """Tell the owner of each event of a request, or no longer."""
-        if message.wanted and self._events is None:
+    def watch_requests(self, wanted: bool) -> None:
+        if wanted and self._events is None:
             self._events = RequestEvents(self._channel.send)
             self.path.observers.add(self._events)
-        elif not message.wanted and self._events is not None:
+        elif not wanted and self._events is not None:
             self.path.observers.remove(self._events)
             self._events = None
 
-    def _drain(self, message: Drain) -> None:
-        """Move or end streams of a backend or a replica."""
-        drains = self.relay.drains
-        if message.step == "retire" and message.error is not None:
-            drains.retire(message.place, told(message.error))
-        elif message.step == "cut_off":
-            drains.cut_off(message.place, message.why)
-        elif message.step == "begin":
-            drains.begin(message.place)
-        else:
-            drains.vacate(message.place)
+    def learn(self, news: dict[str, bytes]) -> None:
+        self.relay.context.router.hear(news)
 
-    def _act(self, message: Act) -> None:
-        """Cancel a live request, or cut it off."""
-        live = self._reporter.numbers.find(message.request)
+    def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
+        drains = self.relay.drains
+        if step == "retire" and error is not None:
+            drains.retire(place, told(error))
+        elif step == "cut_off":
+            drains.cut_off(place, why)
+        elif step == "begin":
+            drains.begin(place)
+        else:
+            drains.vacate(place)
+
+    def act(self, request: int, act: str, error: TellingError | None, why: str) -> None:
+        live = self._reporter.numbers.find(request)
         if live is None:
             return
-        if message.act == "cancel":
-            live.cancel(told(message.error) if message.error is not None else None)
+        if act == "cancel":
+            live.cancel(told(error) if error is not None else None)
         else:
-            live.cut_off(message.why)
+            live.cut_off(why)
 
-    def _report(self, message: WantReport) -> None:
-        """Send the owner a report."""
+    async def move(self, request: int, destination: str, engine_request: str, cause: str) -> MovedStream:
+        live = self._reporter.numbers.find(request)
+        if live is None:
+            raise CannotContinue("The request has ended")
+        return await live.move(destination, engine_request, cause)
+
+    async def report(self, past: bool) -> None:
         self._outcomes.flush()
-        self._channel.send(SendsReport(self._reporter.report(live=True, past=message.past)))
-        self._channel.send(Told(message.call, None))
+        self._channel.send(ToOwner.take_report, self._reporter.report(live=True, past=past))
 
     # --- inside
-
-    def _move_soon(self, message: MoveRequest) -> None:
-        self._tasks.start(self._move(message))
-
-    async def _move(self, message: MoveRequest) -> None:
-        live = self._reporter.numbers.find(message.request)
-        try:
-            if live is None:
-                raise CannotContinue("The request has ended")
-            moved = await live.move(message.destination, message.engine_request, message.cause)
-        except RequestError as error:
-            self._channel.send(Told(message.call, None, telling(error)))
-        else:
-            self._channel.send(Told(message.call, list(moved)))
 
     def _beat(self) -> None:
         self._board.beats[self.number] = self._now()
         self._outcomes.flush()
         if news := self.relay.context.router.news():
-            self._channel.send(Learned(news))
+            self._channel.send(ToOwner.learned, news)
         self._timers["beat"] = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
 
     def _report_soon(self) -> None:
@@ -268,7 +227,7 @@ class Worker:
 
     def _send_report(self) -> None:
         self._report_soon()
-        self._channel.send(SendsReport(self._reporter.report(live=False, past=False)))
+        self._channel.send(ToOwner.take_report, self._reporter.report(live=False, past=False))
 
     def _share_load(self, columns: dict[str, int]) -> None:
         self._hosts = {each.name: each.host for each in self.path.fleet.backends()}

@@ -10,43 +10,21 @@ from typing import NamedTuple
 import msgspec
 
 from enginehouse.app.gateway import Gateway
-from enginehouse.app.workers.channel import Channel
+from enginehouse.app.workers.channel import Channel, Send
 from enginehouse.app.workers.desk import TicketDesk
-from enginehouse.app.workers.messages import (
-    Act,
-    AskExited,
-    AskPage,
-    AskSlot,
-    CancelTicket,
-    FoundUnloaded,
-    Judged,
-    Learned,
-    LogLines,
-    MoveRequest,
-    Outcomes,
-    PageIn,
-    PageTaken,
-    RequestEnded,
-    RequestMoved,
-    RequestRouted,
-    SaysReady,
-    SendsReport,
-    SendsUsage,
-    Served,
-    Submit,
-    Traced,
-    WantReport,
-    WorkerReport,
-)
+from enginehouse.app.workers.messages import ToDesk, ToOwner, ToPages, ToWorker, WorkerReport
 from enginehouse.app.workers.pages import PageAnswers
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.reports import add_report, hold, take_outcomes
 from enginehouse.app.workers.told_errors import telling
-from enginehouse.app.workers.worker_channel import Handlers
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
+from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import heard
 from enginehouse.domain.route import Route
+from enginehouse.domain.usage import UsageRow
+from enginehouse.fleet.outcome_reports import Answers, Latencies, News
+from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.live.traced_request import swaps_of
@@ -64,10 +42,10 @@ class OwnerParts(NamedTuple):
     publisher: Publisher
     prepare: Callable[[str], Awaitable[None]]
     recall: Callable[[str], None]
-    learned: Callable[[WorkerLink, Learned], None]
+    learned: Callable[[WorkerLink, dict[str, bytes]], None]
 
 
-class WorkerLink:
+class WorkerLink(ToOwner):
     """Serves one worker, and shows its requests. ``number``: its place on the board.
 
     - ``version``: of the configuration that it says it has; 0 until it accepts connections.
@@ -83,32 +61,31 @@ class WorkerLink:
         self.version = 0
         self.busy = 0.0
         self.live = 0
-        self.lost = False
+        self.is_lost = False
         self._parts = parts
         self._changed = changed
         self._on_lost = on_lost
-        self._channel = Channel(lambda message: handlers[type(message)](message), self._lost)
+        self._channel = Channel(self._lost)
+        self.send: Send = self._channel.send
         self._gateway = gateway = parts.gateway
         queues = gateway.relay.context.queues
         self.desk = TicketDesk(number, queues, self.send, parts.publisher.flush, parts.recall)
         self._pages = PageAnswers(gateway.application, self.send, parts.prepare)
         self._requests: dict[int, WorkerRequest] = {}
         self._report: WorkerReport | None = None
-        handlers = self._handlers()
+        self._channel.attach(ToOwner, self)
+        self._channel.attach(ToDesk, self.desk)
+        self._channel.attach(ToPages, self._pages)
 
     async def open(self, connected: socket.socket) -> None:
         """Begin to speak to the worker."""
         await self._channel.open(connected)
         self._parts.publisher.greet(self.send)
 
-    def send(self, message: msgspec.Struct) -> None:
-        """Send a message."""
-        self._channel.send(message)
-
     async def report(self, *, past: bool) -> None:
         """Have the worker report now. Does nothing if it dies meanwhile."""
         try:
-            await self._channel.ask(lambda call: WantReport(call, past))
+            await self._channel.ask(ToWorker.report, past)
         except RequestError:
             return
 
@@ -118,54 +95,55 @@ class WorkerLink:
 
     # --- from the worker
 
-    def _handlers(self) -> Handlers:
-        parts, gateway = self._parts, self._gateway
-        return {
-            Outcomes: self._judge,
-            Submit: self.desk.submit,
-            AskSlot: self.desk.ask_slot,
-            CancelTicket: lambda message: self.desk.cancel(message.ticket),
-            Served: self.desk.served,
-            FoundUnloaded: self.desk.found_unloaded,
-            AskExited: self.desk.ask_exited,
-            AskPage: self._pages.begin,
-            PageIn: self._pages.take,
-            PageTaken: self._pages.taken,
-            RequestRouted: self._tell_routed,
-            RequestMoved: self._tell_moved,
-            RequestEnded: self._tell_ended,
-            SendsReport: self._take_report,
-            SendsUsage: lambda message: gateway.callers.take(message.rows, message.used),
-            Learned: lambda message: parts.learned(self, message),
-            LogLines: lambda message: gateway.log.ring.write(message.data),
-            Traced: self._export,
-            SaysReady: self._note_ready,
-        }
-
-    def _note_ready(self, message: SaysReady) -> None:
-        self.version = message.version
+    def ready(self, version: int) -> None:
+        self.version = version
         self._changed.set()
 
-    def _export(self, message: Traced) -> None:
-        if (exporter := self._gateway.exporter) is not None:
-            last_swaps = self._gateway.relay.context.counters.last_swaps  # workers know of none
-            for each in message.requests:
-                swaps = swaps_of(each.record, last_swaps)
-                exporter.add(msgspec.structs.replace(each, swaps=swaps) if swaps else each)
+    def judge(self, good: Answers, latencies: Latencies, news: News) -> None:
+        take_outcomes(self._gateway.fleet, good, latencies, news)
+        if news:
+            self.send(ToWorker.judged)
+            self._parts.publisher.correct([name for _, (name, *_) in news])
 
-    def _judge(self, outcomes: Outcomes) -> None:
-        take_outcomes(self._gateway.relay.context.fleet, outcomes)
-        if outcomes.news:
-            self.send(Judged())
-            self._parts.publisher.correct([name for _, (name, *_) in outcomes.news])
-
-    def _take_report(self, message: SendsReport) -> None:
-        report = message.report
+    def take_report(self, report: WorkerReport) -> None:
         add_report(self._gateway, report, self._report)
         self._report = report
         self.busy, self.live = report.busy, report.requests
         if report.live is not None or not report.requests:
             self._show(report.live or [])
+
+    def take_usage(self, rows: list[UsageRow], used: list[str]) -> None:
+        self._gateway.callers.take(rows, used)
+
+    def tell_routed(self, request_id: str, state: LiveState) -> None:
+        route, told = self._place(state), state.requirements
+        if route is None or told is None:
+            return
+        for tell in self._gateway.observers.added("routed"):
+            tell(request_id, heard(told), route)
+
+    def tell_moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
+        for tell in self._gateway.observers.added("moved"):
+            tell(request_id, source, destination, gap_ms)
+
+    def tell_finished(self, record: RequestRecord) -> None:
+        for tell in self._gateway.observers.added("finished"):
+            tell(record)
+
+    def learned(self, news: dict[str, bytes]) -> None:
+        self._parts.learned(self, news)
+
+    def log(self, data: bytes) -> None:
+        self._gateway.log.ring.write(data)
+
+    def export(self, requests: list[TracedRequest]) -> None:
+        if (exporter := self._gateway.exporter) is not None:
+            last_swaps = self._gateway.relay.context.counters.last_swaps  # workers know of none
+            for each in requests:
+                swaps = swaps_of(each.record, last_swaps)
+                exporter.add(msgspec.structs.replace(each, swaps=swaps) if swaps else each)
+
+    # --- inside
 
     def _show(self, states: list[LiveState]) -> None:
         """Have the relay show the live requests as they are now, the same objects for the same requests."""
@@ -192,30 +170,14 @@ class WorkerLink:
         asked = state.requirements["model"] if state.requirements is not None else state.model
         return Route(asked, chosen, state.reason, state.attempted)
 
-    def _tell_routed(self, message: RequestRouted) -> None:
-        route, told = self._place(message.state), message.state.requirements
-        if route is None or told is None:
-            return
-        for tell in self._gateway.observers.added("routed"):
-            tell(message.id, heard(told), route)
-
-    def _tell_moved(self, message: RequestMoved) -> None:
-        for tell in self._gateway.observers.added("moved"):
-            tell(message.id, message.source, message.destination, message.gap_ms)
-
-    def _tell_ended(self, message: RequestEnded) -> None:
-        for tell in self._gateway.observers.added("finished"):
-            tell(message.record)
-
     def _act(self, number: int, act: str, error: RequestError | None, why: str) -> None:
-        self.send(Act(number, act, telling(error) if error is not None else None, why))
+        self.send(ToWorker.act, number, act, telling(error) if error is not None else None, why)
 
     async def _move(self, number: int, destination: str, engine_request: str, cause: str) -> MovedStream:
-        asked = await self._channel.ask(lambda call: MoveRequest(call, number, destination, engine_request, cause))
-        return MovedStream(*asked)
+        return await self._channel.ask(ToWorker.move, number, destination, engine_request, cause)
 
     def _lost(self) -> None:
-        self.lost = True
+        self.is_lost = True
         self.desk.release()
         self._pages.close()
         self._show([])

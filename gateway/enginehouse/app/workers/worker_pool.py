@@ -5,28 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Concatenate, Final, ParamSpec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.api.pages.metrics.process import WorkerFigures
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.workers.fork_server import ForkServer
-from enginehouse.app.workers.messages import (
-    Accept,
-    Drain,
-    EndLive,
-    Learned,
-    Leave,
-    PassOnTo,
-    QueueChanged,
-    Recall,
-    WatchRequests,
-)
+from enginehouse.app.workers.messages import ToWorker, ToWorkerQueues, ToWorkerServer
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.request_events import EVENTS
 from enginehouse.app.workers.told_errors import telling
@@ -36,6 +24,8 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry.loop_watch import worker_row
+
+P = ParamSpec("P")
 
 _log = logging.getLogger(__name__)
 
@@ -104,24 +94,22 @@ class WorkerPool(Observer):
             self._changed.clear()
             await self._changed.wait()
 
-    # These have no messages in their signatures: a gateway without workers does not import those.
-
     def accept(self, wanted: bool) -> None:
         """Have the workers accept connections, or none for now: these wait in the kernel."""
-        self.send(Accept(wanted))
+        self.send(ToWorkerServer.accept_if, wanted)
 
     def pass_on(self, folder: Path) -> None:
         """Have the workers give their connections to the gateway that has taken over in the state folder ``folder``."""
-        self.send(PassOnTo(str(folder)))
+        self.send(ToWorkerServer.pass_on_to, str(folder))
 
     def end_live(self) -> None:
         """End the live requests of all workers."""
-        self.send(EndLive())
+        self.send(ToWorkerServer.leave, True)
 
-    def send(self, message: msgspec.Struct) -> None:
-        """Send a message to all workers."""
+    def send(self, method: Callable[Concatenate[Any, P], None], /, *arguments: P.args, **no_others: P.kwargs) -> None:
+        """Call a method of all workers."""
         for link in self.links.values():
-            link.send(message)
+            link.send(method, *arguments, **no_others)
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
         """The workers, as ``/api/status`` shows them."""
@@ -142,12 +130,10 @@ class WorkerPool(Observer):
         """Have the workers accept nothing new, and wait until they have ended; after ``within`` seconds, end them."""
         self._leaving = True
         self._server.close()  # it has the listening sockets too
-        self.send(Leave())
         ends = asyncio.get_running_loop().time() + within
-        for limit, order in ((ends, EndLive()), (ends + _START_S, None)):
+        for at_once, limit in ((False, ends), (True, ends + _START_S)):
+            self.send(ToWorkerServer.leave, at_once)
             await self._gone_by(limit)
-            if order is not None:
-                self.send(order)
         for link in self.links.values():
             self._server.kill(link.pid)
 
@@ -177,7 +163,7 @@ class WorkerPool(Observer):
         self._started[number] = self._now()
         self.links[number] = link = WorkerLink(number, pid, self._parts, self._changed, self._gone)
         await link.open(connected)
-        link.send(WatchRequests(self._watched))
+        link.send(ToWorker.watch_requests, self._watched)
 
     def _gone(self, link: WorkerLink) -> None:
         number = link.number
@@ -233,7 +219,7 @@ class WorkerPool(Observer):
         wanted = any(self._gateway.observers.added(event) for event in EVENTS)
         if wanted is not self._watched:
             self._watched = wanted
-            self.send(WatchRequests(wanted))
+            self.send(ToWorker.watch_requests, wanted)
 
     def _tell_positions(self) -> None:
         waiting = [link for link in self.links.values() if link.desk.waits]
@@ -242,32 +228,32 @@ class WorkerPool(Observer):
                 ticket: (each.phase, each.position) for ticket, each in self._gateway.engines.waiting().items()
             }
             for link in waiting:
-                link.send(link.desk.positions(places))
+                link.send(ToWorkerQueues.put_positions, link.desk.positions(places))
 
     def _tell_queues(self) -> None:
         self._queue_news = None
         self._publisher.flush()
         for link in self.links.values():
             if self._board.waiting[link.number]:
-                link.send(QueueChanged())
+                link.send(ToWorker.queue_changed)
 
     def _drain(self, step: str, place: str, error: RequestError | None, why: str) -> None:
         self._publisher.note(place.rpartition("@")[2])
         self._publisher.flush()  # who moves requests must see where they may not go, and why
-        self.send(Drain(step, place, telling(error) if error is not None else None, why))
+        self.send(ToWorker.drain, step, place, telling(error) if error is not None else None, why)
 
     def _recall(self, backend: str) -> None:
         """Ask for the places that workers keep, unless that was done just now."""
         now = self._now()
         if now - self._recalled.get(backend, 0.0) >= _RECALL_EVERY_S:
             self._recalled[backend] = now
-            self.send(Recall(backend))
+            self.send(ToWorkerQueues.recall, backend)
 
-    def _learned(self, teller: WorkerLink, message: Learned) -> None:
-        self._gateway.relay.context.router.hear(message.news)
+    def _learned(self, teller: WorkerLink, news: dict[str, bytes]) -> None:
+        self._gateway.relay.context.router.hear(news)
         for link in self.links.values():
             if link is not teller:
-                link.send(message)
+                link.send(ToWorker.learn, news)
 
     async def _prepare(self, path: str) -> None:
         if not path.startswith(_UNREFRESHED):

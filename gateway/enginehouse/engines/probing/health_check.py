@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from enginehouse.aio.timeouts import run_within, wait_within
-from enginehouse.config.managed import ANY_ANSWER
+from enginehouse.config.model_settings import ANY_ANSWER
 from enginehouse.domain.errors import EnginehouseError, Overloaded
 from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import InitVar, dataclass
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
@@ -100,32 +101,23 @@ class Prober:
             self.remove(name)
 
 
+@dataclass(eq=False)
 class _ProbeLoop:
-    """The probes of one backend."""
+    """The probes of one backend. ``probed`` is set after the first one."""
 
-    def __init__(
-        self,
-        name: str,
-        driver: DriverSupport,
-        engine: EngineClient,
-        check: HealthCheck,
-        fleet: Fleet,
-        checks: CheckSettings,
-        random: Callable[[], float],
-        on_concurrency: Callable[[int | None], None] | None,
-        on_models: Callable[[Sequence[ServedModel]], None] | None,
-        is_healthy: bool,
-    ) -> None:
+    name: str
+    driver: DriverSupport
+    engine: EngineClient
+    check: HealthCheck
+    fleet: Fleet
+    checks: CheckSettings
+    random: Callable[[], float]
+    on_concurrency: Callable[[int | None], None] | None
+    on_models: Callable[[Sequence[ServedModel]], None] | None
+    is_healthy: InitVar[bool]
+
+    def __post_init__(self, is_healthy: bool) -> None:
         self.probed = asyncio.Event()
-        self._name = name
-        self._driver = driver
-        self._engine = engine
-        self._check = check
-        self._fleet = fleet
-        self._checks = checks
-        self._random = random
-        self._on_concurrency = on_concurrency
-        self._on_models = on_models
         self._discovery_in = 0
         self._discovery_problem = ""
         self._tasks = BackgroundTasks()
@@ -142,30 +134,30 @@ class _ProbeLoop:
             healthy = await self._probe()
         while True:
             self.probed.set()
-            await asyncio.sleep(self._pause(healthy, self._fleet.health(self._name)))
+            await asyncio.sleep(self._pause(healthy, self.fleet.health(self.name)))
             healthy = await self._probe()
 
     async def _probe(self) -> bool:
         try:
-            why = await self._check.problem(self._engine, self._checks.timeout)
+            why = await self.check.problem(self.engine, self.checks.timeout)
         except Overloaded:  # no verdict on the engine
-            return self._fleet.health(self._name) is Health.HEALTHY
+            return self.fleet.health(self.name) is Health.HEALTHY
         if why is None:
             why = await self._test()
         if why is not None:
-            self._fleet.probe_failed(self._name, why)
+            self.fleet.probe_failed(self.name, why)
             return False
-        await self._discover(at_once=self._fleet.health(self._name) is not Health.HEALTHY)
-        self._fleet.probe_succeeded(self._name)  # after the models: whoever sees a healthy backend knows them
+        await self._discover(at_once=self.fleet.health(self.name) is not Health.HEALTHY)
+        self.fleet.probe_succeeded(self.name)  # after the models: whoever sees a healthy backend knows them
         return True
 
     async def _test(self) -> str | None:
         """Have the driver test an engine that failed requests. The reason if it still fails."""
-        model = self._fleet.model_to_test(self._name)
+        model = self.fleet.model_to_test(self.name)
         if model is None:
             return None
         try:
-            verdict = await run_within(self._checks.timeout, self._driver.driver.serves(self._engine, model))
+            verdict = await run_within(self.checks.timeout, self.driver.driver.serves(self.engine, model))
         except (TimeoutError, Overloaded):
             return None
         except Exception as error:
@@ -178,40 +170,40 @@ class _ProbeLoop:
         if self._discovery_in > 0 and not at_once:
             return
         try:
-            served = await run_within(self._checks.timeout, self._driver.driver.models(self._engine))
+            served = await run_within(self.checks.timeout, self.driver.driver.models(self.engine))
         except TimeoutError:
-            self._note(f"no answer within {self._checks.timeout:g} s")
+            self._note(f"no answer within {self.checks.timeout:g} s")
         except Overloaded as error:  # no verdict on the engine
-            _log.debug("Backend %s was not asked for its models: %s", self._name, error)
+            _log.debug("Backend %s was not asked for its models: %s", self.name, error)
         except Exception as error:
             self._note(str(error) or type(error).__name__)
         else:
             self._discovery_in = _PROBES_PER_DISCOVERY
             self._note("")
-            if self._on_models is not None:
-                self._on_models(served)
-            self._fleet.set_models(self._name, {model.name: model.capabilities for model in served})
+            if self.on_models is not None:
+                self.on_models(served)
+            self.fleet.set_models(self.name, {model.name: model.capabilities for model in served})
             await self._ask_concurrency()
 
     async def _ask_concurrency(self) -> None:
-        if self._on_concurrency is None:
+        if self.on_concurrency is None:
             return
         try:
-            limit = await run_within(self._checks.timeout, self._driver.figures.concurrency(self._engine))
+            limit = await run_within(self.checks.timeout, self.driver.figures.concurrency(self.engine))
         except Exception as error:
-            _log.debug("Backend %s does not report its concurrency: %s", self._name, error or type(error).__name__)
+            _log.debug("Backend %s does not report its concurrency: %s", self.name, error or type(error).__name__)
         else:
-            self._on_concurrency(limit)
+            self.on_concurrency(limit)
 
     def _note(self, problem: str) -> None:
         """Report a problem, and log it once, not at every probe."""
         if problem:
-            self._fleet.list_failed(self._name, problem)
+            self.fleet.list_failed(self.name, problem)
         if problem and problem != self._discovery_problem:
-            _log.warning("The models of backend %s could not be listed: %s", self._name, problem)
+            _log.warning("The models of backend %s could not be listed: %s", self.name, problem)
         self._discovery_problem = problem
 
     def _pause(self, healthy: bool, health: Health) -> float:
         certain = health is (Health.HEALTHY if healthy else Health.UNHEALTHY)
-        pause = self._checks.interval * (1 if certain else _IN_DOUBT)
-        return max(_SHORTEST_PAUSE_S, pause * (0.75 + 0.5 * self._random()))
+        pause = self.checks.interval * (1 if certain else _IN_DOUBT)
+        return max(_SHORTEST_PAUSE_S, pause * (0.75 + 0.5 * self.random()))

@@ -25,10 +25,6 @@ _LISTED_WITHIN_S = 5.0
 """In so much time, a server lists a model that it says it has loaded."""
 
 
-def _ignore(model: str, process: EngineProcess) -> None:
-    pass
-
-
 class RemoteServer:
     """Loads and unloads the models of one backend, and knows which ones are loaded.
 
@@ -80,7 +76,7 @@ class RemoteServer:
     def close(self) -> None:
         """Stop asking, and report no more models, although loads and unloads go on. The server keeps what is loaded."""
         self._tasks.cancel()
-        self._on_found = _ignore
+        self._on_found = lambda model, process: None
 
     async def load(self, model: str, timeout: float, output: EngineOutput) -> RemoteLoad:
         """Load a model and wait until it is loaded. Raises what the driver raises.
@@ -99,7 +95,9 @@ class RemoteServer:
             ) from None
         finally:
             del self._outputs[model]
-        return self._hold(model)
+        load = RemoteLoad(self, model)
+        self.hold(load)
+        return load
 
     async def unload(self, model: str, timeout: float) -> None:
         """Unload a model and wait until it is gone."""
@@ -136,11 +134,6 @@ class RemoteServer:
         """Drop a load that has ended."""
         if self._holders.get(load.model) is load:
             del self._holders[load.model]
-
-    def _hold(self, model: str) -> RemoteLoad:
-        load = RemoteLoad(self, model)
-        self.hold(load)
-        return load
 
     async def _is_loaded(self, engine: EventClient, model: str) -> bool:
         """Whether the list has ``model``. Raises ``LoadFailed`` if the server has given the load up."""

@@ -33,17 +33,13 @@ class RemoteServers:
         self._on_found = on_found
         self._open = False
         self._servers: dict[str, RemoteServer] = {}
-        self._use(context)
+        self.reconfigure(context)
 
     def begin(self) -> None:
         """Begin to ask the servers for their loaded models."""
         self._open = True
         for server in self._servers.values():
             server.begin()
-
-    def reconfigure(self, context: HostContext) -> None:
-        """Use another configuration. A backend with another address or driver is another server."""
-        self._use(context)
 
     def close(self) -> None:
         """Stop asking."""
@@ -95,7 +91,8 @@ class RemoteServers:
             for model, memory in server.models.items()
         }
 
-    def _use(self, context: HostContext) -> None:
+    def reconfigure(self, context: HostContext) -> None:
+        """Use another configuration. A backend with another address or driver is another server."""
         before, self._context = self._servers, context
         self._servers = {}
         for name, backend in context.loading(self._name).items():

@@ -19,16 +19,19 @@ class ChangingDoor(PassingDoor):
     ``memory`` has room for an answer that is no stream; otherwise ``_dropped`` says why it is not held.
     """
 
-    __slots__ = ("_dropped", "_pieces", "_share", "_streams")
+    __slots__ = ("_dropped", "_lines", "_pieces", "_share", "_status", "_streams")
 
     def __init__(self, door: Door, memory: EngineMemory) -> None:
         super().__init__(door)
+        self._status = 0
+        self._lines = b""
         self._streams = False
         self._pieces = bytearray()
         self._share = EngineShare(memory, "answer", _LARGEST)
         self._dropped = ""
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
+        self._status, self._lines = status, lines
         self._streams = status < 300 and b"content-type: text/event-stream" in lines.lower()
 
     def write(self, chunk: bytes) -> None:

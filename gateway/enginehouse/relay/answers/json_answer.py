@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Final
 
 from enginehouse.domain.errors import InvalidRequest, RequestError, UpstreamError, UpstreamInvalid
@@ -44,7 +45,7 @@ def read_answer(body: bytes, backend: str, *, may_be_error: bool) -> tuple[Reque
 
 
 def _problem(body: bytes, backend: str) -> RequestError | None:
-    if _is_answer(body):
+    if _reads(check_answer, body):  # an object without an error, whatever it counts; checking is faster than reading
         return None
     try:
         answer = json.loads(body.decode())
@@ -58,36 +59,20 @@ def _problem(body: bytes, backend: str) -> RequestError | None:
     return kind(why, details={"error": error})
 
 
-def _is_answer(body: bytes) -> bool:
-    """Whether ``body`` is an object without an error, whatever it counts. Checking is faster than reading it."""
-    try:
-        if not body.isascii():
-            body.decode()
-        check_answer(body)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 def _no_json(backend: str) -> UpstreamInvalid:
     return UpstreamInvalid(f"Backend '{backend}' sent an answer that is no JSON")
 
 
 def is_json(body: bytes) -> bool:
-    """Whether clients can read ``body`` as JSON."""
+    """Whether clients can read ``body`` as JSON. Python takes ``NaN`` and lone surrogates, which its engines send."""
+    return _reads(skim, body) or _reads(json.loads, body)
+
+
+def _reads(reader: Callable[[bytes], object], body: bytes) -> bool:
     try:
         if not body.isascii():
-            body.decode()  # the decoder does not look into the texts that it passes over
-        skim(body)
-    except (ValueError, RecursionError):
-        return _is_unusual_json(body)
-    return True
-
-
-def _is_unusual_json(body: bytes) -> bool:
-    """Whether Python reads ``body``: it also takes ``NaN`` and lone surrogates, which engines in Python send."""
-    try:
-        json.loads(body.decode())
+            body.decode()  # a decoder does not look into the texts that it passes over
+        reader(body)
     except (ValueError, RecursionError):
         return False
     return True

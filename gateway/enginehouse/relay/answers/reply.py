@@ -225,10 +225,6 @@ class Reply:
         self._meter.add(body)
         return body
 
-    def end(self, events: bytes) -> None:
-        """End the stream with ``events`` of the gateway's own."""
-        self.door.finish(events)
-
     def _write_good(self, body: bytes, problem: BrokenStream) -> BrokenStream:
         if problem.good:
             if not self.status:
@@ -263,14 +259,6 @@ class Reply:
     def ends(self) -> tuple[bytes, bytes]:
         """The beginning and the end of the engine's answer, after ``measure``."""
         return answer_ends(self._whole) if self._meter is None else self._meter.ends()
-
-    def unread(self) -> int:
-        """The number of bytes that the client has not taken yet."""
-        return self.door.unread()
-
-    def abort(self) -> None:
-        """Break off."""
-        self.door.abort()
 
     def _start(self) -> None:
         assert self._head is not None

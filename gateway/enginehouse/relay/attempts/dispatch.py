@@ -5,26 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from enginehouse.domain.errors import (
-    CannotContinue,
-    InvalidRequest,
-    RequestError,
-    UpstreamError,
-    UpstreamTimeout,
-)
+from enginehouse.domain.errors import CannotContinue, InvalidRequest, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.sending import Sending
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.retrying.retries import (
-    FailedAttempt,
-    Otherwise,
-    Outcome,
-    RetryDecision,
-    SendAgain,
-    decide,
-)
+from enginehouse.relay.retrying.retries import FailedAttempt, Otherwise, Outcome, RetryDecision, SendAgain, decide
 from enginehouse.relay.retrying.too_long import is_too_long
 
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
@@ -191,8 +178,7 @@ class Dispatch(Sending):
             return
         if decision is Otherwise.SPENT:
             error.message += _SPENT
-        assert self._sender is not None
-        self._sender.fail(error)
+        self._fail(error)
 
     def _begin_again(self, decision: RetryDecision, outcome: str, why: str = "") -> bool:
         """Begin the attempt of ``decision``, if it is one. The current attempt ends with ``outcome``."""
@@ -206,7 +192,7 @@ class Dispatch(Sending):
         self._state = state = decision.state
         self._follow(decision, waiting_since)
         if state.retries > before.retries and not self.job.continues:
-            context.retried(_at_fault(attempt.route, state.failed).backend)
+            context.counters.retries[_at_fault(attempt.route, state.failed).backend] += 1
         return True
 
     def _follow(self, decision: SendAgain, waiting_since: float | None) -> None:
@@ -216,7 +202,8 @@ class Dispatch(Sending):
         try:
             self._wait(decision.route, waiting_since)
         except RequestError as error:
-            self.refused(error)
+            self.unbound = None
+            self._fail(error)
 
 
 def _at_fault(route: Route, failed: tuple[str, ...]) -> Candidate:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from enginehouse.domain.errors import QueueFull, RequestError
@@ -13,8 +16,10 @@ from enginehouse.relay.attempts.unbound import Unbound
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retrying.retries import RetryState
+from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.request_facts import AttemptFacts
 
+_log = logging.getLogger("enginehouse.relay")
 _UNTRIED: Final = RetryState()
 
 
@@ -107,7 +112,7 @@ class Sending(ABC):
         """
         self._sender = None  # otherwise the cycle of the two waits for the garbage collector
         if self.unbound is not None:
-            self.unbound.leave()
+            self.job.context.waiting_room.leave(self.unbound.ticket)
             self.unbound = None
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
@@ -116,27 +121,46 @@ class Sending(ABC):
 
     # --- from the waiting room
 
-    def bound(self, route: Route) -> None:
+    def look(self) -> Route | None:
+        return None if self.unbound is None else self.job.reroute(self.unbound.route, self.failed)
+
+    def bind(self, route: Route) -> None:
+        self._act(partial(self._bound, route))
+
+    def start_over(self) -> None:
+        self._act(self._start_over)
+
+    def refuse(self, error: RequestError) -> None:
+        self._act(lambda _: self._fail(error))
+
+    def _act(self, step: Callable[[Unbound], None]) -> None:
+        """Take ``step``, in the name of this request: it runs at an event of another one."""
         job, unbound = self.job, self.unbound
-        assert unbound is not None
-        assert job.requirements is not None
         self.unbound = None
+        if unbound is None:
+            return
+        with log_context.named(job.request_id, job.trace_id):
+            try:
+                step(unbound)
+            except RequestError as error:
+                self._fail(error.with_traceback(None))
+            except Exception:
+                _log.exception("a request met a defect of the gateway")
+                self._fail(RequestError("Internal error; see the gateway's log"))
+
+    def _bound(self, route: Route, unbound: Unbound) -> None:
+        job = self.job
+        assert job.requirements is not None
         route = job.context.router.place(job.requirements, route)
         self._begin(route, job.body_for(route), unbound.ticket.arrived, unbound.since)
 
-    def start_over(self) -> None:
-        unbound, self.unbound = self.unbound, None
-        assert unbound is not None
+    def _start_over(self, unbound: Unbound) -> None:
+        """Find another route, for the model is lost."""
         route = self.job.route(self.failed)
         if route.waits:
             self._wait(route, unbound.ticket.arrived)
         else:
             self._begin(route, self.job.body_for(route), unbound.ticket.arrived, unbound.since)
-
-    def refused(self, error: RequestError) -> None:
-        assert self._sender is not None
-        self.unbound = None
-        self._sender.fail(error)
 
     # --- from the queue
 
@@ -153,14 +177,19 @@ class Sending(ABC):
 
     # --- inside
 
+    def _fail(self, error: RequestError) -> None:
+        assert self._sender is not None
+        self._sender.fail(error)
+
     def _wait(self, route: Route, arrived: float | None) -> None:
         """Wait for the model of ``route``; or go to another one, if too many wait for it. Raises ``QueueFull``."""
-        self.unbound = unbound = Unbound(self, route, arrived)
+        job = self.job
+        self.unbound = unbound = Unbound.of(job, route, arrived)
         try:
-            unbound.wait()
+            job.context.waiting_room.join(unbound.ticket, self, unbound.backlogs(job))  # which may bind it at once
         except QueueFull:
             self.unbound = None
-            found = self.job.find_route((*self.failed, *unbound.replicas))
+            found = job.find_route((*self.failed, *unbound.replicas(job)))
             if found is None or found[0].waits:
                 raise
             self._begin(*found, arrived)
@@ -172,6 +201,7 @@ class Sending(ABC):
         if job.trace is not None:
             job.trace.attempt = len(self.attempts)
         upstream, queue = context.upstreams[chosen.backend], context.queue_of(chosen)
+        # In a queue, the time for all of the answer does not run yet: ``granted`` starts it.
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
         if routed_at is not None:
             attempt.began = routed_at

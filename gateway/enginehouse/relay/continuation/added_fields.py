@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Final
 
 from enginehouse.relay.events.sse import read_events
 
@@ -116,30 +117,13 @@ def _cut_usage(piece: bytes) -> bytes:
     return b"".join(kept)
 
 
+_SPECIAL: Final[Mapping[str, Cut]] = {"token_ids": cut_ids, "usage": _cut_usage}
+
+
 @lru_cache(maxsize=64)
 def cutter(fields: Sequence[str]) -> Cut | None:
     """The function that removes ``fields``: ``token_ids``, ``usage``, or another object. ``None`` for no fields."""
-    cuts: list[Cut] = []
+    cut: Cut | None = None
     for name in fields:
-        if name == "token_ids":
-            cuts.append(cut_ids)
-        elif name == "usage":
-            cuts.append(_cut_usage)
-        else:
-            cuts.append(_object_cutter(name.encode()))
-    if len(cuts) < 2:
-        return cuts[0] if cuts else None
-
-    def cut_all(piece: bytes) -> bytes:
-        for cut in cuts:
-            piece = cut(piece)
-        return piece
-
-    return cut_all
-
-
-def _object_cutter(name: bytes) -> Cut:
-    def cut(piece: bytes) -> bytes:
-        return _cut_field(piece, name)
-
+        cut = joined_cuts(cut, _SPECIAL.get(name) or partial(_cut_field, name=name.encode()))
     return cut

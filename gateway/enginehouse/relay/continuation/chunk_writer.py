@@ -4,14 +4,26 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from enginehouse.interfaces.protocols import TypedAnswer
 from enginehouse.relay.continuation.chunks import ABSENT
+from enginehouse.relay.continuation.progress import AnswerDiffers
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.encode
+
+
+class AnswerPiece(NamedTuple):
+    """A piece of an answer; the last one has the ``finish`` reason. ``ids``: only for clients that want them."""
+
+    text: str = ""
+    ids: Sequence[int] | None = None
+    finish: str | None = None
+    stop_reason: msgspec.Raw = ABSENT
+    usage: Mapping[str, Any] | None = None
 
 
 class EventWriter(ABC):
@@ -20,15 +32,8 @@ class EventWriter(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def text(
-        self,
-        text: str,
-        ids: Sequence[int] | None = None,
-        finish: str | None = None,
-        stop_reason: msgspec.Raw = ABSENT,
-        usage: Mapping[str, Any] | None = None,
-    ) -> bytes:
-        """A piece of the answer; the last one has the ``finish`` reason. ``ids``: only for clients that want them."""
+    def piece(self, piece: AnswerPiece) -> bytes:
+        """The events that add ``piece``."""
 
     @abstractmethod
     def usage(self, usage: Mapping[str, Any]) -> bytes:
@@ -55,25 +60,21 @@ class ChunkWriter(EventWriter):
         self._common = common
         self._chat = chat
 
-    def text(
-        self,
-        text: str,
-        ids: Sequence[int] | None = None,
-        finish: str | None = None,
-        stop_reason: msgspec.Raw = ABSENT,
-        usage: Mapping[str, Any] | None = None,
-    ) -> bytes:
+    def piece(self, piece: AnswerPiece) -> bytes:
+        text, finish = piece.text, piece.finish
         choice: dict[str, Any] = {"index": 0}
         if self._chat:
             choice["delta"] = {"content": text} if text or finish is None else {}
         else:
             choice["text"] = text
         choice |= {"logprobs": None, "finish_reason": finish}
-        if finish is not None and stop_reason != ABSENT:
-            choice["stop_reason"] = stop_reason
-        if ids is not None:
-            choice["token_ids"] = ids
-        return self._event({"choices": [choice]} if usage is None else {"choices": [choice], "usage": usage})
+        if finish is not None and piece.stop_reason != ABSENT:
+            choice["stop_reason"] = piece.stop_reason
+        if piece.ids is not None:
+            choice["token_ids"] = piece.ids
+        return self._event(
+            {"choices": [choice]} if piece.usage is None else {"choices": [choice], "usage": piece.usage}
+        )
 
     def usage(self, usage: Mapping[str, Any]) -> bytes:
         return self._event({"choices": [], "usage": usage})
@@ -86,3 +87,36 @@ class ChunkWriter(EventWriter):
 
     def _event(self, own: Mapping[str, Any]) -> bytes:
         return b"data: " + _encode({**self._common, **own}) + b"\n\n"
+
+
+class TypedWriter(EventWriter):
+    """Writes the rest of ``answer``. Its end tells why, and the usage."""
+
+    __slots__ = ("_answer", "_finish", "_stopped_at", "_usage")
+
+    def __init__(self, answer: TypedAnswer) -> None:
+        self._answer = answer
+        self._finish = ""
+        self._stopped_at: str | None = None
+        self._usage: Mapping[str, Any] = {}
+
+    def piece(self, piece: AnswerPiece) -> bytes:
+        if piece.finish is not None:
+            self._finish = piece.finish
+            found = None if piece.stop_reason == ABSENT else msgspec.json.decode(piece.stop_reason)
+            self._stopped_at = found if isinstance(found, str) else None
+        self._usage = piece.usage or self._usage
+        return self._answer.text(piece.text) if piece.text else b""
+
+    def usage(self, usage: Mapping[str, Any]) -> bytes:
+        self._usage = usage
+        return b""
+
+    def choices(self, choices: msgspec.Raw) -> bytes:
+        raise AnswerDiffers
+
+    def done(self, text: str | None) -> bytes:
+        ended = self._answer.end(text, self._finish, self._stopped_at, self._usage)
+        if ended is None:
+            raise AnswerDiffers
+        return ended

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 _STEPS_KEPT = 256
@@ -13,7 +15,7 @@ class AnswerDiffers(Exception):
     """A continuation does not begin with the text that the client has already."""
 
 
-class AnswerProgress(msgspec.Struct):
+class AnswerProgress(msgspec.Struct, forbid_unknown_fields=True):
     """Collects the text and the tokens of an answer, from one engine after the other. Another process can read it.
 
     - ``shows_ids``: the client gets the tokens too.
@@ -177,6 +179,21 @@ class AnswerProgress(msgspec.Struct):
         ids = None if self.ids is None else [*self.ids]
         ends = None if self.ends is None else [*self.ends]
         return msgspec.structs.replace(self, ids=ids, ends=ends, _texts=[self.text], _steps=[*self._steps])
+
+
+class SavedStream(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of a stream that its client has, from the engine of ``model`` at ``backend``.
+
+    ``body``: the request as that engine got it, but for the fields that the gateway had added. ``common``: JSON values.
+    """
+
+    backend: str
+    model: str
+    body: bytes
+    common: dict[str, bytes]
+    roles: set[int]
+    usage: dict[str, Any] | None
+    progress: AnswerProgress
 
 
 def _up_to(position: int, ends: list[int]) -> list[int] | None:

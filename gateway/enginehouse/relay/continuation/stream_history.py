@@ -11,8 +11,9 @@ from enginehouse.domain.continuation import PartialAnswer
 from enginehouse.domain.replica import Candidate
 from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.relay.continuation.added_fields import cutter
-from enginehouse.relay.continuation.chunk_writer import ChunkWriter, EventWriter
+from enginehouse.relay.continuation.chunk_writer import AnswerPiece, ChunkWriter, EventWriter
 from enginehouse.relay.continuation.kept_stream import KeptStream
+from enginehouse.relay.continuation.progress import SavedStream
 from enginehouse.relay.continuation.restrictions import (
     has_joined_tokens,
     number,
@@ -21,7 +22,6 @@ from enginehouse.relay.continuation.restrictions import (
     why_not_again,
     withheld_characters,
 )
-from enginehouse.relay.continuation.saved_stream import SavedStream
 from enginehouse.routing.body.replace_model import replace_model
 
 
@@ -183,7 +183,7 @@ class StreamHistory(KeptStream):
         tokens = seen.events if seen.tokens is None else seen.tokens  # each event has one at least
         if limit is None or seen.skip or tokens < limit:
             return None
-        return writer.text("", finish="length")
+        return writer.piece(AnswerPiece(finish="length"))
 
     def _made_usage(self) -> dict[str, Any] | None:
         made, prompt = self.progress.tokens(), self.prompt_tokens

@@ -10,7 +10,7 @@ import msgspec
 
 from enginehouse.domain.continuation import Continuation, StreamTraits
 from enginehouse.relay.continuation.added_fields import cut_ids
-from enginehouse.relay.continuation.chunk_writer import DONE, EventWriter
+from enginehouse.relay.continuation.chunk_writer import DONE, AnswerPiece, EventWriter
 from enginehouse.relay.continuation.chunks import ChunkChoice, StreamChunk, choices_of, read_chunks
 from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.restrictions import number
@@ -94,7 +94,7 @@ class ContinuationTranslator(Translator):
             return b""
         self._begin()
         self._history.finish = finish
-        return self._writer.text(text, shown_ids, finish, choice.stop_reason, usage)
+        return self._writer.piece(AnswerPiece(text, shown_ids, finish, choice.stop_reason, usage))
 
     def _pass_on(self, other: str, data: bytes) -> bytes:
         """Pass on what has no text, if the client has all the text before it."""

@@ -6,12 +6,7 @@ from typing import Final
 
 import msgspec
 
-from enginehouse.domain.errors import (
-    Cancelled,
-    CannotContinue,
-    RequestError,
-    UpstreamError,
-)
+from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError, UpstreamError
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.engine_error import context_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
@@ -20,7 +15,7 @@ from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.attempts.hedge import Hedge
-from enginehouse.relay.continuation.saved_stream import SavedStream
+from enginehouse.relay.continuation.progress import SavedStream
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller, Door
 from enginehouse.relay.events.stream_check import BrokenStream
@@ -82,13 +77,11 @@ class Exchange(AnsweredExchange):
         self._overhead = job.context.clock.now() - job.began
 
     def client_disconnected(self) -> None:
-        """End the request, whose answer has no reader any more."""
         if not self._status:
             self._dispatch.cancel()
             self._end(_CLIENT_CLOSED_REQUEST, "client_left")
 
     def withdraw(self) -> bool:
-        """End the request unanswered and unreported if no engine has got it: another gateway will serve it."""
         if self._status or self._reply.begun or self._dispatch.phase is Phase.SERVING:
             return False
         self._dispatch.cancel()
@@ -134,14 +127,12 @@ class Exchange(AnsweredExchange):
         self._dispatch.start()
 
     def pause(self) -> None:
-        """Read no more of the engine's answer until ``resume``: the client is slow."""
         self._reply.paused = True
-        self._unread = self._reply.unread()
+        self._unread = self._reply.door.unread()
         if self._dispatch.attempt is not None and not self._held:
             self._dispatch.attempt.pause()
 
     def resume(self) -> None:
-        """Read on."""
         self._reply.paused = False
         if self._dispatch.attempt is not None and not self._held:
             self._dispatch.attempt.resume()
@@ -191,13 +182,13 @@ class Exchange(AnsweredExchange):
 
     def _check_client(self, attempt: Attempt) -> None:
         """End the request if its client has read nothing since the last check: it occupies an engine."""
-        unread = self._reply.unread()
+        unread = self._reply.door.unread()
         if unread < self._unread:
             self._unread = unread
             attempt.await_client()
             return
         self._dispatch.cancel()
-        self._reply.abort()
+        self._reply.door.abort()
         self._end(_CLIENT_CLOSED_REQUEST, "client_left")
 
     # --- from the dispatch
@@ -265,7 +256,7 @@ class Exchange(AnsweredExchange):
         if ending is not None:
             dispatch.blame(error)
             dispatch.cancel()
-            self._reply.end(ending)
+            self._reply.door.finish(ending)
             self._end(self._reply.status, "served")
             return
         if history is None or not history.may_go_on():

@@ -14,7 +14,7 @@ from enginehouse.relay.answers.changing_door import ChangingDoor
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import read_events
-from enginehouse.relay.guarding.guards import GuardedText, Guards, texts_of
+from enginehouse.relay.guarding.guards import GuardedText, Guards
 from enginehouse.relay.heads.headers import lines_without
 
 _JSON: Final = b"content-type: application/json\r\n"
@@ -29,7 +29,7 @@ class GuardingDoor(ChangingDoor):
     ``request`` and ``caller``: as the guards let them go on. ``cancel`` ends a live stream with an error.
     """
 
-    __slots__ = ("_guards", "_lines", "_status", "_task", "_texts", "caller", "cancel", "request")
+    __slots__ = ("_guards", "_task", "_texts", "caller", "cancel", "request")
 
     def __init__(self, door: Door, guards: Guards, memory: EngineMemory) -> None:
         super().__init__(door, memory)
@@ -37,14 +37,10 @@ class GuardingDoor(ChangingDoor):
         self.request = GuardRequest("", "", {}, b"")
         self.caller: str | None = None
         self.cancel: Callable[[RequestError | None], None] | None = None
-        self._status = 0
-        self._lines = b""
         self._texts: dict[int, list[GuardedText]] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
-        self._status = status
-        self._lines = lines
         super().start(status, lines, length)
         if self._streams:
             self._door.start(status, lines, None)
@@ -86,8 +82,9 @@ class GuardingDoor(ChangingDoor):
             try:
                 pieces.extend(self._event(event.data, text))
             except RequestError as error:
-                _end_soon(self.cancel, error)
                 self._guards = Guards(())
+                if self.cancel is not None:  # on the next turn: the exchange is still busy with this piece
+                    asyncio.get_running_loop().call_soon(self.cancel, error)
                 return b"".join(pieces)
         return b"".join(pieces)
 
@@ -127,7 +124,7 @@ class GuardingDoor(ChangingDoor):
 
     def _through(self, number: int, text: str, *, last: bool) -> str:
         if number not in self._texts:
-            self._texts[number] = texts_of(self._guards)
+            self._texts[number] = [GuardedText(each) for each in self._guards.on_text]
         for each in self._texts[number]:
             text = each.passed(text, last=last)
         if last:
@@ -146,9 +143,3 @@ class GuardingDoor(ChangingDoor):
 
 def _written(event: dict[str, Any]) -> bytes:
     return b"data: %s\n\n" % msgspec.json.encode(event)
-
-
-def _end_soon(cancel: Callable[[RequestError | None], None] | None, error: RequestError) -> None:
-    """End the stream on the next turn: the exchange is still busy with the piece that was refused."""
-    if cancel is not None:
-        asyncio.get_running_loop().call_soon(cancel, error)

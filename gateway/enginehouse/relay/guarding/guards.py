@@ -83,11 +83,6 @@ class Guards:
         return None
 
 
-def texts_of(guards: Guards) -> list[GuardedText]:
-    """What a new text passes through."""
-    return [GuardedText(each) for each in guards.on_text]
-
-
 class GuardedText:
     """One text of one stream on its way through one guard, which holds back its end."""
 

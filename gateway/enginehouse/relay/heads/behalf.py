@@ -1,4 +1,4 @@
-"""Whose request it is, told by one gateway to the next."""
+"""What headers tell the gateway: whose request it is, from one gateway to the next, and the client's deadline."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
 
 CALLER: Final = b"x-enginehouse-caller"
@@ -13,6 +14,7 @@ PRIORITY: Final = b"x-enginehouse-priority"
 ATTEMPTS: Final = b"x-enginehouse-attempts: "
 """The beginning of the header line by which an answer says how many engines have had the request in vain."""
 _LONGEST: Final = 1024
+_LONGEST_MS: Final = 86_400_000
 _NUMBER: Final = re.compile(rb"-?[0-9]{1,9}")
 
 
@@ -36,3 +38,16 @@ def read_behalf(headers: Headers) -> Behalf | None:
         elif name == PRIORITY and _NUMBER.fullmatch(value):
             priority = int(value)
     return Behalf(unquote(caller.decode("latin-1")), priority) if 0 < len(caller) <= _LONGEST else None
+
+
+def deadline_in(headers: Headers) -> float | None:
+    """The seconds in which the request is to be sent, from ``x-enginehouse-deadline`` in milliseconds.
+
+    ``None`` if it has no such header. Raises ``InvalidRequest`` for another value.
+    """
+    for name, value in headers:
+        if name == b"x-enginehouse-deadline":
+            if value.isdigit() and int(value) <= _LONGEST_MS:
+                return int(value) / 1000
+            raise InvalidRequest("x-enginehouse-deadline must be a whole number of milliseconds, a day at most")
+    return None

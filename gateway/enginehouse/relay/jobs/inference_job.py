@@ -14,7 +14,7 @@ from enginehouse.interfaces.protocols import ProtocolRequest
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.typed.typed_history import TYPED, TypedHistory
+from enginehouse.relay.continuation.typed_history import TypedHistory
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import REFUSALS, Job, Suspects
 from enginehouse.relay.upstream.upstream import Upstream
@@ -75,7 +75,8 @@ class InferenceJob(Job):
         """``body`` with the fields by which another engine can continue the stream, if there is another one."""
         context, chosen = self.context, route.chosen
         self.history = None
-        if not self._has_history() or context.continuation.of(chosen.model) == "error":
+        typed = self.path not in PATHS
+        if (typed and self.path not in context.protocols) or context.continuation.of(chosen.model) == "error":
             return body
         if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
             queue = context.queue_of(chosen)
@@ -85,16 +86,14 @@ class InferenceJob(Job):
         if driver is None:  # a reload has just removed it
             return body
         streams, memory = driver.continuation.streams, context.engine_memory
-        if self.path not in PATHS:
-            self.history = TypedHistory(self.path, body, streams, partial(_as_chat, context, self.path), memory)
+        if typed:
+            answer = context.protocols[self.path].typed_answer(self.path)
+            if answer is not None:
+                self.history = TypedHistory(answer, body, streams, partial(_as_chat, context, self.path), memory)
             return body
         asked = driver.continuation.continuable(self.path, body)
         self.history = StreamHistory(self.path, body, streams, added=asked is not body, memory=memory)
         return asked
-
-    def _has_history(self) -> bool:
-        """Whether another engine may continue the answer."""
-        return self.path in PATHS or (self.path in TYPED and self.path in self.context.protocols)
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         if self.caller is not None:

@@ -17,8 +17,7 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller, ClientAddresses, Reserved
 from enginehouse.relay.engine_facts import PATHS, with_priority
-from enginehouse.relay.heads.behalf import Behalf
-from enginehouse.relay.heads.deadline import deadline_in
+from enginehouse.relay.heads.behalf import Behalf, deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream

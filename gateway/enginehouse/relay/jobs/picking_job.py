@@ -22,13 +22,7 @@ class PickingJob(InferenceJob):
 
     __slots__ = ("among",)
 
-    def __init__(
-        self,
-        context: RelayContext,
-        path: str,
-        headers: Headers,
-        request_id: bytes,
-    ) -> None:
+    def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
         super().__init__(context, path, headers, request_id)
         self.among: Collection[str] | None = None
 

@@ -112,7 +112,7 @@ class LiveRequest(ABC):
     def waits_for(self) -> Sequence[str]:
         """The replicas of which one may serve it, while it waits for its model."""
         unbound = self._dispatch.unbound
-        return unbound.replicas if unbound is not None else ()
+        return unbound.replicas(self._job) if unbound is not None else ()
 
     @property
     def ticket(self) -> Ticket | None:
@@ -190,19 +190,14 @@ class LiveRequest(ABC):
         """End the request with ``error``."""
         self.cancel(error)
 
-    def _admit(self, body: bytes, caller: Caller | None) -> None:
-        """Count the request in. Raises ``RequestError`` if it may not be made now."""
-        job = self._job
-        job.admit(body, caller)
-        if job.context.addresses is not None:
-            job.admit_address(job.context.addresses, self.address)
-
     def _start(self, body: bytes, caller: Caller | None) -> None:
         """Admit the request, which is whole now, and send it on its way; or end it with an error."""
         job = self._job
         log_context.enter(job.request_id, job.trace_id)
         try:
-            self._admit(body, caller)
+            job.admit(body, caller)
+            if job.context.addresses is not None:
+                job.admit_address(job.context.addresses, self.address)
             self._dispatch.start()
         except RequestError as error:
             job.advise(error)

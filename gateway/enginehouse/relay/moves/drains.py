@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.replica import ReplicaState
+from enginehouse.domain.replica import Candidate, ReplicaState
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.live.live_request import LiveRequest
 
@@ -36,36 +36,36 @@ class Drains:
 
     def begin(self, backend: str) -> None:
         """Move the streams of ``backend`` away for as long as it is drained and has live requests."""
-        if self.hand_on is not None:
-            self.hand_on("begin", backend, None, "")
-            return
-        self._begin(("backend", backend), partial(self.live, backend), partial(self._is_drained, backend))
+        if not self._hands_on("begin", backend):
+            self._begin(("backend", backend), partial(self.live, backend), partial(self._is_drained, backend))
 
     def vacate(self, replica: str) -> None:
         """Move the streams of ``replica`` away until it stops, if it is stopping, and otherwise for a second."""
-        if self.hand_on is not None:
-            self.hand_on("vacate", replica, None, "")
-            return
-        self._vacating[replica] = asyncio.get_running_loop().time() + _VACATING_S
-        self._begin(("replica", replica), partial(self.live_at, replica), partial(self._is_unwanted, replica))
+        if not self._hands_on("vacate", replica):
+            self._vacating[replica] = asyncio.get_running_loop().time() + _VACATING_S
+            self._begin(("replica", replica), partial(self._live_at, replica), partial(self._is_unwanted, replica))
 
     def retire(self, replica: str, error: RequestError) -> None:
         """``vacate``, and end WebSockets with ``error``: they have no end of their own."""
-        if self.hand_on is not None:
-            self.hand_on("retire", replica, error, "")
+        if self._hands_on("retire", replica, error):
             return
-        for request in self.live_at(replica):
+        for request in self._live_at(replica):
             if request.endless:
                 request.cancel(error)
         self.vacate(replica)
 
     def cut_off(self, replica: str, why: str) -> None:
         """End the attempts that ``replica`` still serves, because its engine stops now or is lost."""
-        if self.hand_on is not None:
-            self.hand_on("cut_off", replica, None, why)
+        if self._hands_on("cut_off", replica, None, why):
             return
-        for request in self.live_at(replica):
+        for request in self._live_at(replica):
             request.cut_off(why)
+
+    def _hands_on(self, method: str, place: str, error: RequestError | None = None, why: str = "") -> bool:
+        """Leave a call to the workers, if the live requests are theirs; whether that is so."""
+        if self.hand_on is not None:
+            self.hand_on(method, place, error, why)
+        return self.hand_on is not None
 
     def close(self) -> None:
         """Move nothing more."""
@@ -74,12 +74,13 @@ class Drains:
 
     def live(self, backend: str) -> Sequence[LiveRequest]:
         """The live requests at ``backend``, oldest first."""
-        found = [each for each in self._live if each.route is not None and each.route.chosen.backend == backend]
-        return sorted(found, key=lambda each: each.began)
+        return self._at(lambda chosen: chosen.backend == backend)
 
-    def live_at(self, replica: str) -> Sequence[LiveRequest]:
-        """The live requests at ``replica``, oldest first."""
-        found = [each for each in self._live if each.route is not None and each.route.chosen.replica == replica]
+    def _live_at(self, replica: str) -> Sequence[LiveRequest]:
+        return self._at(lambda chosen: chosen.replica == replica)
+
+    def _at(self, place: Callable[[Candidate], bool]) -> Sequence[LiveRequest]:
+        found = [each for each in self._live if each.route is not None and place(each.route.chosen)]
         return sorted(found, key=lambda each: each.began)
 
     def _begin(self, place: tuple[str, str], live: _Live, lasts: Callable[[], bool]) -> None:

@@ -30,18 +30,15 @@ class TranslatingDoor(ChangingDoor):
     Without ``translation``, the request was refused: all that comes is an error.
     """
 
-    __slots__ = ("_lines", "_protocol", "_status", "translation")
+    __slots__ = ("_protocol", "translation")
 
     def __init__(self, door: Door, protocol: Protocol, memory: EngineMemory) -> None:
         super().__init__(door, memory)
         self._protocol = protocol
         self.translation: Translation | None = None
-        self._status = 0
-        self._lines = b""
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         super().start(status, lines, length)
-        self._status = status
         own = b"x-enginehouse-protocol: %s\r\n" % self._protocol.name.encode()
         self._lines = lines_without(lines, _REPLACED) + own
         if self._streams and self.translation is not None:

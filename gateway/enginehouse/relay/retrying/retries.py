@@ -172,7 +172,7 @@ def _options(attempt: FailedAttempt, state: RetryState, max_retries: int) -> Ite
     else:
         options = [state.elsewhere(attempt.replica, max_retries)]
         if attempt.outcome is Outcome.REPLICA_LOST:
-            options.insert(0, state.send_back())
+            options.insert(0, state.send_back())  # first: the replica did nothing wrong, and may be back already
         elif attempt.outcome is Outcome.JOINED_LOAD_FAILED:
             options.append(state.load_again())
     return (option for option in options if option is not None)

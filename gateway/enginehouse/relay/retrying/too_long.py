@@ -13,7 +13,10 @@ _WORDS: Final = re.compile(
     r"|context.(length|size|window).{0,80}exceed|prompt is too long",
     re.IGNORECASE | re.DOTALL,
 )
-"""OpenAI and llama.cpp have a code; vLLM, SGLang and Anthropic say it in words."""
+"""OpenAI and llama.cpp have a code; vLLM, SGLang and Anthropic say it in words.
+
+These are wider than the words of ``read_context_overflow``: asking another engine in vain costs little, but an error
+in other words must be right."""
 
 
 class _TooLongRefusal(msgspec.Struct):

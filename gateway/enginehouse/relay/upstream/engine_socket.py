@@ -34,13 +34,7 @@ class HandshakeAnswer(NamedTuple):
 
 
 async def open_web_socket(
-    upstream: Upstream,
-    target: str,
-    headers: Headers,
-    request_id: bytes,
-    *,
-    subprotocols: Sequence[str],
-    largest: int,
+    upstream: Upstream, target: str, headers: Headers, request_id: bytes, *, subprotocols: Sequence[str], largest: int
 ) -> HandshakeAnswer:
     """Ask the engine for a WebSocket to ``target``.
 

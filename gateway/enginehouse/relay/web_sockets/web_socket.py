@@ -33,17 +33,7 @@ class WebSocket(LiveRequest):
     message from the engine. ``ended`` is set at the end.
     """
 
-    __slots__ = (
-        "_answer",
-        "_endings",
-        "_largest",
-        "_opened",
-        "_pipe",
-        "_stop",
-        "_subprotocols",
-        "_target",
-        "ended",
-    )
+    __slots__ = ("_answer", "_endings", "_largest", "_opened", "_pipe", "_stop", "_subprotocols", "_target", "ended")
 
     endless: ClassVar[bool] = True
 

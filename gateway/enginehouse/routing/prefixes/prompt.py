@@ -151,11 +151,7 @@ def _chain(before: int, mask: int, content: _Content, begins: range) -> list[int
 
     ``mask``: that of fine chunks keeps them apart from coarse ones.
     """
-    chunks = list[int]()
-    for number in _numbers(content, begins):
-        before = hash((before ^ mask, number))
-        chunks.append(before)
-    return chunks
+    return [before := hash((before ^ mask, number)) for number in _numbers(content, begins)]
 
 
 def _numbers(content: _Content, begins: range) -> Sequence[int | tuple[object, ...]]:

@@ -50,7 +50,7 @@ class SeriesStore:
 
     def sample(self) -> None:
         """Close the second that ends now, and with the last one of a minute, the minute."""
-        number = round(self._epoch()) - 1
+        number = round(self._epoch()) - 1  # timers ring a little before or after the second
         if self.seconds.newest and number // 60 != self.seconds.newest // 60:
             self._close_minute(self.seconds.newest // 60)
         self.seconds.begin(number)

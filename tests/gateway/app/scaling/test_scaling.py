@@ -20,7 +20,6 @@ from enginehouse import (
 )
 from enginehouse.app.scaling.scaling import decide
 from enginehouse.app.scaling.sizes import sized
-from enginehouse.config.managed import managed_backends, possible_backends
 from enginehouse.config.schema import Config, HostSettings, ModelSettings, ReplicaRange
 from enginehouse.domain.plugin_id import PluginId
 from tests.gateway.app.test_virtual import ANSWER, Engines, opened, submit
@@ -162,12 +161,12 @@ def test_a_reload_keeps_the_replicas_and_takes_new_limits(play: Play, tmp_path: 
 def test_replicas_keep_their_names_and_hosts_when_their_number_changes() -> None:
     model = ModelSettings(driver="sim", host=["x", "y"], replicas=ReplicaRange(min=0, max=3))
     config = Config(hosts={"x": HostSettings(), "y": HostSettings()}, models={"m": model})
-    assert managed_backends("m", model) == {"m": "x"}
+    assert model.backends("m") == {"m": "x"}
     for wanted, places in [(0, "x"), (1, "x"), (2, "xy"), (3, "xyx"), (9, "xyx")]:
-        found = managed_backends("m", sized(config, {"m": wanted}).models["m"])
+        found = sized(config, {"m": wanted}).models["m"].backends("m")
         assert "".join(found.values()) == places
         assert list(found) == ["m", "m-2", "m-3"][: len(places)]
-    assert list(possible_backends("m", model)) == ["m", "m-2", "m-3"]
+    assert list(model.possible_backends("m")) == ["m", "m-2", "m-3"]
 
 
 class Says(Scaler):

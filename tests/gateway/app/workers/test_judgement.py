@@ -7,13 +7,12 @@ from collections.abc import Callable
 import pytest
 
 from enginehouse import UNKNOWN, Health
-from enginehouse.app.workers.messages import Outcomes
 from enginehouse.app.workers.reports import take_outcomes
 from enginehouse.config.schema import CheckSettings
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.fleet import Fleet
-from enginehouse.fleet.outcome_reports import OutcomeReports
+from enginehouse.fleet.outcome_reports import Answers, Latencies, News, OutcomeReports
 from tests.support.fake_clock import StoppedClock
 
 
@@ -22,10 +21,8 @@ class Pair:
 
     def __init__(self) -> None:
         self.owner, self.worker = (Fleet(CheckSettings(failures=3, successes=2), StoppedClock(100.0)) for _ in range(2))
-        self.sent: list[Outcomes] = []
-        self.outcomes = self.worker.reports = OutcomeReports(
-            lambda *told: self.sent.append(Outcomes(*told)), lambda _: "a"
-        )
+        self.sent: list[tuple[Answers, Latencies, News]] = []
+        self.outcomes = self.worker.reports = OutcomeReports(lambda *told: self.sent.append(told), lambda _: "a")
         for fleet in (self.owner, self.worker):
             fleet.add(BackendInfo(name="a", url="http://a", models={"m": UNKNOWN}, health=Health.HEALTHY))
 
@@ -36,7 +33,7 @@ class Pair:
 
     def owner_reads(self, count: int) -> None:
         for message in self.sent[:count]:
-            take_outcomes(self.owner, message)
+            take_outcomes(self.owner, *message)
             self.outcomes.judged()
         del self.sent[:count]
 
@@ -89,8 +86,8 @@ def test_answers_wait_for_the_next_beat_and_failures_do_not(pair: Pair) -> None:
     pair.worker.answered(pair.worker.load("a"), 30.0)
     assert not pair.sent
     pair.outcomes.flush()
-    assert pair.sent == [Outcomes({"a": 1}, {"a": (2, 40.0)}, [])]
+    assert pair.sent == [({"a": 1}, {"a": (2, 40.0)}, [])]
     assert not pair.outcomes.awaits_judgement("a")
     pair.worker.succeeded("a")
     pair.worker.failed("a", "refused")
-    assert pair.sent[1:] == [Outcomes({"a": 1}, {}, [("failed", ["a", "refused"])])]
+    assert pair.sent[1:] == [({"a": 1}, {}, [("failed", ["a", "refused"])])]

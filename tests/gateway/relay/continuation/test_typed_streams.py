@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Continuation, InvalidRequest, ProtocolRequest, StreamTraits, Translation
+from enginehouse import Continuation, InvalidRequest, Protocol, ProtocolRequest, StreamTraits, Translation
+from enginehouse.relay.continuation.chunk_writer import AnswerPiece
 from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.translator import ContinuationTranslator
-from enginehouse.relay.continuation.typed.typed_history import TypedHistory
+from enginehouse.relay.continuation.typed_history import TypedHistory
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import whole_events
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.responses.protocol import Responses
 
-PROTOCOLS = {"/v1/messages": Messages(), "/v1/responses": Responses()}
+PROTOCOLS: dict[str, Protocol] = {"/v1/messages": Messages(), "/v1/responses": Responses()}
 PATHS = pytest.mark.parametrize("path", PROTOCOLS)
 PROMPT = 7
 _ID = re.compile(rb"(?:msg|resp)_[0-9a-f]{8,}")
@@ -46,7 +47,9 @@ def translation(path: str, asked: bytes) -> Translation:
 
 def history_of(path: str, asked: bytes) -> TypedHistory:
     traits = StreamTraits(token_by_token=True)
-    return TypedHistory(path, asked, traits, lambda body: translation(path, body).body, EngineMemory())
+    answer = PROTOCOLS[path].typed_answer(path)
+    assert answer is not None
+    return TypedHistory(answer, asked, traits, lambda body: translation(path, body).body, EngineMemory())
 
 
 def chunks(words: Sequence[str], before: int, finish: str) -> list[dict[str, Any]]:
@@ -168,7 +171,9 @@ def test_what_no_chat_can_say_is_not_continued(path: str) -> None:
     def refuse(_: bytes) -> bytes:
         raise InvalidRequest("it is kept elsewhere")
 
-    history = TypedHistory(path, body(path), StreamTraits(), refuse, EngineMemory())
+    answer = PROTOCOLS[path].typed_answer(path)
+    assert answer is not None
+    history = TypedHistory(answer, body(path), StreamTraits(), refuse, EngineMemory())
     history.take(b": hello\n\n")
     assert history.why_not_movable() == "no chat can continue it: it is kept elsewhere"
     assert history.ending() is None
@@ -182,6 +187,10 @@ def test_the_tokens_of_a_prompt_are_those_before_and_in_the_cache() -> None:
 def test_a_response_whose_text_is_not_kept_is_not_ended() -> None:
     history = began("/v1/responses", CREATED)
     writer = history.writer()
-    writer.text("Hello")
+    writer.piece(AnswerPiece("Hello"))
     with pytest.raises(AnswerDiffers):
         writer.done(None)
+
+
+def test_a_count_of_tokens_has_no_stream_to_continue() -> None:
+    assert Messages().typed_answer("/v1/messages/count_tokens") is None

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import quote
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
+from enginehouse.api.pages.metrics.families import Families
 from enginehouse.domain.errors import RequestError
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.upstream.client import Client
@@ -95,9 +95,7 @@ def merged(texts: Mapping[MetricsPage, str]) -> bytes:
             for sample in family.samples:
                 theirs = {_THEIRS.format(key) if key in ours else key: value for key, value in sample.labels.items()}
                 all_of_it.samples.append(sample._replace(labels=ours | theirs))
-    registry = CollectorRegistry()
-    registry.register(_Families(families))
-    return generate_latest(registry)
+    return generate_latest(Families(families.values))
 
 
 def _families(text: str) -> list[Metric]:
@@ -105,11 +103,3 @@ def _families(text: str) -> list[Metric]:
         return list(text_string_to_metric_families(text))
     except ValueError:
         return []
-
-
-class _Families(Collector):
-    def __init__(self, families: Mapping[str, Metric]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._families.values()

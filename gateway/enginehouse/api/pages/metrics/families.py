@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from enginehouse.telemetry.counters import Histogram
@@ -40,6 +41,17 @@ def histograms(metric: MetricInfo, series: Histograms) -> Metric:
 def from_zero(known: Iterable[tuple[str, ...]], counted: Iterable[tuple[tuple[str, ...], float]]) -> Numbers:
     """``counted``, and 0 for the ``known`` labels that are not: a rate wants a first value."""
     return {**dict.fromkeys(known, 0), **dict(counted)}.items()
+
+
+class Families(CollectorRegistry):
+    """What Prometheus's library writes as a page: the families that ``families`` returns."""
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        super().__init__()
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families()
 
 
 def with_created(metric: Metric, since: float) -> Metric:

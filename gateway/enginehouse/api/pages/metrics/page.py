@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from enginehouse.api.doors.body_memory import BodyMemory
-from enginehouse.api.pages.metrics.families import numbers, with_created
+from enginehouse.api.pages.metrics.families import Families, numbers, with_created
 from enginehouse.api.pages.metrics.fleet import discovery_metrics, fleet_metrics, scale_metrics
 from enginehouse.api.pages.metrics.process import WorkerFigures, process_metrics, worker_metrics
 from enginehouse.api.pages.metrics.requests import request_metrics
@@ -33,18 +33,6 @@ from enginehouse.telemetry.plugin_times import PluginTimes
 
 _OPEN_METRICS = "application/openmetrics-text"
 _WEIGHT = re.compile(r"[01](\.\d{0,3})?")
-
-
-class _WithCreated(CollectorRegistry):
-    """The families of ``registry``, whose counters say that they count since ``since``."""
-
-    def __init__(self, registry: CollectorRegistry, since: float) -> None:
-        super().__init__()
-        self._registry = registry
-        self._since = since
-
-    def collect(self) -> Iterator[Metric]:
-        return (with_created(metric, self._since) for metric in self._registry.collect())
 
 
 class Metrics(Collector):
@@ -86,12 +74,13 @@ class Metrics(Collector):
         data = self._opened() if opened else generate_latest(self.registry)
         headers = {"vary": "accept, accept-encoding"}
         if _weights(request.headers.get("accept-encoding", "")).get("gzip", 0) > 0:
-            data = await asyncio.to_thread(gzip.compress, data, 1)
+            data = await asyncio.to_thread(gzip.compress, data, 1)  # a page may have megabytes
             headers["content-encoding"] = "gzip"
         return Response(data, media_type=CONTENT_TYPE_OPEN if opened else CONTENT_TYPE_LATEST, headers=headers)
 
     def _opened(self) -> bytes:
-        page: bytes = open_metrics(_WithCreated(self.registry, self._since))  # type: ignore[no-untyped-call]
+        families = Families(lambda: (with_created(each, self._since) for each in self.registry.collect()))
+        page: bytes = open_metrics(families)  # type: ignore[no-untyped-call]
         return page
 
     def collect(self) -> Iterator[Metric]:

@@ -1,46 +1,42 @@
-"""The events of OpenAI's Responses: https://platform.openai.com/docs/api-reference/responses-streaming."""
+"""The stream of an engine that speaks the protocol itself.
+
+Its events: https://platform.openai.com/docs/api-reference/responses-streaming.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from enginehouse.relay.continuation.chunks import StreamChunk
-from enginehouse.relay.continuation.progress import AnswerDiffers
-from enginehouse.relay.continuation.restrictions import number
-from enginehouse.relay.continuation.typed.typed_answer import (
-    NOTHING,
-    TypedAnswer,
-    called,
-    finished,
-    said,
-    thought,
-    written,
-)
+from enginehouse import ChatPiece, TypedAnswer
+from enginehouse_protocols.fields import event_bytes, number
+from enginehouse_protocols.responses.answer import text_content
 
-_STATES = frozenset({"response.created", "response.queued", "response.in_progress"})
-_ENDS = frozenset({"response.completed", "response.incomplete"})
+_STATES: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
+_ENDS: Final = frozenset({"response.completed", "response.incomplete"})
+_NOTHING: Final = ChatPiece()
+_CALLED: Final = ChatPiece(other="a tool call")
+_THOUGHT: Final = ChatPiece(other="reasoning")
 
 
 class ResponseEvents(TypedAnswer):
     """A response that is one message with one text."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._number = 0
         self._response: dict[str, Any] = {}
         self._place = 0
         self._message = ""
         self._told: set[str] = set()
 
-    def read(self, event: dict[str, Any]) -> StreamChunk | None:
+    def read(self, event: dict[str, Any]) -> ChatPiece | None:
         kind: str = event["type"]
         self._number = (number(event, "sequence_number") or 0) + 1
         if kind in _STATES:
             self.is_begun = True
             self._response = event["response"]
             self._told.add(kind)
-            return NOTHING
+            return _NOTHING
         if kind in _ENDS:
             return None
         self._check_order(kind)
@@ -48,16 +44,16 @@ class ResponseEvents(TypedAnswer):
         if kind == "response.output_item.added":
             return self._added(event)
         if kind == "response.content_part.added":
-            return NOTHING if event["part"]["type"] == "output_text" else thought()
+            return _NOTHING if event["part"]["type"] == "output_text" else _THOUGHT
         if kind == "response.output_text.delta":
-            return said(event["delta"])
+            return ChatPiece(event["delta"])
         if kind == "response.output_text.done":
-            return finished("stop")
+            return ChatPiece(finish="stop")
         if kind == "response.output_item.done":
-            return finished("length" if event["item"].get("status") == "incomplete" else "stop")
+            return ChatPiece(finish="length" if event["item"].get("status") == "incomplete" else "stop")
         if kind == "response.content_part.done":
-            return NOTHING
-        return called() if "call" in kind else thought()
+            return _NOTHING
+        return _CALLED if "call" in kind else _THOUGHT
 
     def _check_order(self, kind: str) -> None:
         """Raises ``ValueError`` for a second text: which one a continuation belongs to would be unknown."""
@@ -65,20 +61,16 @@ class ResponseEvents(TypedAnswer):
         if (kind.endswith(".added") and kind in self._told) or (ended and not kind.endswith(".done")):
             raise ValueError(kind)
 
-    def _added(self, event: dict[str, Any]) -> StreamChunk:
+    def _added(self, event: dict[str, Any]) -> ChatPiece:
         item = event["item"]
         if item["type"] != "message":
-            return thought() if item["type"] == "reasoning" else called()
+            return _THOUGHT if item["type"] == "reasoning" else _CALLED
         self._place, self._message = event["output_index"], item["id"]
-        return NOTHING
+        return _NOTHING
 
-    def _piece(self, text: str) -> bytes:
-        events = [
-            *self._begun(),
-            *self._opened(),
-            self._event("output_text.delta", **self._part(), delta=text, logprobs=[]),
-        ]
-        return b"".join(events)
+    def text(self, text: str) -> bytes:
+        before = [*self._begun(), *self._opened()]  # first: events are numbered
+        return b"".join([*before, self._event("output_text.delta", **self._part(), delta=text, logprobs=[])])
 
     def _begun(self) -> Iterator[bytes]:
         if "response.in_progress" not in self._told:
@@ -90,21 +82,20 @@ class ResponseEvents(TypedAnswer):
         if "response.output_item.added" not in self._told:
             yield self._event("output_item.added", output_index=self._place, item=self._item("in_progress", []))
         if "response.content_part.added" not in self._told:
-            yield self._event("content_part.added", **self._part(), part=_text(""))
+            yield self._event("content_part.added", **self._part(), part=text_content(""))
 
-    def done(self, text: str | None) -> bytes:
-        told = bool(self._message)
+    def end(self, text: str | None, finish: str, stopped_at: str | None, usage: Mapping[str, Any]) -> bytes | None:
         if text is None:
-            raise AnswerDiffers
-        cut = self._finish == "length"
-        item = self._item("incomplete" if cut else "completed", [_text(text)])
+            return None
+        told, cut = bool(self._message), finish == "length"
+        item = self._item("incomplete" if cut else "completed", [text_content(text)])
         events = [*self._begun(), *(self._closed(text, item) if told else ())]
         response = {
             **self._response,
             "status": item["status"],
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "output": [item] if told else [],
-            "usage": self._used(),
+            "usage": _used(usage),
         }
         return b"".join([*events, self._event(item["status"], response=response)])
 
@@ -114,7 +105,7 @@ class ResponseEvents(TypedAnswer):
         if "response.output_text.done" not in self._told:
             yield self._event("output_text.done", **self._part(), text=text, logprobs=[])
         if "response.content_part.done" not in self._told:
-            yield self._event("content_part.done", **self._part(), part=_text(text))
+            yield self._event("content_part.done", **self._part(), part=text_content(text))
         if "response.output_item.done" not in self._told:
             yield self._event("output_item.done", output_index=self._place, item=item)
 
@@ -124,24 +115,21 @@ class ResponseEvents(TypedAnswer):
     def _item(self, status: str, content: list[dict[str, Any]]) -> dict[str, Any]:
         return {"id": self._message, "type": "message", "status": status, "role": "assistant", "content": content}
 
-    def _used(self) -> dict[str, Any]:
-        prompt = number(self._usage, "prompt_tokens") or 0
-        made = number(self._usage, "completion_tokens") or 0
-        details = self._usage.get("prompt_tokens_details") or {}
-        return {
-            "input_tokens": prompt,
-            "input_tokens_details": {"cached_tokens": number(details, "cached_tokens") or 0},
-            "output_tokens": made,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": prompt + made,
-        }
-
     def _event(self, kind: str, **fields: Any) -> bytes:
         type, place = f"response.{kind}", self._number
         self._number += 1
         self._told.add(type)
-        return written({"type": type, "sequence_number": place, **fields})
+        return event_bytes(type, {"sequence_number": place, **fields})
 
 
-def _text(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _used(usage: Mapping[str, Any]) -> dict[str, Any]:
+    prompt = number(usage, "prompt_tokens") or 0
+    made = number(usage, "completion_tokens") or 0
+    details = usage.get("prompt_tokens_details") or {}
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": number(details, "cached_tokens") or 0},
+        "output_tokens": made,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": prompt + made,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -11,41 +11,40 @@ from enginehouse.domain.continuation import StreamTraits
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.interfaces.drivers import SupportsContinuation
-from enginehouse.relay.continuation.chunk_writer import EventWriter
+from enginehouse.interfaces.protocols import ChatPiece, TypedAnswer
+from enginehouse.relay.continuation.chunk_writer import AnswerPiece, EventWriter, TypedWriter
+from enginehouse.relay.continuation.chunks import ChunkChoice, StreamChunk
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.typed.message_events import MessageEvents
-from enginehouse.relay.continuation.typed.response_events import ResponseEvents
-from enginehouse.relay.continuation.typed.typed_answer import TypedAnswer
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import read_events
 from enginehouse.routing.body.replace_model import replace_model
-
-TYPED: Final[Mapping[str, Callable[[], TypedAnswer]]] = {
-    "/v1/messages": MessageEvents,
-    "/v1/responses": ResponseEvents,
-}
-"""The endpoints, and what reads and writes their events."""
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class TypedHistory(StreamHistory):
-    """Keeps the events of a stream that another engine continues as a chat.
+    """Keeps the events of a stream that another engine continues as a chat; ``answer`` reads and writes them.
 
     ``as_chat`` makes the body of that chat of the client's own. It is called when the stream is read, which most
     streams never are, and raises ``RequestError`` for what no chat can say.
     """
 
-    __slots__ = ("_answer", "_as_chat", "_asked")
+    __slots__ = ("_answer", "_as_chat", "_asked", "_writer")
 
     def __init__(
-        self, path: str, body: bytes, traits: StreamTraits, as_chat: Callable[[bytes], bytes], memory: EngineMemory
+        self,
+        answer: TypedAnswer,
+        body: bytes,
+        traits: StreamTraits,
+        as_chat: Callable[[bytes], bytes],
+        memory: EngineMemory,
     ) -> None:
         super().__init__("/v1/chat/completions", body, traits, added=False, memory=memory)
         self.progress.ends = None  # an event may have several tokens, whatever the engine's chats are like
         self._asked = body
         self._as_chat = as_chat
-        self._answer = TYPED[path]()
+        self._answer = answer
+        self._writer = TypedWriter(answer)
 
     def _prepare(self) -> None:
         try:
@@ -74,22 +73,25 @@ class TypedHistory(StreamHistory):
         return True
 
     def writer(self) -> EventWriter:
-        return self._answer
+        return self._writer
 
     def _read(self, piece: bytes) -> None:
         for event in read_events(piece):
             if event.data is None or self.why:
                 continue
             try:
-                chunk = self._answer.read(_object(event.data))
+                said = self._answer.read(_object(event.data))
             except (LookupError, TypeError, AttributeError) as error:
                 raise ValueError(str(error)) from None
             if self._answer.is_begun and self.common is None:
                 self.common = {}
-            if chunk is None:
+            if said is None:
                 self.ended = True
+            elif said.other:
+                self._answered = True
+                self.discard(f"its answer has {said.other}")
             else:
-                self._add(chunk)
+                self._add(_chunk(said))
 
     def ending(self) -> bytes | None:
         self.read()
@@ -97,10 +99,17 @@ class TypedHistory(StreamHistory):
             return b""
         if self.why or self.common is None:
             return None
-        if self._full(self._answer) is None:
+        if self._full(self._writer) is None:
             if self.finish is None:
                 return None
-            self._answer.text("", finish=self.finish)
+            self._writer.piece(AnswerPiece(finish=self.finish))
         made, prompt = self.progress.tokens(), self.prompt_tokens
         made = self.progress.events if made is None else made  # each event has one token at least
-        return self._answer.usage(self.usage_of_whole({}, prompt or 0, made)) + self._answer.done(self.progress.text)
+        self._writer.usage(self.usage_of_whole({}, prompt or 0, made))
+        return self._writer.done(self.progress.text)
+
+
+def _chunk(said: ChatPiece) -> StreamChunk:
+    usage = None if said.usage is None else dict(said.usage)
+    choices = [ChunkChoice(text=said.text, finish_reason=said.finish)] if said.text or said.finish else []
+    return StreamChunk(choices=choices, usage=usage)

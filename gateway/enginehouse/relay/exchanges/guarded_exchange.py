@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 import msgspec
 
@@ -14,13 +13,8 @@ from enginehouse.relay.door import Caller, Door, OpenExchange
 from enginehouse.relay.guarding.guarding_door import GuardingDoor
 from enginehouse.relay.guarding.guards import Guards
 from enginehouse.relay.heads.headers import NOT_TO_ENGINE
+from enginehouse.relay.jobs.job import Job
 from enginehouse.routing.body.one_model import model_named
-
-
-class KnownCaller(Protocol):
-    """A job, which learns whose it is."""
-
-    caller: Caller | None
 
 
 class GuardedExchange:
@@ -29,21 +23,11 @@ class GuardedExchange:
     ``job``: its job. ``door``: watches the answer, if any guard does.
     """
 
-    def __init__(
-        self,
-        guards: Guards,
-        inner: OpenExchange,
-        job: KnownCaller,
-        door: GuardingDoor | None,
-        path: str,
-        headers: Headers,
-    ) -> None:
+    def __init__(self, guards: Guards, inner: OpenExchange, job: Job, door: GuardingDoor | None) -> None:
         self._guards = guards
         self._inner = inner
         self._job = job
         self._door = door
-        self._path = path
-        self._headers = headers
         self._task: asyncio.Task[None] | None = None
         self._ended = False
 
@@ -53,13 +37,13 @@ class GuardedExchange:
 
     async def _decide(self, body: bytes, caller: Caller | None) -> None:
         name = caller.name if caller is not None else None
-        request = GuardRequest(self._path, model_named(body) or "", _headers(self._headers), body)
+        request = GuardRequest(self._job.path, model_named(body) or "", _headers(self._job.headers), body)
         try:
             changed = await self._guards.before(request, name)
         except RequestError as error:
             if not self._ended:
                 self._ended = True
-                self._job.caller = caller
+                self._job.caller = caller  # the record of a refused request names it
                 self._inner.cancel(error)
             return
         if self._ended:

@@ -1,0 +1,117 @@
+"""``GET /api/usage``, ``/v1/usage`` and ``/api/audit``: what callers have used, and what operators have done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from enginehouse import InvalidRequest, UsageRow, parse_duration
+from enginehouse_operations.pages.reading import facts_of, json_response
+
+FIELDS = ("key", "model", "user", "day")
+_MOST_ENTRIES = 10_000
+_HOUR_S = 3600
+
+
+async def _everyone(request: Request) -> Response:
+    """The usage of all callers: ``?by=key,model,user,day&since=&until=``."""
+    return json_response(summed(await _rows(request), _fields(request)))
+
+
+async def _own(request: Request) -> Response:
+    """The usage of the caller's own key."""
+    name = facts_of(request).caller(request.headers.raw)
+    rows = [row for row in await _rows(request) if row.key == name]
+    return json_response(summed(rows, _fields(request)))
+
+
+async def _audit(request: Request) -> Response:
+    """What operators have done, the newest first: ``?since=&limit=``."""
+    facts, limit = facts_of(request), request.query_params.get("limit", "100")
+    # int() takes seconds for millions of digits
+    most = int(limit) if limit.isdecimal() and len(limit) <= len(str(_MOST_ENTRIES)) else 0
+    if not 1 <= most <= _MOST_ENTRIES:
+        raise InvalidRequest(f"'limit' must be a number from 1 to {_MOST_ENTRIES}", param="limit")
+    since = read_time(request.query_params.get("since", "0"), facts.epoch())
+    return json_response({"entries": await facts.audit(since, most)})
+
+
+async def _rows(request: Request) -> Sequence[UsageRow]:
+    facts, query = facts_of(request), request.query_params
+    now = facts.epoch()
+    since = read_time(query.get("since", "0"), now)
+    until = read_time(query["until"], now) if "until" in query else now + _HOUR_S
+    return await facts.usage(since // _HOUR_S * _HOUR_S, until)
+
+
+def summed(rows: Sequence[UsageRow], by: Sequence[str]) -> dict[str, Any]:
+    """The sums of ``rows`` by the fields ``by``, the days in UTC, and the sum of all."""
+    sums: dict[tuple[str | None, ...], UsageRow] = {}
+    total = UsageRow()
+    for row in rows:
+        names = tuple(_value(row, field) if field in by else None for field in FIELDS)
+        sums.setdefault(names, UsageRow()).add(row)
+        total.add(row)
+    order = sorted(sums, key=lambda names: tuple(name or "" for name in (names[3], *names[:3])))
+    figures = [{**dict(zip(FIELDS, names, strict=True)), **_figures(sums[names])} for names in order]
+    return {"rows": figures, "total": _figures(total)}
+
+
+def _value(row: UsageRow, field: str) -> str:
+    if field == "day":
+        return datetime.fromtimestamp(row.hour or 0, timezone.utc).strftime("%Y-%m-%d")
+    value = getattr(row, field)
+    return str(value or "")
+
+
+def _figures(row: UsageRow) -> dict[str, float]:
+    return {
+        "requests": row.requests,
+        "failed": row.failed,
+        "tokens_in": row.tokens_in,
+        "tokens_cached": row.tokens_cached,
+        "tokens_out": row.tokens_out,
+        "seconds": round(row.seconds, 3),
+        "cost": round(row.cost, 9),
+    }
+
+
+def _fields(request: Request) -> Sequence[str]:
+    by = [name.strip() for name in request.query_params.get("by", "key").split(",") if name.strip()]
+    for name in by:
+        if name not in FIELDS:
+            raise InvalidRequest(f"'by' has '{name}': use {', '.join(FIELDS)}", param="by")
+    return by
+
+
+def read_time(text: str, now: float) -> float:
+    """A moment in seconds since the epoch: a date or time in ISO 8601, such seconds, or how long ago, as ``7d``.
+
+    Raises ``InvalidRequest``.
+    """
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        return (at if at.tzinfo else at.replace(tzinfo=timezone.utc)).timestamp()
+    except ValueError:
+        pass
+    try:
+        return now - parse_duration(text)
+    except ValueError:
+        raise InvalidRequest(
+            f"'{text}' is no time: write 7d, 2026-01-31 or seconds since 1970", param="since"
+        ) from None
+
+
+USAGE_ROUTES = [Route("/api/usage", _everyone), Route("/api/audit", _audit)]
+"""For operators."""
+OWN_USAGE = Route("/v1/usage", _own)
+"""For every key."""
