@@ -35,7 +35,7 @@ MODULES = {
         "turns",
     ),
     "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route"),
-    "gateway/enginehouse/fleet": ("error_window", "fleet", "health", "live_backend", "pauses", "snapshot", "stale_averages"),
+    "gateway/enginehouse/fleet": ("error_window", "fleet", "health", "pauses", "snapshot", "stale_averages"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "queue_slot", "relay"),
     "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge", "sending"),
