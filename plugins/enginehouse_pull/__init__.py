@@ -8,11 +8,14 @@
     remote_file        a file that is to be downloaded
     download           one download: it goes on where it ended, and is checked
     web                requests, redirects and refusals
+    pages              POST /api/pull and DELETE /api/delete, for clients of Ollama
 """
 
 from __future__ import annotations
 
-from enginehouse import ModelSource, Register, hookimpl
+from typing import Any
+
+from enginehouse import ModelSource, Register, guarded, hookimpl
 from enginehouse_pull.hugging_face import HuggingFace
 from enginehouse_pull.ollama_registry import OllamaRegistry
 from enginehouse_pull.plain_url import PlainUrl
@@ -24,3 +27,16 @@ def register_model_sources(register: Register[ModelSource]) -> None:
     register("hugging_face", HuggingFace)
     register("ollama", OllamaRegistry)
     register("url", PlainUrl)
+
+
+@hookimpl
+def register_routes(register: Register[Any]) -> None:
+    """Offer Ollama's pages that download models and delete them."""
+    register("pull", _pages)
+
+
+def _pages() -> Any:
+    """Ollama's ``/api/pull`` and ``/api/delete``, for operators."""
+    from enginehouse_pull.pages import PULL_ROUTES
+
+    return guarded(PULL_ROUTES)

@@ -27,6 +27,7 @@ def page_facts(**known: Any) -> PageFacts:
         "usage": _nothing,
         "audit": _nothing,
         "caller": lambda headers: "",
+        "pulled": _nothing,
         "observe": lambda observer: None,
         "ignore": lambda observer: None,
         "closing": asyncio.Event(),

@@ -12,6 +12,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import AuditEntry, UsageRow
+from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry.activity import EndedRequest
 from enginehouse.telemetry.log_ring import LogRing
@@ -49,6 +50,8 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The acts of operators since a time, at most so many, the newest first."""
     caller: Callable[[Headers], str]
     """The name of the key in a request's headers, empty if no keys are set. Raises ``Unauthorized``, ``Forbidden``."""
+    pulled: Callable[[], PulledModels]
+    """The models that were downloaded, and the sources of more, as ``[pull]`` says."""
     observe: Callable[[Observer], None]
     """Lets an observer hear of the requests of all processes, until ``ignore``. What nobody observes costs nothing."""
     ignore: Callable[[Observer], None]

@@ -30,6 +30,7 @@ from enginehouse.app.plugin_instances import create_installed, routes_of_plugins
 from enginehouse.app.reload import Reloader
 from enginehouse.config.schema import Config
 from enginehouse.domain.foreign import shown
+from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.rescheduling.rescheduler import Rescheduler
 from enginehouse.telemetry.series.reading import SeriesReader
@@ -128,10 +129,15 @@ class Pages(NamedTuple):
             usage=path.callers.keeper.usage,
             audit=path.callers.keeper.audit,
             caller=path.admission.admit_caller,
+            pulled=self._pulled,
             observe=path.observers.add,
             ignore=path.observers.remove,
             closing=self.closing,
         )
+
+    def _pulled(self) -> PulledModels:
+        config, registry = self._config(), self.parts.path.registry
+        return PulledModels(config.pull, [each for _, each in create_installed(config, registry, "model_source")])
 
     def _about(self) -> Mapping[str, Any]:
         config, parts = self._config(), self.parts

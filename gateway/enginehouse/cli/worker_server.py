@@ -68,7 +68,7 @@ async def _serve(
         channel.take_early()
         await server.serve([])
         channel.close()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a transport closes in the turn after it was told to
 
 
 class _WorkerServer(AcceptingServer, ToWorkerServer):

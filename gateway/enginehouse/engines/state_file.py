@@ -224,6 +224,7 @@ class StateFile:
 
 def _lock(path: Path) -> int:
     """Lock a file until it is closed or the process ends. Raises ``BlockingIOError`` if it is locked already."""
+    # not by the existence of a file: the kernel ends a lock, however the gateway dies
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -140,7 +140,7 @@ class Channel(asyncio.Protocol):
             return
         data = _encode((name, call, arguments))
         self._outgoing += (len(data).to_bytes(_LENGTH, "big"), data)
-        if len(self._outgoing) == 2:
+        if len(self._outgoing) == 2:  # the first one of this turn of the event loop
             asyncio.get_running_loop().call_soon(self.flush)
 
     def _take(self, declared: Callable[..., Any], method: Callable[..., Any]) -> None:

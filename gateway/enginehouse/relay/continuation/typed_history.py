@@ -93,12 +93,7 @@ class TypedHistory(StreamHistory):
             else:
                 self._add(_chunk(said))
 
-    def ending(self) -> bytes | None:
-        self.read()
-        if self.ended:
-            return b""
-        if self.why or self.common is None:
-            return None
+    def _ending(self) -> bytes | None:
         if self._full(self._writer) is None:
             if self.finish is None:
                 return None

@@ -1,0 +1,79 @@
+"""Clients of Ollama pull and delete models of a gateway."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from enginehouse.app import Gateway
+from enginehouse.config.schema import Config
+from tests.support import plain_httpx
+from tests.support.installed_plugins import installed_plugins
+from tests.support.played_hub import PlayedHub, played_hub
+
+WEIGHTS = b"weights" * 1000
+KEY = {"authorization": "Bearer ops-secret"}
+
+
+@pytest.fixture
+def hub() -> Iterator[PlayedHub]:
+    with played_hub() as hub:
+        hub.models["library/llama3.2:1b"] = [("model", WEIGHTS)]
+        yield hub
+
+
+@pytest.fixture
+def client(hub: PlayedHub, tmp_path: Path) -> httpx.AsyncClient:
+    config = {
+        "models": {"served": {"driver": "sim"}},
+        "pull": {"hub": hub.url, "registry": hub.url, "folder": str(tmp_path)},
+        "auth": {"keys": [{"name": "ops", "key": "ops-secret", "admin": True}, {"name": "team", "key": "team-secret"}]},
+    }
+    served = Gateway(msgspec.convert(config, Config), installed_plugins())
+    served.build_hosts()
+    transport = httpx.ASGITransport(served.application)
+    return plain_httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=KEY)
+
+
+def weights(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() and path.read_bytes() == WEIGHTS]
+
+
+async def test_a_model_is_pulled_with_its_progress_and_deleted(client: httpx.AsyncClient, tmp_path: Path) -> None:
+    answer = await client.post("/api/pull", json={"model": "llama3.2:1b"})
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert (lines[0], lines[-1]) == ({"status": "pulling manifest"}, {"status": "success"})
+    assert (lines[-2]["completed"], lines[-2]["total"]) == (len(WEIGHTS), len(WEIGHTS))
+    assert weights(tmp_path)
+    assert (await client.request("DELETE", "/api/delete", json={"model": "llama3.2:1b"})).status_code == 200
+    assert not weights(tmp_path)
+    gone = await client.request("DELETE", "/api/delete", json={"name": "llama3.2:1b"})
+    assert (gone.status_code, "llama3.2:1b" in gone.json()["error"]) == (404, True)
+
+
+@pytest.mark.parametrize("name", ["llama3.2:1b", "served", "served:latest"])
+async def test_a_pull_without_a_stream_has_one_answer(client: httpx.AsyncClient, hub: PlayedHub, name: str) -> None:
+    answer = await client.post("/api/pull", json={"model": name, "stream": False})
+    assert (answer.status_code, answer.json()) == (200, {"status": "success"})
+    assert bool(hub.asked) is (name == "llama3.2:1b"), "what the gateway serves is there already"
+
+
+async def test_what_cannot_be_pulled_is_an_error_in_ollamas_form(client: httpx.AsyncClient) -> None:
+    unknown = await client.post("/api/pull", json={"model": "nothing:1b", "stream": False})
+    assert (unknown.status_code, "nothing:1b" in unknown.json()["error"]) == (500, True)
+    streamed = await client.post("/api/pull", json={"model": "nothing:1b"})
+    assert "nothing:1b" in json.loads(streamed.text.splitlines()[-1])["error"]
+    for wrong in (b'{"model": "what?!"}', b"{"):
+        refused = await client.post("/api/pull", content=wrong)
+        assert (refused.status_code, bool(refused.json()["error"])) == (400, True)
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/api/pull"), ("DELETE", "/api/delete")])
+async def test_pulling_is_for_operators(client: httpx.AsyncClient, method: str, path: str) -> None:
+    headers = {"authorization": "Bearer team-secret"}
+    assert (await client.request(method, path, json={"model": "m"}, headers=headers)).status_code == 403
