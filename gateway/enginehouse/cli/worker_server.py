@@ -64,6 +64,8 @@ async def _serve(
     await channel.open(owner)
     with suppress(asyncio.CancelledError):  # the owner has ended
         worker = Worker(number, await channel.first, registry, channel, memory, log)
+        config = worker.path.config  # reloads may have changed it since the settings that this process was forked with
+        configure_logs(config.telemetry, log, secret_values(config))
         server = _WorkerServer(worker, channel, listeners, memory.board.connections)
         channel.take_early()
         await server.serve([])

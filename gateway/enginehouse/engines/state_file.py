@@ -48,7 +48,7 @@ class _KeptFile(Generic[T]):
             return value
         except FileNotFoundError:
             return otherwise
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             _log.warning("%s cannot be read, so %s: %s", self._path, self._lost, error)
             return otherwise
 
