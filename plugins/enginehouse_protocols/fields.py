@@ -57,5 +57,5 @@ def parsed(text: str) -> Any:
     """The arguments of a tool call; an unreadable text becomes an object that holds it."""
     try:
         return msgspec.json.decode(text or "{}")
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return {"arguments": text}

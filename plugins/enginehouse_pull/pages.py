@@ -39,7 +39,7 @@ async def _pull(request: Request) -> Response:
         wanted = await _read(request)
         if not _is_served(facts, name := wanted.model or wanted.name):
             models.check(name)
-    except (msgspec.DecodeError, PullFailed) as error:
+    except (ValueError, RecursionError, PullFailed) as error:
         return _answer({"error": str(error)}, 400)
     lines = _lines(facts, models, name)
     if wanted.stream:
@@ -94,7 +94,7 @@ async def _delete(request: Request) -> Response:
     try:
         wanted = await _read(request)
         note = await asyncio.to_thread(models.get, wanted.model or wanted.name)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         return _answer({"error": str(error)}, 400)
     except PullFailed as error:
         return _answer({"error": str(error)}, 404)

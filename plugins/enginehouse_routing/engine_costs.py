@@ -17,8 +17,6 @@ _DELAY: Final = 0.25
 """What a token that is read costs each request that runs there, in its own time: they go on in the same steps."""
 _STEP_TOKENS: Final = 64
 """Tokens for each other request. It makes a step longer, even if its prompt has been read."""
-_ADAPTER_S: Final = 0.1
-"""Seconds to load a LoRA adapter. vLLM reads one of rank 16 for 8 billion parameters, 80 MB, from memory or a disk."""
 _MISSED_TURNS: Final = 3
 """After so many turns that an engine missed, 63 % of what it was slower is forgotten: it may have been so only once."""
 _NEAR: Final = 1.05
@@ -298,27 +296,11 @@ class EngineCosts:
         return wait, ahead + _STEP_TOKENS * pending, 1 + _DELAY * running, rate or _FIRST_RATE, trust
 
     def adapter_s(self, candidate: Candidate) -> float:
-        """Seconds until the engine of ``candidate`` has loaded its adapter; 0 if it has, or if it is no adapter.
-
-        An engine has the adapters that it was asked for last, as many as it runs at once. If all of these are in use,
-        the next one waits until a request ends.
-        """
+        """Seconds until the engine of ``candidate`` has loaded its adapter; 0 if it has, or if it is no adapter."""
         if candidate.capabilities.parent is None:
             return 0.0
-        name, load = candidate.name_there or candidate.model, candidate.load
-        active: tuple[str, ...] = load.adapters
-        most: int = load.max_adapters
-        engine = self._engines.get(candidate.backend)
-        known = engine.adapters if engine is not None else {}
-        asked = list(known)
-        if name in active or name in (asked[max(0, len(asked) - most) :] if most else asked):
-            return 0.0
-        busy = {each for each, live in known.items() if live}
-        busy.update(active)
-        if not most or len(busy) < most:
-            return _ADAPTER_S
-        in_slot = engine.learned.in_slot if engine is not None else 0.0
-        return _ADAPTER_S + (in_slot or self._all.in_slot or _ADAPTER_S)
+        engine = self._engines.get(candidate.backend) or EngineState(candidate.backend)
+        return engine.adapter_s(candidate, self._all.in_slot)
 
     def load_s(self, candidate: Candidate) -> float:
         """Seconds until ``candidate``, which is not ready, can serve: its load, after those that its host has begun."""

@@ -93,7 +93,7 @@ class KeptKeys:
             found = msgspec.json.decode(self._file.read_bytes(), type=dict[str, KeptKey])
         except FileNotFoundError:
             return
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(
                 f"the keys made at run time cannot be read: {error}",
                 file=str(self._file),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -123,16 +123,14 @@ def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
     """
     warnings = list(_without_effect(config))
     routing = config.routing
-    if problem := _unusable_strategy(config, registry, "routing.strategy", routing.strategy):
-        warnings.append(problem)
+    unusable = partial(_unusable_strategy, config, registry, warnings.append)
+    if unusable("routing.strategy", routing.strategy):
         routing = msgspec.structs.replace(routing, strategy="smart")
     for model, type in routing.strategies.items():
-        if problem := _unusable_strategy(config, registry, dotted(("routing", "strategies", model)), type):
-            warnings.append(problem)
+        if unusable(dotted(("routing", "strategies", model)), type):
             routing = msgspec.structs.replace(routing, strategies={**routing.strategies, model: "smart"})
     for place, rule in enumerate(routing.rules):
-        if rule.strategy and (problem := _unusable_strategy(config, registry, _key_of_rule(place), rule.strategy)):
-            warnings.append(problem)
+        if rule.strategy and unusable(f"routing.rules[{place}].strategy", rule.strategy):
             rules = list(routing.rules)
             rules[place] = msgspec.structs.replace(rule, strategy="smart")
             routing = msgspec.structs.replace(routing, rules=rules)
@@ -141,22 +139,20 @@ def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
     return config, warnings
 
 
-def _key_of_rule(place: int) -> str:
-    return f"routing.rules[{place}].strategy"
-
-
-def _unusable_strategy(config: Config, registry: Registry, key: str, type: str) -> str:
-    """Why ``smart`` replaces the strategy of ``type``, configured as ``key``; empty if it does not."""
+def _unusable_strategy(config: Config, registry: Registry, warn: Callable[[str], None], key: str, type: str) -> bool:
+    """Whether ``smart`` replaces the strategy of ``type``, configured as ``key``; then ``warn`` gets the reason."""
     known = list(registry.types("strategy"))
     if type not in known:
         hint = did_you_mean(type, known) or f"known: {', '.join(known)}"
-        return f"{key}: there is no strategy '{type}', so 'smart' is used ({hint})"
+        warn(f"{key}: there is no strategy '{type}', so 'smart' is used ({hint})")
+        return True
     if config.plugins.on_error == "skip":
         try:
             _strategy(config, registry, type, key)
         except PluginError as error:
-            return f"{key}: {error}; 'smart' is used (plugins.on_error = \"skip\")"
-    return ""
+            warn(f"{key}: {error}; 'smart' is used (plugins.on_error = \"skip\")")
+            return True
+    return False
 
 
 def _without_effect(config: Config) -> Iterator[str]:

@@ -78,7 +78,6 @@ class Callers:
             self._tokens, self._token_keys = tokens, TokenKeys(tokens, self._clock.now)
 
     def configure(self, config: Config) -> None:
-        """Put another configuration in force."""
         before, self._config = self._config, config
         self.keyring.configure(config.auth.keys)
         self.keyring.limits.prices = self.keeper.meter.prices = Prices(config.prices)
@@ -125,7 +124,6 @@ class Callers:
         self._tasks.start(self._fetch_keys())
 
     async def close(self) -> None:
-        """Write what is left."""
         self._tasks.cancel()
         self._hand_on()
         await self.keeper.close()
@@ -138,7 +136,6 @@ class Callers:
             notify(self._on_operated, entry)
 
     def pages(self) -> Sequence[BaseRoute]:
-        """Those of operators."""
         return KeyPages(self.keyring, self._kept, lambda: self._config.auth.keys).routes
 
     def _keep_usage(self) -> None:
@@ -176,7 +173,6 @@ class Callers:
             await asyncio.sleep(_EVERY_S)
 
     def _hand_on(self) -> None:
-        """Deliver what was used."""
         if self._deliver is None:
             return
         rows, used = self.keeper.meter.take(), self._kept.take_used()

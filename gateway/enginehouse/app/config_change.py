@@ -76,7 +76,6 @@ class CurrentConfig:
 
     @property
     def aliases(self) -> Aliases:
-        """The aliases of the configuration in force."""
         return self._parts.path.relay.context.filters.aliases
 
     def prepare(self, new: Config) -> ConfigChange:
@@ -99,7 +98,7 @@ class CurrentConfig:
     def carry_out(self, change: ConfigChange) -> None:
         """Put in force what ``prepare`` returned last."""
         self._put_in_force(change)
-        self._parts.discovery.reconfigure(self.config)
+        self._parts.discovery.reconfigure(self.config)  # last: what it withdraws leaves by a change of its own
 
     def rejoin(self) -> None:
         """Put the backends in force that discoverers have found and scalers want, and no longer those that are gone.
@@ -162,13 +161,20 @@ class ConfigChange:
         for name in old.backends.keys() - config.backends.keys():
             prober.remove(name)
         for name, backend in config.backends.items():
-            upstream, driver = self.context.upstreams[name], self.context.drivers[backend.driver]
-            same = before.get(name) is upstream and old.backends[name].driver == backend.driver
+            same = before.get(name) is self.context.upstreams[name] and old.backends[name].driver == backend.driver
             if not same or config.checks != old.checks:
-                report = partial(self._parts.engines.remote.report, name)
-                models = partial(self._parts.engines.discover, name)
-                client = Client(upstream, config.checks.timeout)
-                prober.add(name, driver, client, on_concurrency=report, on_models=models)
+                probe_backend(name, self._parts, self.context)
+
+
+def probe_backend(name: str, parts: GatewayParts, context: HostContext) -> None:
+    """Begin to probe a backend that is not launched here."""
+    parts.prober.add(
+        name,
+        context.drivers[context.config.backends[name].driver],
+        Client(context.upstreams[name], context.config.checks.timeout),
+        on_concurrency=partial(parts.engines.remote.report, name),
+        on_models=partial(parts.engines.discover, name),
+    )
 
 
 def _launched(drivers: Mapping[str, DriverSupport], name: str, model: ModelSettings) -> str:

@@ -36,7 +36,7 @@ class TraceTaker(Protocol):
 
 
 class GuardedExporter:
-    """The ``exporter`` of a plugin. What fails in it, except in ``prepare``, is logged and costs traces."""
+    """The ``exporter`` of a plugin, with its methods. What fails in them, but for ``prepare``, costs traces only."""
 
     def __init__(self, plugin: PluginId, exporter: Exporter) -> None:
         self.counters = exporter.counters
@@ -51,18 +51,15 @@ class GuardedExporter:
         prepare(registry, self._plugin.kind, self._plugin.type, how)
 
     def sampling(self, settings: TelemetrySettings) -> Sampling | None:
-        """As in ``Exporter``."""
         with self._guarded("sampling"):
             return self._exporter.sampling(settings)
         return None
 
     def start(self) -> None:
-        """As in ``Exporter``."""
         with self._guarded("start"):
             self._exporter.start()
 
     def admits(self) -> bool:
-        """As in ``Exporter``."""
         try:  # a context manager costs too much for what runs on every request
             return self._exporter.admits()
         except Exception as error:
@@ -70,14 +67,12 @@ class GuardedExporter:
             return False
 
     def add(self, request: TracedRequest) -> None:
-        """As in ``Exporter``."""
         try:
             self._exporter.add(request)
         except Exception as error:
             log_plugin_failure(self._plugin, "failed in add", error)
 
     async def close(self) -> None:
-        """As in ``Exporter``."""
         with self._guarded("close"):
             await self._exporter.close()
 

@@ -18,7 +18,7 @@ from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.app.build import check_start
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
-from enginehouse.app.config_change import CurrentConfig, GatewayParts, build_host_context
+from enginehouse.app.config_change import CurrentConfig, GatewayParts, build_host_context, probe_backend
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import warn_of_variable
 from enginehouse.app.pages import Pages
@@ -30,14 +30,14 @@ from enginehouse.app.scaling.scaling import Scaling
 from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
-from enginehouse.domain.errors import PluginError, ShuttingDown
+from enginehouse.domain.errors import PluginError
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.interfaces.exporters import ExportCounters
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.relay import shutting_down
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.logs import GatewayLog
@@ -96,7 +96,7 @@ class Gateway:
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.discovery = Discovery(config, registry, self.relay)
         self.scaling = Scaling(config, registry, self.relay, self.engines)
-        parts = GatewayParts(path, self.engines, self._prober, self.discovery, self.scaling)
+        self._parts = parts = GatewayParts(path, self.engines, self._prober, self.discovery, self.scaling)
         self.current = CurrentConfig(parts, context)
         source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
         self.reloader = Reloader(self.current, source, self.callers.note)
@@ -131,7 +131,6 @@ class Gateway:
 
     @property
     def config(self) -> Config:
-        """The configuration in force."""
         return self.current.config
 
     def build_hosts(self, state_file: StateFile | None = None, drained: asyncio.Future[None] | None = None) -> None:
@@ -178,13 +177,9 @@ class Gateway:
     def _begin_probing(self) -> asyncio.Future[None]:
         if self._first_round is not None:
             return self._first_round
-        checks, prober, context = self.config.checks, self._prober, self.current.context
-        for name, backend in self.config.backends.items():
-            client = Client(context.upstreams[name], checks.timeout)
-            report = partial(self.engines.remote.report, name)
-            models = partial(self.engines.discover, name)
-            prober.add(name, context.drivers[backend.driver], client, on_concurrency=report, on_models=models)
-        self._first_round = asyncio.ensure_future(prober.first_round(_SILENCE_S))
+        for name in self.config.backends:
+            probe_backend(name, self._parts, self.current.context)
+        self._first_round = asyncio.ensure_future(self._prober.first_round(_SILENCE_S))
         return self._first_round
 
     async def settled(self) -> None:
@@ -230,11 +225,15 @@ class Gateway:
         """Leave the engines to the gateway that has taken over. Live requests continue."""
         self.engines.ownership.give_up()
         self._strategy_memory.close()
+        self._stop_changes()
+        self.closing.set()
+
+    def _stop_changes(self) -> None:
+        """Change the configuration no more, and move no streams."""
         self.reloader.close()
-        self.rescheduler.stop()
         self.discovery.close()
         self.scaling.close()
-        self.closing.set()
+        self.rescheduler.stop()
 
     # --- the end
 
@@ -245,29 +244,25 @@ class Gateway:
         """
         self.relay.refuse_new()
         self.closing.set()
-        self.engines.reject_loads(ShuttingDown("The gateway is shutting down; send the request again"))
+        self.engines.reject_loads(shutting_down())
 
     def end_live(self) -> None:
         """End live requests, and the loads and unloads that operators wait for."""
         self.relay.close()
-        self.engines.reject_waiting(ShuttingDown("The gateway is shutting down; send the request again"))
+        self.engines.reject_waiting(shutting_down())
 
     async def stop(self) -> None:
-        """Stop requests, probes and engines."""
         self.refuse_new()
         if self._settling is not None:
             self._settling.cancel()
-        self.reloader.close()
         self.every_second.stop()
-        self.discovery.close()
-        self.scaling.close()
-        self.rescheduler.stop()
+        self._stop_changes()
         self.relay.close()
         self._prober.close()
         self.path.caches.close()
         await self._strategy_memory.save()
         self._strategy_memory.close()
-        await self.engines.close(ShuttingDown("The gateway is shutting down; send the request again"))
+        await self.engines.close(shutting_down())
         if self._state_file is not None:
             self._state_file.close()
         await self.path.close()

@@ -15,7 +15,7 @@ from enginehouse.app.reload import ConfigSource
 from enginehouse.config.auth import KeySettings
 from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded
 from enginehouse.config.secret_variables import secret_values
-from enginehouse.domain.errors import ConfigError, NoHealthyBackend, RequestError
+from enginehouse.domain.errors import NoHealthyBackend, RequestError
 from enginehouse.domain.replica import Health
 from enginehouse.domain.request import Headers
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -42,11 +42,9 @@ class Picker:
         log = configure_logs(loaded.config.telemetry, secrets=secret_values(loaded.config))
         for warning in loaded.warnings:
             _log.warning("%s", warning)
-        try:
+        with loaded.naming_file():
             registry = load_plugins(loaded.config.plugins).registry
             self._gateway = Gateway(loaded.config, registry, log, ConfigSource(read, loaded.file))
-        except ConfigError as error:
-            raise error.located(str(loaded.file) if loaded.file else "") from None
         self._proxy = KeyHolder(KeySettings(name="proxy", key="", gateway=True), self._gateway.callers.keyring.limits)
         self.is_ready = False
 

@@ -81,7 +81,6 @@ class Reloader:
             _log.warning("There is no configuration file to watch")
 
     def close(self) -> None:
-        """Allow no more reloads."""
         self._is_open = False
         self._tasks.cancel()
 
@@ -93,17 +92,19 @@ class Reloader:
         """
         async with self._lock:
             loaded = await self._read()
-            file = str(loaded.file) if loaded.file else ""
             if not self._is_open:
                 raise ShuttingDown("The gateway does not run")
-            try:
+            with loaded.naming_file():
                 change = self._current.prepare(loaded.config)
-            except ConfigError as error:
-                raise error.located(file) from None
             if not dry_run:
                 self._current.carry_out(change)
                 _log_changes(change.diff, loaded.warnings)
-            return Reloaded(applied=not dry_run, file=file or None, changes=change.diff, warnings=loaded.warnings)
+            return Reloaded(
+                applied=not dry_run,
+                file=str(loaded.file) if loaded.file else None,
+                changes=change.diff,
+                warnings=loaded.warnings,
+            )
 
     async def _read(self) -> LoadedConfig:
         """Read the configuration, once nobody writes its file. Raises ``ConfigError``.

@@ -77,7 +77,7 @@ class RequestPath:
         )
         context.guards = build_guards(config, registry)
         self.relay.mirror(config.routing.mirrors)
-        self.observers.add(context.waiting_room)
+        self.observers.add(context.waiting_room)  # it looks for slots at what they hear
         self.access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.callers = Callers(config, registry, outside.clock, self.observers, limits)
         self.admission = build_admission(config, self.relay, self.callers.keyring)

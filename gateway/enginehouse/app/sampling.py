@@ -22,12 +22,10 @@ class EverySecond:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin, on the running event loop."""
         now = self._epoch()
         self._timer = asyncio.get_running_loop().call_later(round(now) + 1 - now, self._tick)
 
     def stop(self) -> None:
-        """End."""
         if self._timer is not None:
             self._timer.cancel()
 

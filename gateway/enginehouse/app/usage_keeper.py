@@ -39,7 +39,6 @@ class UsageKeeper:
 
     @property
     def has_store(self) -> bool:
-        """Whether usage is kept."""
         return self._store is not None
 
     def use(self, store: UsageStore) -> None:
@@ -48,7 +47,6 @@ class UsageKeeper:
         self._entries = list(self._last)
 
     def note(self, entry: AuditEntry) -> None:
-        """Keep an act of an operator."""
         self._last.append(entry)
         if self._store is not None:
             self._entries = [*self._entries, entry][-_MOST_ENTRIES:]
@@ -89,7 +87,6 @@ class UsageKeeper:
                 await self._tried(partial(store.forget, now - self.keep))
 
     async def close(self) -> None:
-        """Write what is left, and close the store."""
         await self.write()
         if self._store is not None:
             await self._tried(self._store.close)

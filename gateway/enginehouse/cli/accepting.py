@@ -83,7 +83,6 @@ class AcceptingServer(uvicorn.Server):
             await self.successor.close()
 
     async def accept(self) -> None:
-        """Accept connections."""
         loop = asyncio.get_running_loop()
         for each in self.listeners.copies():
             self.servers.append(await loop.create_server(self._protocol, sock=each, backlog=self.config.backlog))

@@ -15,7 +15,6 @@ from enginehouse.config.load_config import load_config
 from enginehouse.config.render import changed, effective, effective_data
 from enginehouse.config.schema import Config
 from enginehouse.config.server import WorkerCount, worker_count
-from enginehouse.domain.errors import ConfigError
 from enginehouse.plugin_manager.discovery import load_plugins
 
 
@@ -54,10 +53,9 @@ def check_config(file: Path | None) -> CheckedConfig:
     heard = BufferingHandler(sys.maxsize)  # a full one would drop what it has
     logging.getLogger().addHandler(heard)
     try:
-        found = load_plugins(loaded.config.plugins)
-        rehearse_start(loaded.config, found.registry)
-    except ConfigError as error:
-        raise error.located(str(loaded.file) if loaded.file else "") from None
+        with loaded.naming_file():
+            found = load_plugins(loaded.config.plugins)
+            rehearse_start(loaded.config, found.registry)
     finally:
         logging.getLogger().removeHandler(heard)
     settled = settle(loaded.config, found.registry)[0]

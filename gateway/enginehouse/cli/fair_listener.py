@@ -49,7 +49,6 @@ class FairListener:
         self._timer: asyncio.TimerHandle | None = None
 
     def open(self) -> None:
-        """Begin, on the running event loop."""
         self._listening.setblocking(False)
         self._listening.listen(_BACKLOG)
         asyncio.get_running_loop().add_reader(self._listening, self._readable)

@@ -40,7 +40,6 @@ class Listeners:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The first address."""
         host, port = self.sockets[0].getsockname()[:2]
         return host, port
 

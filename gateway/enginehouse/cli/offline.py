@@ -13,8 +13,8 @@ from enginehouse.app import build_fleet, build_planner, build_router, build_swap
 from enginehouse.app.build import build_drivers
 from enginehouse.app.build_relay import continuation_rules
 from enginehouse.app.build_router import settle
+from enginehouse.app.scaling.demand import least, ranges
 from enginehouse.app.scaling.scaling import decide, make_scaler
-from enginehouse.app.scaling.sizes import least, ranges
 from enginehouse.cli.assumed_state import impose, read_state
 from enginehouse.cli.output import warn
 from enginehouse.config.load_config import load_config_or_embedded

@@ -26,7 +26,6 @@ from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.config.server import worker_count
-from enginehouse.domain.errors import ConfigError
 from enginehouse.engines.state_file import state_folder
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
@@ -69,7 +68,7 @@ def _serve(
     log = configure_logs(settings.telemetry, secrets=secret_values(settings))
     for warning in loaded.warnings:
         _log.warning("%s", warning)
-    try:
+    with loaded.naming_file():
         source = ConfigSource(read, loaded.file, watch)
         registry = load_plugins(settings.plugins).registry
         predecessor = Predecessor.find(state_folder(settings.server.name)) if take_over else None
@@ -81,8 +80,6 @@ def _serve(
             gateway = Gateway(settings, registry, log, source, limits=forks.limits if forks is not None else None)
             greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
             _run(GatewayServer(gateway, ServiceManager(), listeners, predecessor, forks, greeting))
-    except ConfigError as error:
-        raise error.located(str(loaded.file) if loaded.file else "") from None
 
 
 def serve_document(

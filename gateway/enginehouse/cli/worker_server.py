@@ -64,11 +64,13 @@ async def _serve(
     await channel.open(owner)
     with suppress(asyncio.CancelledError):  # the owner has ended
         worker = Worker(number, await channel.first, registry, channel, memory, log)
+        config = worker.path.config  # reloads may have changed it since the settings that this process was forked with
+        configure_logs(config.telemetry, log, secret_values(config))
         server = _WorkerServer(worker, channel, listeners, memory.board.connections)
         channel.take_early()
         await server.serve([])
         channel.close()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # a transport closes in the turn after it was told to
 
 
 class _WorkerServer(AcceptingServer, ToWorkerServer):

@@ -133,6 +133,7 @@ def _measure(shape: Shape, text: str) -> float:
 
 
 def _is_measure(shape: Shape, value: Any) -> bool:
+    # a bare number of bytes is clear; of a duration, only 0 is: others would be taken for seconds or for milliseconds
     return isinstance(value, str) or (type(value) is int and value >= 0 and (value == 0 or shape.unit == "size"))
 
 

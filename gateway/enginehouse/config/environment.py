@@ -18,12 +18,12 @@ from enginehouse.config.shape import Path, config_type, dotted, shape_of, writte
 PREFIX = "ENGINEHOUSE_"
 CONFIG_FILE = "ENGINEHOUSE_CONFIG"
 STATE_DIR = "ENGINEHOUSE_STATE_DIR"
-ENGINE = "ENGINEHOUSE_ENGINE"
-"""Identifies a launched engine and its gateway, in the engine's environment."""
 TEST_WORKERS = "ENGINEHOUSE_TEST_WORKERS"
 """The ``server.workers`` of the gateways that tests start."""
-_NO_SETTINGS = frozenset({CONFIG_FILE, STATE_DIR, "ENGINEHOUSE_URL", "ENGINEHOUSE_KEY", ENGINE, TEST_WORKERS})
-"""Variables with the prefix that do not override a key; commands read the address and the key of a gateway."""
+_NO_SETTINGS = frozenset(
+    {CONFIG_FILE, STATE_DIR, "ENGINEHOUSE_URL", "ENGINEHOUSE_KEY", "ENGINEHOUSE_ENGINE", TEST_WORKERS}
+)
+"""Variables with the prefix that override no key: commands read a gateway's address and key, engines have marks."""
 
 
 @dataclass

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,14 @@ class LoadedConfig(NamedTuple):
     config: Config
     file: Path | None
     warnings: tuple[str, ...]
+
+    @contextmanager
+    def naming_file(self) -> Iterator[None]:
+        """Name the file in a ``ConfigError`` that names a key of it."""
+        try:
+            yield
+        except ConfigError as error:
+            raise error.located(str(self.file) if self.file else "") from None
 
 
 def find_config(file: Path | None, environ: Mapping[str, str]) -> Path | None:

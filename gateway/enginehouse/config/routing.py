@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from msgspec import field
+from msgspec import Meta, field
 
 from enginehouse.config.aliases import AliasSettings
-from enginehouse.config.section import BrokenStreamRule, Count, Duration, Positive, Section, Share, Weight, about
+from enginehouse.config.section import BrokenStreamRule, Count, Duration, Positive, Section, Share, about
 from enginehouse.config.units import parse_duration
 
+_Percent = Annotated[int, Meta(ge=0, le=100)]
 OFF = "off"
 """The ``hedge_after`` of a gateway that asks no second replica."""
 
@@ -17,9 +18,9 @@ OFF = "off"
 class WeightSettings(Section, frozen=True):
     """The weights of the `smart` strategy. They must sum to 100."""
 
-    priority: Annotated[Weight, about("weight of the backend's `priority`")] = 50
-    load: Annotated[Weight, about("weight of the backend's live requests")] = 30
-    latency: Annotated[Weight, about("weight of the backend's average latency")] = 20
+    priority: Annotated[_Percent, about("weight of the backend's `priority`")] = 50
+    load: Annotated[_Percent, about("weight of the backend's live requests")] = 30
+    latency: Annotated[_Percent, about("weight of the backend's average latency")] = 20
 
 
 class ScorerSettings(Section, frozen=True):

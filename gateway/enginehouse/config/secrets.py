@@ -9,6 +9,14 @@ from typing import Any
 
 MASK = "***"
 _HARMLESS = re.compile(r"-?[0-9]{1,5}([.,:-][0-9]{1,5})*|true|false|yes|no|on|off|(\$\{[^}]*\})+|", re.IGNORECASE)
+_WORDS = r"(?:[a-z0-9.]+[-_]+)*(?:api)?(?:key|keys|token|secret|password|passwd)"
+_NAME = re.compile(_WORDS, re.IGNORECASE)
+_FLAG = re.compile(rf"--?{_WORDS}", re.IGNORECASE)
+_VALUE = re.compile(
+    rf"(?P<name>(?<![\w-])(?:-{{0,2}}{_WORDS}=|--?{_WORDS}\s+|authorization:\s*(?:(?:bearer|basic)\s+)?|{_WORDS}:\s*))"
+    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"']+)",
+    re.IGNORECASE,
+)
 
 
 class Secret(str):
@@ -72,16 +80,6 @@ def _read(path: Path) -> str:
         raise SecretError(f"{path} is not UTF-8 text", "put only the secret there") from None
     except OSError as error:
         raise SecretError(f"cannot read {path}: {error.strerror}", "create the file, or name another") from None
-
-
-_WORDS = r"(?:[a-z0-9.]+[-_]+)*(?:api)?(?:key|keys|token|secret|password|passwd)"
-_NAME = re.compile(_WORDS, re.IGNORECASE)
-_FLAG = re.compile(rf"--?{_WORDS}", re.IGNORECASE)
-_VALUE = re.compile(
-    rf"(?P<name>(?<![\w-])(?:-{{0,2}}{_WORDS}=|--?{_WORDS}\s+|authorization:\s*(?:(?:bearer|basic)\s+)?|{_WORDS}:\s*))"
-    r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"']+)",
-    re.IGNORECASE,
-)
 
 
 def masked_line(text: str) -> str:

@@ -21,7 +21,6 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 Share = Annotated[float, Meta(ge=0, le=1)]
-Weight = Annotated[int, Meta(ge=0, le=100)]
 ProgressForm = Literal["off", "comments", "reasoning"]
 BrokenStreamRule = Literal["continue", "restart", "error"]
 

@@ -12,6 +12,7 @@ from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.section import ByteSize, Duration, Period, Port, Positive, Section, about
 
 Workers = Annotated[int, Meta(ge=1, le=256)] | Literal["auto"]
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class ServerSettings(Section, frozen=True):
@@ -84,9 +85,6 @@ class TimeoutSettings(Section, frozen=True):
     client: Annotated[
         Duration, about("time for which a client may leave an answer unread; then its request is cancelled")
     ] = 60
-
-
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 class WorkerCount(NamedTuple):

@@ -11,11 +11,16 @@ from enginehouse.domain.errors import LoadFailed
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.host_gpus import HostGpus
 
+_log = logging.getLogger(__name__)
+
 _FIRST_S, _LONGEST_S = 1.0, 60.0
 _FORGIVEN_S = 60.0
 """An engine that was ready for this long works: its earlier failures no longer count."""
 _WAITED_OUT_S = 2.0
 """The longest pause through which requests wait; during a longer one they are refused."""
+_SOON_S = 10.0
+_SECOND_TRIES_S = (0.5, 1.0, 2.0, 4.0)
+"""The longest waits before second tries, within so many seconds of the end of another engine."""
 
 
 class BackOff:
@@ -71,7 +76,6 @@ class Pauses:
         self._back_offs[replica] = BackOff()
 
     def remove(self, replica: str) -> None:
-        """Remove a replica."""
         del self._back_offs[replica]
 
     def note(self, replica: str, state: ReplicaState) -> None:
@@ -118,11 +122,6 @@ class Pauses:
         return back_off.left(asyncio.get_running_loop().time(), stays)
 
 
-_log = logging.getLogger(__name__)
-
-_SOON_S = 10.0
-_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
-
 TryAgain = Callable[[], Awaitable[bool]]
 """Called after each start that found too little memory. Returns whether to start again, when it is time to."""
 
@@ -148,7 +147,7 @@ class SecondTries:
         now = asyncio.get_running_loop().time()
         if self._ended_at is None or now - self._ended_at > _SOON_S:
             return never_again
-        pauses = iter(_PAUSES_S)
+        pauses = iter(_SECOND_TRIES_S)
 
         async def again() -> bool:
             pause = next(pauses, None)

@@ -191,7 +191,7 @@ class EnginePool(EngineControl):
             else:
                 if version == self._versions.get(replica):
                     return
-            await supervisor.stop()
+            await supervisor.stop()  # it was launched by the line of before
 
     async def _start(self, replica: str, supervisor: Supervisor) -> None:
         if supervisor.state is ReplicaState.READY:

@@ -151,5 +151,5 @@ def _readable(marks: Mapping[int, str]) -> Iterator[tuple[int, EngineMark]]:
     for pid, text in marks.items():
         try:
             yield pid, msgspec.json.decode(text, type=EngineMark)
-        except msgspec.DecodeError:  # noqa: PERF203 - one unreadable mark must not hide the others
+        except (ValueError, RecursionError):  # noqa: PERF203 - one unreadable mark must not hide the others
             continue

@@ -157,14 +157,14 @@ class Host(QueueListener):
         Streams move to other ready replicas. Other requests in flight may finish within ``server.drain_timeout``; with
         ``force`` they are cut off at once.
         """
-        model = self.replicas[replicas[0]].model
+        managed = self.replicas[replicas[0]]
         if force:
-            await self.queue.unload(replicas, model.stop_timeout)
+            await self.queue.unload(replicas, managed.model.stop_timeout)
             return
         self.queue.note_unload(replicas)
         within = self._context.config.server.drain_timeout
         ends = [end for replica in replicas if (end := self._retirements.retire(replica, within)) is not None]
-        text = f"Model '{self.replicas[replicas[0]].model_name}' was unloaded while the request waited for it"
+        text = f"Model '{managed.model_name}' was unloaded while the request waited for it"
         self.queue.reject(replicas, lambda _: LoadFailed(text))
         await asyncio.gather(*map(asyncio.shield, ends))
 

@@ -64,7 +64,6 @@ class HostGpus:
             self._tasks.start(self._keep_reading())
 
     def close(self) -> None:
-        """Stop reading."""
         self._tasks.cancel()
 
     @property

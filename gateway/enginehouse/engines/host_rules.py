@@ -80,7 +80,7 @@ class HostRules:
         self.swapper = change.swapper
         try:
             queue.reconfigure(self.swapper, self.facts, self.limits)
-        except Exception:
+        except Exception:  # the change is in force on other hosts already
             _log.exception("The scheduler of host '%s' did not take its new configuration", self._pool.name)
 
     def renew(self, context: HostContext, queue: HostQueue) -> None:
@@ -131,17 +131,9 @@ class HostMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 def host_memory(facts: HostFacts, running: Mapping[str, ReplicaState]) -> HostMemory:
     """The memory of the host with these ``facts``, whose replicas ``running`` are neither stopped nor failed."""
-    sizes = {name: size for name in facts.replicas if (size := _size(facts, name)) is not None}
-    return HostMemory(host=facts.name, budget=facts.memory, used=_used(facts, sizes, running), replicas=sizes)
-
-
-def _size(facts: HostFacts, replica: str) -> int | None:
-    for size in (facts.replicas[replica].memory, facts.measured.get(replica), facts.estimated.get(replica)):
-        if size is not None:
-            return size
-    return None
-
-
-def _used(facts: HostFacts, sizes: Mapping[str, int], running: Mapping[str, ReplicaState]) -> int:
-    asleep: Collection[str] = [name for name, state in running.items() if state is ReplicaState.SLEEPING]
-    return sum((facts.asleep if name in asleep else sizes).get(name, 0) for name in running)
+    declared = {name: each.memory for name, each in facts.replicas.items() if each.memory is not None}
+    known = {**facts.estimated, **facts.measured, **declared}
+    sizes = {name: known[name] for name in facts.replicas if name in known}
+    asleep, states = facts.asleep, running.items()
+    used = sum((asleep if state is ReplicaState.SLEEPING else sizes).get(name, 0) for name, state in states)
+    return HostMemory(host=facts.name, budget=facts.memory, used=used, replicas=sizes)

@@ -24,7 +24,7 @@ async def load(queue: HostQueue, replica: str) -> None:
         return
     try:
         await _load(queue, replica)
-    except ReplicaLost:
+    except ReplicaLost:  # requests were to look for other places, and this load has no other
         await _load(queue, replica)
 
 

@@ -45,11 +45,10 @@ class MemoryMeter:
         """Measure the engine of ``replica`` once. A failure is logged."""
         resets = self._resets[replica]
         memory = await self._read(replica, supervisor)
-        if memory and resets == self._resets[replica]:
-            before = self.measured.get(replica, 0)
-            if memory > before:
-                self.measured[replica] = memory
-                self._keep(memory, supervisor)
+        if memory and resets == self._resets[replica] and memory > self.measured.get(replica, 0):
+            # the most ever: caches grow with requests, and a swap must find room for all of it
+            self.measured[replica] = memory
+            self._keep(memory, supervisor)
 
     async def measure_asleep(self, replica: str, supervisor: Supervisor) -> None:
         """Measure the memory that the sleeping engine of ``replica`` still holds. A failure is logged."""

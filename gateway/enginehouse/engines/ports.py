@@ -40,6 +40,7 @@ class Ports:
     def limit_to(self, first: int, last: int) -> None:
         """Hand out these ports from now on."""
         self._range = range(first, last + 1)
+        # at random, because other gateways on this machine may begin at the same time
         self._next = random.randrange(len(self._range))
 
     def take(self) -> int:

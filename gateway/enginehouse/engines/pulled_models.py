@@ -111,7 +111,7 @@ class PulledModels:
     def _read(self, file: Path) -> PulledNote | None:
         try:
             return msgspec.json.decode(file.read_bytes(), type=PulledNote)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, ValueError, RecursionError):
             return None
 
     def _remember(self, note: PulledNote) -> None:

@@ -115,6 +115,7 @@ class RemoteQueue(HostQueue):
         self.prepare(_NoSwaps(), _facts(name, limit), limits)
 
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
+        # the scheduler knows only its own line, and max_queue is one for all lines of the host
         if 0 < self._most_waiting <= self.backlog.waiting and self._granted.of(self.name) >= self._limit:
             error = QueueFull(f"{self.backlog.waiting} requests wait already (scheduling.max_queue): try again later")
             error.retry_after = self.backlog.retry_after()

@@ -48,7 +48,7 @@ class _KeptFile(Generic[T]):
             return value
         except FileNotFoundError:
             return otherwise
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             _log.warning("%s cannot be read, so %s: %s", self._path, self._lost, error)
             return otherwise
 
@@ -224,6 +224,7 @@ class StateFile:
 
 def _lock(path: Path) -> int:
     """Lock a file until it is closed or the process ends. Raises ``BlockingIOError`` if it is locked already."""
+    # not by the existence of a file: the kernel ends a lock, however the gateway dies
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -291,7 +291,6 @@ class Fleet:
         live.node, live.unit = node, unit
 
     def health(self, name: str) -> Health:
-        """The health of a backend."""
         return self._backend(name).health.health
 
     def changed_at(self, candidate: Candidate) -> tuple[float | None, float | None]:

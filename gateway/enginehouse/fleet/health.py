@@ -113,7 +113,7 @@ class HealthTracker:
         changed = self._failed(why, now, needed)
         if changed:
             self._trips += 1
-            pause = min(2 ** min(self._trips, 10) - 2, _LONGEST_PAUSE)
+            pause = min(2 ** min(self._trips, 10) - 2, _LONGEST_PAUSE)  # none the first time: it may be over
             self._trusts_probes_at = now + pause * self._checks.interval
         return changed
 

@@ -33,7 +33,6 @@ class LoadBoard:
         self._turns = memoryview(mmap.mmap(-1, workers * TURNS * 8)).cast("d")
 
     def cells(self, column: int) -> memoryview:
-        """The cells of one backend."""
         return self._cells[column * self._row : (column + 1) * self._row]
 
     def turns(self, worker: int) -> memoryview[float]:

@@ -30,7 +30,7 @@ def handed_over(answer: bytes) -> msgspec.Raw | None:
     """Return the parameters for the decoding engine from the answer to ``prompt_request``; ``None`` without any."""
     try:
         parameters = msgspec.json.decode(answer, type=_Answer).kv_transfer_params
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return None
     return None if bytes(parameters) == b"null" else parameters.copy()
 

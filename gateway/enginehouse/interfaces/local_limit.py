@@ -8,11 +8,35 @@ from datetime import datetime, timezone
 
 from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, LimitStore, TakenLimit
 
-_MINUTE_S = 60.0
+MINUTE_S = 60.0
 _DAY_S = 86400.0
 
 
-class LocalLimit(Limit):
+class CountedLimit(Limit):
+    """A limit whose rest is known. ``rule``: its own."""
+
+    rule: LimitRule
+
+    @abstractmethod
+    def ends_in(self) -> float:
+        """Return the seconds until the day or the month of the rule ends, as ``left`` has found it."""
+
+    def seconds_short(self, amount: float) -> float:
+        missing = min(amount, self.rule.amount) - self.left()
+        if missing <= 0:
+            return 0.0
+        if self.rule.per == "minute":
+            return missing * MINUTE_S / self.rule.amount
+        return 1.0 if self.rule.per == "at_once" else max(1.0, self.ends_in())
+
+    def full_in(self) -> float:
+        missing = self.rule.amount - self.left()
+        if missing <= 0 or self.rule.per == "at_once":
+            return 0.0
+        return missing * MINUTE_S / self.rule.amount if self.rule.per == "minute" else max(0.0, self.ends_in())
+
+
+class LocalLimit(CountedLimit):
     """Counts in memory. ``now`` and ``epoch`` are those of ``LimitStore.prepare``."""
 
     def __init__(self, rule: LimitRule, now: Callable[[], float], epoch: Callable[[], float]) -> None:
@@ -26,44 +50,25 @@ class LocalLimit(Limit):
     def set_rule(self, rule: LimitRule) -> None:
         """Change the amount. What was taken stays taken."""
         if rule != self.rule:
-            self._refill()
-            self._left = rule.amount - (self.rule.amount - self._left)
+            self._left = rule.amount - (self.rule.amount - self.left())
             self.rule = rule
-
-    def seconds_short(self, amount: float) -> float:
-        self._refill()
-        missing = min(amount, self.rule.amount) - self._left
-        if missing <= 0:
-            return 0.0
-        if self.rule.per == "minute":
-            return missing * _MINUTE_S / self.rule.amount
-        return 1.0 if self.rule.per == "at_once" else max(1.0, self._ends - self._epoch())
 
     def take(self, amount: float) -> None:
         self._left -= amount
 
     def left(self) -> float:
-        self._refill()
-        return self._left
-
-    def full_in(self) -> float:
-        self._refill()
-        missing = self.rule.amount - self._left
-        if missing <= 0 or self.rule.per == "at_once":
-            return 0.0
-        if self.rule.per == "minute":
-            return missing * _MINUTE_S / self.rule.amount
-        return max(0.0, self._ends - self._epoch())
-
-    def _refill(self) -> None:
         per = self.rule.per
         if per == "minute":
             now = self._now()
-            self._left = min(self.rule.amount, self._left + (now - self._at) * self.rule.amount / _MINUTE_S)
+            self._left = min(self.rule.amount, self._left + (now - self._at) * self.rule.amount / MINUTE_S)
             self._at = now
         elif per != "at_once" and self._epoch() >= self._ends:
             self._left = float(self.rule.amount)
             self._ends = end_of_period(per, self._epoch())
+        return self._left
+
+    def ends_in(self) -> float:
+        return self._ends - self._epoch()
 
 
 class LocalLimitStore(LimitStore):

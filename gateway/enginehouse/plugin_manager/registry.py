@@ -29,7 +29,6 @@ class PluginOrigin(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bundled(self) -> bool:
-        """Whether the plugin is part of Enginehouse."""
         return self.distribution == "enginehouse"
 
     def error(self, problem: str) -> PluginError:
@@ -98,9 +97,10 @@ class Registry:
         which stand below ``table``. Raises ``PluginError`` if the plugin fails to make an instance.
         """
         entry = self.get(kind, type, key)
-        arguments = _arguments(entry, parameters or {}, table or key)
+        config = getattr(entry.factory, "Config", None)
+        decoded = decode_parameters(config, parameters or {}, table=table or key, owner=str(entry))
         try:
-            instance = entry.factory(*arguments)
+            instance = entry.factory() if decoded is None else entry.factory(decoded)
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
@@ -108,10 +108,3 @@ class Registry:
         if not entry.bundled and (problems := "; ".join(faults(_INTERFACES[kind], instance.__class__))):
             raise entry.error(f"the {kind} '{type}' is not a {kind}: {problems}")
         return instance
-
-
-def _arguments(entry: Registered, parameters: Mapping[str, Any], table: str) -> tuple[Any, ...]:
-    """The factory's arguments: its decoded ``Config``, or none."""
-    config = getattr(entry.factory, "Config", None)
-    decoded = decode_parameters(config, parameters, table=table, owner=str(entry))
-    return () if decoded is None else (decoded,)

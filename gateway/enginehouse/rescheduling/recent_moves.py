@@ -9,6 +9,10 @@ import msgspec
 from enginehouse.domain.instance import RequestView
 from enginehouse.domain.migration import Migrated, Migration
 
+_MOST = 10
+_WITHIN_S = 60.0
+_STAYS = f"it has moved {_MOST} times within a minute"
+
 
 class RecentMoves:
     """The moves of the last ``cool_down`` seconds. Times are in milliseconds."""
@@ -42,11 +46,6 @@ class RecentMoves:
     def _forget(self, now_ms: int) -> None:
         self._instances = {name: when for name, when in self._instances.items() if self._is_recent(when, now_ms)}
         self._left = {name: left for name, left in self._left.items() if self._is_recent(left[1], now_ms)}
-
-
-_MOST = 10
-_WITHIN_S = 60.0
-_STAYS = f"it has moved {_MOST} times within a minute"
 
 
 class MoveLimit:

@@ -13,6 +13,8 @@ from enginehouse.scheduling.granted_requests import GrantedRequests
 _NOTICES_WITHIN_S: Final = 0.1
 """An engine finds out at its next token that its clients are gone. A llama-server that gets the stop signal while it
 computes may wait for a lock that the interrupted thread holds, for ever."""
+_NOTICE_S = 2.0
+"""The gateway notices an exit this much later than the broken connections: the engine first frees its memory."""
 
 
 class EngineStops:
@@ -80,10 +82,6 @@ class EngineStops:
             self.stop([replica], None)
         if replica in self._stops:
             await asyncio.shield(self._stops[replica])  # no variable: a failure would refer to the task that raised it
-
-
-_NOTICE_S = 2.0
-"""The gateway notices an exit this much later than the broken connections: the engine first frees its memory."""
 
 
 class EngineExits:

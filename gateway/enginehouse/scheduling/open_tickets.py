@@ -61,7 +61,7 @@ class Backlog:
 
     def add(self) -> None:
         """Count a request in."""
-        if not self.waiting:
+        if not self.waiting:  # how long nothing was asked for says nothing of the pace
             self._last = None
         self.waiting += 1
 

@@ -35,7 +35,6 @@ class SwapTasks:
         return iter(list(self._tasks.values()))
 
     def start(self, target: str, evict: Sequence[str]) -> SwapId:
-        """Begin a swap."""
         self.last = swap = SwapId(self.last + 1)
         self._began[target] = began = _now()
         self._tasks[swap] = task = asyncio.ensure_future(self._swap(target, evict))

@@ -16,7 +16,6 @@ from enginehouse.interfaces.schedulers import SchedulingLimits, Waiting
 from enginehouse.scheduling.flow_control import missed, unfit
 from enginehouse.scheduling.open_tickets import Backlog
 from enginehouse.scheduling.ticket_queue import TicketQueue, WaitingTicket
-from enginehouse.scheduling.waiting_counts import OtherCounts, WaitingCounts
 
 _MOST_PLANNED: Final = 64
 """The most requests of one model that are planned together, and the fewest if it has many candidates."""
@@ -41,14 +40,45 @@ class WaitingRequest(Protocol):
         """Fail with ``error``."""
 
 
-class OtherRooms(OtherCounts, Protocol):
-    """The waiting rooms of other processes, whose requests want the same slots."""
+class OtherRooms(Protocol):
+    """The waiting rooms of other processes, whose requests want the same slots. False if nobody waits there."""
+
+    def __bool__(self) -> bool: ...
+
+    def waiting_for(self, model: str) -> int:
+        """How many of their requests wait for ``model``."""
 
     def show(self, firsts: Sequence[WaitingTicket]) -> None:
         """Show the others the first request that waits for each model, in turn."""
 
     def come_first(self, firsts: Sequence[WaitingTicket], overdue: float) -> bool:
         """Whether one of the others has the turn for a model of ``firsts``; then the room is asked again soon."""
+
+
+class WaitingCounts(Mapping[str, int]):
+    """Adds ``others`` to the counts of this process, ``own``.
+
+    A model that only others' requests wait for has its count, but is not listed: their names are not known here.
+    """
+
+    def __init__(self, own: Mapping[str, int]) -> None:
+        self._own = own
+        self.others: OtherRooms | None = None
+
+    def __getitem__(self, model: str) -> int:
+        count = self._own.get(model, 0) + (self.others.waiting_for(model) if self.others else 0)
+        if not count:
+            raise KeyError(model)
+        return count
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._own)
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def __bool__(self) -> bool:
+        return bool(self._own) or bool(self.others)
 
 
 class _Guest(NamedTuple):

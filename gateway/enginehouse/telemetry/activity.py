@@ -16,7 +16,10 @@ MOST: Final = 1000
 
 
 class EndedRequest(NamedTuple):
-    """A request that has ended. ``number``: how many ended before it, and itself. ``time``: when, since the epoch."""
+    """A request that has ended. ``number``: how many ended before it, and itself. ``time``: when, since the epoch.
+
+    ``headers``: as they came, so with the client's key. ``address``: the client's.
+    """
 
     number: int
     time: float

@@ -71,7 +71,7 @@ def _refusal(response: EngineResponse) -> str:
 def _reason(body: bytes) -> str:
     try:
         error = msgspec.json.decode(body, type=_LoadRefusal).error
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return ""
     text = error.get("message") if isinstance(error, dict) else error
     return str(text) if text else ""

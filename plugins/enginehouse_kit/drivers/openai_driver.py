@@ -84,7 +84,7 @@ def read_json(response: EngineResponse, type: type[T]) -> T:
         raise UpstreamError(f"The engine answered {response.status} instead of 200")
     try:
         return msgspec.json.decode(response.body, type=type)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UpstreamError(f"The engine's answer cannot be decoded: {error}") from None
 
 

@@ -187,7 +187,8 @@ def test_a_gateway_that_drains_does_not_undo_what_the_next_one_does(tmp_path: Pa
     assert old.who(second) == "bob"
 
 
-def test_a_broken_file_lets_nobody_in(tmp_path: Path) -> None:
-    (tmp_path / "keys.json").write_text("{")
+@pytest.mark.parametrize("torn", [b"{", b'{"\xff": {}}'])
+def test_a_broken_file_lets_nobody_in(tmp_path: Path, torn: bytes) -> None:
+    (tmp_path / "keys.json").write_bytes(torn)
     with pytest.raises(ConfigError, match="cannot be read"):
         Ring(tmp_path, OPS)

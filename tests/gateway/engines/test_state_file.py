@@ -66,8 +66,11 @@ def test_a_folder_that_cannot_be_made_is_told_and_done_without(
     state.close()
 
 
-def test_a_file_that_cannot_be_read_is_told_and_begun_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "engines.json").write_text('{"a": {"pid": ')
+@pytest.mark.parametrize("torn", [b'{"a": {"pid": ', b'{"\xff": {}}'])
+def test_a_file_that_cannot_be_read_is_told_and_begun_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, torn: bytes
+) -> None:
+    (tmp_path / "engines.json").write_bytes(torn)
     state = StateFile(tmp_path)
     assert "cannot be read" in caplog.text
     assert state.records == {}

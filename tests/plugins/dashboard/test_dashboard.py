@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import httpx
@@ -24,6 +26,19 @@ SCRIPTS = sorted(ASSETS.glob("js/**/*.js"))
 PAGE, SCRIPT, STYLE = "/dashboard", "/dashboard/js/main.js", "/dashboard/css/base.css"
 CALL = re.compile(r"""["`](/(?:api|v1)/[^"`?]*)""")
 VARIABLE = re.compile(r"\$\{[^}]*\}")
+NODE = shutil.which("node") or ""
+LACKING = """
+globalThis.sessionStorage = { getItem: () => null };
+const answers = { 404: '{"error": {"message": "none"}}', 403: '{"error": {"message": "no"}}' };
+let status = 404;
+globalThis.fetch = async () => new Response(answers[status], { status });
+const { missing, readIfThere } = await import(process.argv[1]);
+const { Series } = await import(process.argv[2]);
+console.log(JSON.stringify(await readIfThere("/page?limit=1", { rows: [] })), [...missing].join());
+await new Series("requests", "", { step: 1, length: 9 }).fetch();
+status = 403;
+console.log(await readIfThere("/other", 0).catch((error) => error.message), [...missing].length);
+"""
 VERBS = {"/api/models/x": "/load", "/api/backends/x": "/drain"}
 
 
@@ -94,3 +109,13 @@ async def test_it_can_be_disabled() -> None:
     registry = load_plugins(PluginSettings(disabled=["dashboard"])).registry
     async with client(Gateway(Config(), registry)) as reader:
         assert (await reader.get(PAGE)).status_code == 404
+
+
+@pytest.mark.skipif(not NODE, reason="needs Node.js")
+def test_pages_that_a_gateway_does_not_have_are_noted(tmp_path: Path) -> None:
+    scripts = shutil.copytree(ASSETS / "js", tmp_path / "js")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    files = [str(scripts / name) for name in ("gateway.js", "overview/series.js")]
+    command = [NODE, "--input-type=module", "-e", LACKING, *files]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert told.splitlines() == ['{"rows":[]} /page', "no 2"]

@@ -68,9 +68,11 @@ async def test_what_cannot_be_pulled_is_an_error_in_ollamas_form(client: httpx.A
     assert (unknown.status_code, "nothing:1b" in unknown.json()["error"]) == (500, True)
     streamed = await client.post("/api/pull", json={"model": "nothing:1b"})
     assert "nothing:1b" in json.loads(streamed.text.splitlines()[-1])["error"]
-    for wrong in (b'{"model": "what?!"}', b"{"):
+    for wrong in (b'{"model": "what?!"}', b"{", b'{"model": "\xff"}', b'{"x":' + b"[" * 100_000):
         refused = await client.post("/api/pull", content=wrong)
         assert (refused.status_code, bool(refused.json()["error"])) == (400, True)
+    undeleted = await client.request("DELETE", "/api/delete", content=b'{"model": "\xff"}')
+    assert undeleted.status_code == 400
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/api/pull"), ("DELETE", "/api/delete")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -271,6 +272,31 @@ def test_every_worker_takes_a_new_configuration(
     gateway.until(lambda status: [each["config_version"] for each in status["workers"]] == [2] * WORKERS)
     gateway.until_health(b="healthy")
     assert {chat(gateway).headers["x-enginehouse-backend"] for _ in range(12)} == {"b"}
+
+
+@pytest.mark.slow
+def test_a_worker_that_comes_after_a_reload_logs_as_that_says(serve_alone: ServeAlone) -> None:
+    with SimEngine("m") as engine:
+        config = SETTINGS.replace("100ms", "1h") + backend("a", engine)
+        gateway = serve_alone(config)
+        gateway.until_health(a="healthy")
+        old = {each["pid"] for each in gateway.process.status()["workers"]}
+        gateway.reconfigure(f'{config}[telemetry]\nlog_format = "json"\n')
+        for pid in old:
+            os.kill(pid, signal.SIGKILL)
+        gateway.until(
+            lambda status: (
+                [each["config_version"] for each in status["workers"] if each["pid"] not in old] == [2] * WORKERS
+            )
+        )
+        engine.stop()
+        for _ in range(12):
+            chat(gateway)
+    until(lambda: '"request_id"' in fresh(gateway, "/logs").text)
+    line, *_ = [
+        each for each in fresh(gateway, "/logs").text.splitlines() if "unhealthy" in each and "request_id" in each
+    ]
+    assert json.loads(line)["message"] == "Backend 'a' is unhealthy"
 
 
 def all_report(gateway: OperatedGateway) -> bool:

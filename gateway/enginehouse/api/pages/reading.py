@@ -16,5 +16,5 @@ async def read_body(request: Request, type: type[T], remedy: str) -> T:
     """The JSON body as ``type``. ``remedy``: what to send. Raises ``InvalidRequest``."""
     try:
         return msgspec.json.decode(await request.body(), type=type)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{error}; send {remedy}") from None

@@ -151,7 +151,6 @@ class Discovery:
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def status(self) -> list[DiscoveryStatus]:
-        """Every discoverer and its last list."""
         now = self._clock.now()
         return [
             DiscoveryStatus(

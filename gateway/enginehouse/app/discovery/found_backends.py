@@ -66,7 +66,6 @@ class Source:
         self._prefix = f"{name}-" if settings.prefix is None else settings.prefix
 
     def take(self, found: Mapping[str, FoundBackend], now: float) -> None:
-        """Take a new list."""
         self.backends = {f"{self._prefix}{name}": backend for name, backend in found.items()}
         self.listed_at, self.error = now, ""
 
@@ -107,7 +106,6 @@ class FoundBackends:
         self._leave(self.sources.pop(name).backends.keys())
 
     def left(self, name: str) -> None:
-        """Forget a backend that was leaving."""
         self._leaving.pop(name, None)
 
     def draining(self) -> set[str]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from enginehouse.app.scaling.sizes import least, ranges
 from enginehouse.config.schema import Config, ModelSettings, ReplicaRange
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.ticket import Ticket
@@ -116,3 +115,13 @@ class Demand:
 def _needed(requests: int, slots: int, replicas: int) -> int:
     """The replicas that so many requests need. Without a known limit, each replica serves one request at least."""
     return math.ceil(requests / slots) if slots else min(requests, replicas)
+
+
+def ranges(config: Config) -> Mapping[str, ReplicaRange]:
+    """The models with a range of replicas."""
+    return {name: each.replicas for name, each in config.models.items() if isinstance(each.replicas, ReplicaRange)}
+
+
+def least(model: ModelSettings, range: ReplicaRange) -> int:
+    """The fewest replicas of ``model``: one at least if it is pinned."""
+    return max(range.min, 1 if model.pin else 0)

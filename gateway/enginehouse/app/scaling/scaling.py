@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.plugin_instances import create, identity
-from enginehouse.app.scaling.demand import Demand
-from enginehouse.app.scaling.sizes import ranges, sized
+from enginehouse.app.scaling.demand import Demand, ranges
 from enginehouse.config.plugin_tables import plugin_table
-from enginehouse.config.schema import Config
+from enginehouse.config.schema import Config, SizedRange
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.scale_status import ScaleStatus
@@ -61,13 +62,11 @@ class Scaling:
             resize()
 
     def open(self) -> None:
-        """Begin to scale."""
         for name, each in ranges(self._config).items():
             self._grow(name, self._decided[name].wanted if name in self._decided else each.min)
         self._tasks.start(self._keep_looking())
 
     def close(self) -> None:
-        """Scale no more."""
         self._tasks.cancel()
 
     def sized(self, config: Config) -> Config:
@@ -171,3 +170,13 @@ def make_scaler(config: Config, registry: Registry) -> tuple[Scaler, PluginId]:
 def _scaler_of(config: Config) -> tuple[object, ...]:
     type = config.scheduling.scaler
     return type, plugin_table(config.plugins, "scaler", type)
+
+
+def sized(config: Config, wanted: Mapping[str, int]) -> Config:
+    """``config`` with the backends for the replicas that are ``wanted``; for models that are not in it, the fewest."""
+    models = {}
+    for name, each in ranges(config).items():
+        size = min(max(wanted.get(name, each.min), each.min), each.max)
+        replicas = SizedRange(min=each.min, max=each.max, size=size)
+        models[name] = replace(config.models[name], replicas=replicas)
+    return replace(config, models={**config.models, **models}) if models else config

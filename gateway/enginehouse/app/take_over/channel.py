@@ -58,7 +58,6 @@ class MessageChannel:
             raise ChannelClosed(f"the other gateway sent no {type.__name__}: {error}") from error
 
     def close(self) -> None:
-        """End the conversation."""
         self._connection.close()
 
     async def _send_length(self, length: int, descriptors: Sequence[int]) -> None:

@@ -45,10 +45,8 @@ class VirtualSettings(msgspec.Struct, frozen=True, kw_only=True):
     def gateway(self, engines: VirtualEngines) -> VirtualGateway:
         """A virtual gateway with this configuration. Raises ``ConfigError`` or ``PluginError``."""
         loaded = self.load()
-        try:
+        with loaded.naming_file():
             return VirtualGateway(loaded.config, load_plugins(loaded.config.plugins).registry, engines, self.seed)
-        except ConfigError as error:
-            raise error.located(str(loaded.file) if loaded.file else "") from None
 
     def _change(self, document: dict[str, Any]) -> None:
         document.setdefault("plugins", {}).setdefault("random", {}).setdefault("seed", self.seed)

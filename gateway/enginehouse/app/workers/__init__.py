@@ -19,6 +19,5 @@
     remote_queue        the owner's queues, as a worker sees them
     room_turns          the waiting rooms of the other workers, as a worker sees them
     reports             what a worker tells of its requests, and how the owner adds it up
-    request_events      events of a worker's requests, for observers of the owner
-    traces              traces of a worker's requests, for the owner's exporter
+    request_events      events and traces of a worker's requests, for observers and the exporter of the owner
 """

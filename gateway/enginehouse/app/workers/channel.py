@@ -23,6 +23,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _LENGTH: Final = 4
+_DEFECT: Final = "A message between the gateway's processes met a defect"
 _encode = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(tuple[str, int, msgspec.Raw]).decode
 
@@ -79,7 +80,7 @@ class Channel(asyncio.Protocol):
         answer = self._asked[call] = asyncio.get_running_loop().create_future()
         self._send(method.__name__, call, arguments)
         try:
-            result: T = msgspec.convert(await answer, get_type_hints(method)["return"])
+            result: T = msgspec.convert(await answer, _hints(method)["return"])
             return result
         finally:
             del self._asked[call]
@@ -122,7 +123,7 @@ class Channel(asyncio.Protocol):
             try:
                 self._receive(*_decode(message))
             except Exception:
-                _log.exception("A message between the gateway's processes met a defect")
+                _log.exception(_DEFECT)
         del received[:place]
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -140,7 +141,7 @@ class Channel(asyncio.Protocol):
             return
         data = _encode((name, call, arguments))
         self._outgoing += (len(data).to_bytes(_LENGTH, "big"), data)
-        if len(self._outgoing) == 2:
+        if len(self._outgoing) == 2:  # the first one of this turn of the event loop
             asyncio.get_running_loop().call_soon(self.flush)
 
     def _take(self, declared: Callable[..., Any], method: Callable[..., Any]) -> None:
@@ -157,6 +158,9 @@ class Channel(asyncio.Protocol):
             self.send(Channel._told, call, await result, None)
         except RequestError as error:
             self.send(Channel._told, call, None, telling(error))
+        except Exception:
+            _log.exception(_DEFECT)
+            self.send(Channel._told, call, None, telling(RequestError("Internal error; see the gateway's log")))
 
     def _told(self, call: int, value: Any, error: TellingError | None) -> None:
         waiting = self._asked.get(call)
@@ -168,10 +172,13 @@ class Channel(asyncio.Protocol):
             waiting.set_exception(told(error))
 
 
+_hints = cache(get_type_hints)  # it reads annotations that are text, which takes longer than all else
+
+
 @cache
 def _decoder(method: Callable[..., Any]) -> Callable[[msgspec.Raw], Any]:
     """Decodes the arguments of a method that a class of ``messages`` declares."""
-    types = [type for name, type in get_type_hints(method).items() if name != "return"]
+    types = [type for name, type in _hints(method).items() if name != "return"]
     return msgspec.msgpack.Decoder(GenericAlias(tuple, tuple(types))).decode
 
 

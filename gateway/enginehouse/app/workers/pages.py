@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from enginehouse.api.errors import refuse
 from enginehouse.app.workers.channel import Send as Call
 from enginehouse.app.workers.messages import ToPages, ToWorkerPages
-from enginehouse.domain.errors import ShuttingDown
+from enginehouse.relay.relay import shutting_down
 
 _log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class OwnerPages(ToWorkerPages):
             del self._answers[number]
             self._send(ToPages.page_in, number, {"type": "http.disconnect"})
         if not begun and scope["type"] == "http":
-            await refuse(scope, receive, send, ShuttingDown("The gateway is shutting down; send the request again"))
+            await refuse(scope, receive, send, shutting_down())
 
     def page_out(self, page: int, message: dict[str, Any] | None) -> None:
         answers = self._answers.get(page)
@@ -69,7 +69,6 @@ class OwnerPages(ToWorkerPages):
             answers.put_nowait(message)
 
     def lost(self) -> None:
-        """End every answer: the owner is gone."""
         self._gone = True
         for answers in self._answers.values():
             answers.put_nowait(None)
@@ -114,7 +113,6 @@ class PageAnswers(ToPages):
             answering.taken.set()
 
     def close(self) -> None:
-        """End all answers: the worker is gone."""
         for page in [*self._pages.values()]:
             if page.task is not None:
                 page.task.cancel()

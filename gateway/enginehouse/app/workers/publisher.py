@@ -50,12 +50,10 @@ class Publisher:
         self.configure()
 
     def open(self) -> None:
-        """Begin, on the running event loop."""
         self._relay.context.fleet.on_facts = self.note
         self._look()
 
     def close(self) -> None:
-        """End."""
         self._relay.context.fleet.on_facts = None
         for handle in (self._timer, self._soon):
             if handle is not None:
@@ -76,7 +74,6 @@ class Publisher:
         self._publish(self._relay.context.upstreams)
 
     def greet(self, send: Send) -> None:
-        """Tell a new worker everything."""
         memories = self._relay.context.router.memories()
         send(ToWorker.configure, msgspec.structs.replace(self._configuration, memories=memories))
         send(ToWorker.follow, [*self._sent.values()])

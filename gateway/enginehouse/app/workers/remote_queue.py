@@ -61,7 +61,6 @@ class OwnerQueues(ToWorkerQueues):
         known.unloaded = frozenset(place.unloaded)
 
     def next_number(self) -> int:
-        """The number of a new ticket."""
         return next(self._numbers)
 
     def number(self, ticket: Ticket) -> int | None:
@@ -69,7 +68,6 @@ class OwnerQueues(ToWorkerQueues):
         return self._by_id.get(ticket.id)
 
     def priority(self, model: str) -> int:
-        """The configured priority of a model."""
         return self._priorities().get(model, 0)
 
     def open(self, ticket: Ticket, holder: TicketHolder, queue: OwnerQueue) -> int:
@@ -116,7 +114,6 @@ class OwnerQueues(ToWorkerQueues):
         return found
 
     def left(self) -> None:
-        """A request has left its backend."""
         self._changed()
 
     def recall(self, backend: str) -> None:

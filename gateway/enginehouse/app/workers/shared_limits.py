@@ -14,11 +14,10 @@ from time import perf_counter, time
 from typing import Final, get_args
 
 from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule
-from enginehouse.interfaces.local_limit import LocalLimit, LocalLimitStore, end_of_period
+from enginehouse.interfaces.local_limit import MINUTE_S, CountedLimit, LocalLimit, LocalLimitStore, end_of_period
 
 _log = logging.getLogger(__name__)
 
-_MINUTE_S: Final = 60.0
 _MOST_LIMITS: Final = 16384
 _LONGEST_NAME: Final = 127
 _PERIODS: Final[tuple[LimitPeriod, ...]] = get_args(LimitPeriod)
@@ -86,7 +85,7 @@ class LimitMemory:
         return self._numbers[place * self._row : (place + 1) * self._row]
 
 
-class SharedLimit(Limit):
+class SharedLimit(CountedLimit):
     """One limit, as all processes share it. ``own``: the cell of this process in ``numbers``."""
 
     def __init__(
@@ -108,15 +107,6 @@ class SharedLimit(Limit):
         self.rule = rule
         self._numbers[_AMOUNT], self._numbers[_PER] = rule.amount, _PERIODS.index(rule.per)
 
-    def seconds_short(self, amount: float) -> float:
-        rule = self.rule
-        missing = min(amount, rule.amount) - self.left()
-        if missing <= 0:
-            return 0.0
-        if rule.per == "minute":
-            return missing * _MINUTE_S / rule.amount
-        return 1.0 if rule.per == "at_once" else max(1.0, self._numbers[_AT] - self._epoch())
-
     def take(self, amount: float) -> None:
         if self.rule.per == "at_once":
             self._numbers[self._own] += amount
@@ -132,19 +122,14 @@ class SharedLimit(Limit):
             self._refill()
             return self.rule.amount - self._numbers[_USED]
 
-    def full_in(self) -> float:
-        missing = self.rule.amount - self.left()
-        if missing <= 0 or self.rule.per == "at_once":
-            return 0.0
-        if self.rule.per == "minute":
-            return missing * _MINUTE_S / self.rule.amount
-        return max(0.0, self._numbers[_AT] - self._epoch())
+    def ends_in(self) -> float:
+        return self._numbers[_AT] - self._epoch()
 
     def _refill(self) -> None:
         numbers, rule = self._numbers, self.rule
         if rule.per == "minute":
             now = self._now()
-            numbers[_USED] = max(0.0, numbers[_USED] - (now - numbers[_AT]) * rule.amount / _MINUTE_S)
+            numbers[_USED] = max(0.0, numbers[_USED] - (now - numbers[_AT]) * rule.amount / MINUTE_S)
             numbers[_AT] = now
         elif self._epoch() >= numbers[_AT]:
             numbers[_USED] = 0.0

@@ -28,10 +28,9 @@ from enginehouse.app.workers.messages import (
 from enginehouse.app.workers.pages import OwnerPages
 from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
-from enginehouse.app.workers.request_events import RequestEvents
+from enginehouse.app.workers.request_events import OwnerExporter, RequestEvents
 from enginehouse.app.workers.room_turns import RoomTurns
 from enginehouse.app.workers.told_errors import TellingError, told
-from enginehouse.app.workers.traces import OwnerExporter
 from enginehouse.app.workers.worker_application import WorkerApplication
 from enginehouse.app.workers.worker_channel import WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
@@ -249,6 +248,7 @@ class Worker(ToWorker):
 def _share_of(config: Config, workers: int) -> Config:
     """``config`` with the limits of memory that one of the ``workers`` has."""
     server = config.server
+    # the share of a worker must hold at least one body; 0 stands for no limit
     body_memory = server.max_body_memory and max(server.max_body, server.max_body_memory // workers)
     engine_memory = server.max_engine_memory and max(1, server.max_engine_memory // workers)
     server = msgspec.structs.replace(server, max_body_memory=body_memory, max_engine_memory=engine_memory)

@@ -90,7 +90,6 @@ class WorkerLink(ToOwner):
             return
 
     def close(self) -> None:
-        """Say nothing more."""
         self._channel.close()
 
     # --- from the worker

@@ -103,7 +103,6 @@ class WorkerPool(Observer):
         self.send(ToWorkerServer.pass_on_to, str(folder))
 
     def end_live(self) -> None:
-        """End the live requests of all workers."""
         self.send(ToWorkerServer.leave, True)
 
     def send(self, method: Callable[Concatenate[Any, P], None], /, *arguments: P.args, **no_others: P.kwargs) -> None:

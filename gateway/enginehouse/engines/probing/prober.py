@@ -96,7 +96,6 @@ class Prober:
                 each.cancel()
 
     def close(self) -> None:
-        """Stop probing."""
         for name in list(self._loops):
             self.remove(name)
 

@@ -64,7 +64,6 @@ class StatusPuller:
         self._tasks.start(self._run(interval))
 
     def stop(self) -> None:
-        """Stop asking."""
         self._tasks.cancel()
 
     async def pull(self) -> None:

@@ -42,7 +42,6 @@ class RemoteServers:
             server.begin()
 
     def close(self) -> None:
-        """Stop asking."""
         for server in self._servers.values():
             server.close()
 

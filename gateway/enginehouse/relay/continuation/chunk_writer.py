@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse.interfaces.protocols import TypedAnswer
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.protocols import Protocol, TypedAnswer
 from enginehouse.relay.continuation.chunks import ABSENT
 from enginehouse.relay.continuation.progress import AnswerDiffers
+from enginehouse.telemetry.plugin_failures import log_plugin_failure
 
 DONE = b"data: [DONE]\n\n"
 _encode = msgspec.json.encode
@@ -106,7 +108,7 @@ class TypedWriter(EventWriter):
             found = None if piece.stop_reason == ABSENT else msgspec.json.decode(piece.stop_reason)
             self._stopped_at = found if isinstance(found, str) else None
         self._usage = piece.usage or self._usage
-        return self._answer.text(piece.text) if piece.text else b""
+        return self._written(lambda: self._answer.text(piece.text)) if piece.text else b""
 
     def usage(self, usage: Mapping[str, Any]) -> bytes:
         self._usage = usage
@@ -116,7 +118,20 @@ class TypedWriter(EventWriter):
         raise AnswerDiffers
 
     def done(self, text: str | None) -> bytes:
-        ended = self._answer.end(text, self._finish, self._stopped_at, self._usage)
-        if ended is None:
+        return self._written(lambda: self._answer.end(text, self._finish, self._stopped_at, self._usage))
+
+    def _written(self, write: Callable[[], bytes | None]) -> bytes:
+        try:
+            events = write()
+        except Exception as error:
+            note_failure(self._answer, error)
+            raise AnswerDiffers from None
+        if not isinstance(events, bytes):
             raise AnswerDiffers
-        return ended
+        return events
+
+
+def note_failure(plugin: TypedAnswer | Protocol, error: Exception) -> None:
+    """Log that a plugin has failed. Its stream is not continued."""
+    kind = type(plugin)
+    log_plugin_failure(PluginId("protocol", f"{kind.__module__}.{kind.__qualname__}"), "failed", error)

@@ -89,7 +89,11 @@ class KeptStream:
         """The client's request, decoded."""
         if self._fields is None:
             self._prepare()
-            self._fields = _object(self.body)
+            try:
+                self._fields = _object(self.body)
+            except (ValueError, RecursionError):  # routing has read only the fields that it needs
+                self._fields = {}
+                self.discard("its request cannot be read")
             self.progress.shows_ids = self._fields.get("return_token_ids") is True
         return self._fields
 

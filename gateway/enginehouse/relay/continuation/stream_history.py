@@ -165,8 +165,9 @@ class StreamHistory(KeptStream):
         self.read()
         if self.ended:
             return b""
-        if self.why or self.common is None:
-            return None
+        return None if self.why or self.common is None else self._ending()
+
+    def _ending(self) -> bytes | None:
         writer = self.writer()
         last = b"" if self.finish is not None else self._full(writer)
         if last is None:

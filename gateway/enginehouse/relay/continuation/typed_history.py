@@ -11,15 +11,27 @@ from enginehouse.domain.continuation import StreamTraits
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.interfaces.drivers import SupportsContinuation
-from enginehouse.interfaces.protocols import ChatPiece, TypedAnswer
-from enginehouse.relay.continuation.chunk_writer import AnswerPiece, EventWriter, TypedWriter
+from enginehouse.interfaces.protocols import ChatPiece, Protocol, TypedAnswer
+from enginehouse.relay.continuation.chunk_writer import AnswerPiece, EventWriter, TypedWriter, note_failure
 from enginehouse.relay.continuation.chunks import ChunkChoice, StreamChunk
+from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import read_events
 from enginehouse.routing.body.replace_model import replace_model
 
+_SAYS_NO = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What a ``TypedAnswer`` raises for an event that it does not know."""
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def typed_answer(protocol: Protocol, path: str) -> TypedAnswer | None:
+    """As ``Protocol.typed_answer``; ``None`` also if the protocol fails."""
+    try:
+        return protocol.typed_answer(path)
+    except Exception as error:
+        note_failure(protocol, error)
+        return None
 
 
 class TypedHistory(StreamHistory):
@@ -81,7 +93,9 @@ class TypedHistory(StreamHistory):
                 continue
             try:
                 said = self._answer.read(_object(event.data))
-            except (LookupError, TypeError, AttributeError) as error:
+            except Exception as error:
+                if not isinstance(error, _SAYS_NO):
+                    note_failure(self._answer, error)
                 raise ValueError(str(error)) from None
             if self._answer.is_begun and self.common is None:
                 self.common = {}
@@ -93,12 +107,7 @@ class TypedHistory(StreamHistory):
             else:
                 self._add(_chunk(said))
 
-    def ending(self) -> bytes | None:
-        self.read()
-        if self.ended:
-            return b""
-        if self.why or self.common is None:
-            return None
+    def _ending(self) -> bytes | None:
         if self._full(self._writer) is None:
             if self.finish is None:
                 return None
@@ -106,7 +115,10 @@ class TypedHistory(StreamHistory):
         made, prompt = self.progress.tokens(), self.prompt_tokens
         made = self.progress.events if made is None else made  # each event has one token at least
         self._writer.usage(self.usage_of_whole({}, prompt or 0, made))
-        return self._writer.done(self.progress.text)
+        try:
+            return self._writer.done(self.progress.text)
+        except AnswerDiffers:
+            return None
 
 
 def _chunk(said: ChatPiece) -> StreamChunk:

@@ -12,7 +12,7 @@ _CR: Final = 13
 def data_of(event: bytes) -> bytes:
     """The data of a whole ``event`` that has one line of it, and nothing else. Raises ``ValueError`` for any other."""
     end = len(event) - 2
-    if end < 5 or event[end] != _LF or event[end + 1] != _LF or event[:5] != b"data:":
+    if end < 5 or event[end] != _LF or event[end + 1] != _LF or not event.startswith(b"data:"):
         return _data_of_other(event)
     data = event[5:end]
     if _LF in data or _CR in data:

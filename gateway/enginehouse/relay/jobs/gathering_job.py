@@ -38,7 +38,7 @@ class GatheringJob(InferenceJob):
         super().admit(body, caller)
         assert self.requirements is not None
         if self._gathering is not None and self.path in PATHS and not self.requirements.stream:
-            self._gathering.gathers = not why_not(_object(body))
+            self._gathering.gathers = _is_continuable(body)
 
     def release(self, answer: AnswerSize, model: str) -> None:
         super().release(answer, model)
@@ -53,3 +53,13 @@ class GatheringJob(InferenceJob):
         fields |= {"stream": _TRUE, "stream_options": _WITH_USAGE}
         asked = self._continuable(route, msgspec.json.encode(fields))
         return asked if self.history is not None else body
+
+
+def _is_continuable(body: bytes) -> bool:
+    try:
+        return not why_not(_object(body))
+    except (
+        ValueError,
+        RecursionError,
+    ):  # an engine may read what the gateway does not
+        return False

@@ -14,7 +14,7 @@ from enginehouse.interfaces.protocols import ProtocolRequest
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.typed_history import TypedHistory
+from enginehouse.relay.continuation.typed_history import TypedHistory, typed_answer
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import REFUSALS, Job, Suspects
 from enginehouse.relay.upstream.upstream import Upstream
@@ -87,7 +87,7 @@ class InferenceJob(Job):
             return body
         streams, memory = driver.continuation.streams, context.engine_memory
         if typed:
-            answer = context.protocols[self.path].typed_answer(self.path)
+            answer = typed_answer(context.protocols[self.path], self.path)
             if answer is not None:
                 self.history = TypedHistory(answer, body, streams, partial(_as_chat, context, self.path), memory)
             return body

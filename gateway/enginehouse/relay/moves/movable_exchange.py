@@ -137,8 +137,8 @@ class MovableExchange(LiveRequest):
 
     @abstractmethod
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
-        """As for a ``Receiver``, which the stream is of the engine that answers it."""
+        """Take what an engine sends: after a move, the stream is the ``Receiver`` of the destination."""
 
     @abstractmethod
     def broken(self, why: str, *, stale: bool) -> None:
-        """As ``answer``."""
+        """The connection to the engine broke."""

@@ -26,6 +26,21 @@ export async function call(method, path, body, signal) {
 
 export const read = async (path, signal) => (await call("GET", path, undefined, signal)).json();
 export const post = async (path, body) => (await call("POST", path, body)).json();
+
+/** The pages that this gateway does not have, because the plugin `operations` is disabled. */
+export const missing = new Set();
+
+/** As `read`; `otherwise` if the gateway has no such page. */
+export async function readIfThere(path, otherwise) {
+  try {
+    return await read(path);
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    missing.add(path.split("?")[0]);
+    return otherwise;
+  }
+}
+
 export const part = encodeURIComponent;
 
 /** The pieces of an answer's text, as they come. */

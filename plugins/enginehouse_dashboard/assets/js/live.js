@@ -1,6 +1,6 @@
 // Keeps the gateway's state up to date. `/api/events` says when to look again; nothing is asked while nobody looks.
 
-import { Refused, call, events, read } from "./gateway.js";
+import { Refused, call, events, missing, read } from "./gateway.js";
 
 const LOOK_MS = 2000;
 const SOON_MS = 250;
@@ -49,6 +49,10 @@ export function lookSoon() {
   soon ??= setTimeout(async () => { await look(); soon = null; }, SOON_MS);
 }
 
+function unfollowed(error) {
+  if (error.status === 404) missing.add("/api/events"); // look() tells all else that is wrong
+}
+
 async function follow() {
   for await (const { event, data } of events(await call("GET", "/api/events"))) {
     if (event !== "snapshot" && !event.startsWith("request_")) lookSoon();
@@ -65,7 +69,7 @@ export async function start() {
   setInterval(look, LOOK_MS);
   await look();
   for (;;) {
-    if (live.access === "operator" && !document.hidden) await follow().catch(() => {}); // look() tells what is wrong
+    if (live.access === "operator" && !document.hidden) await follow().catch(unfollowed);
     await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
   }
 }

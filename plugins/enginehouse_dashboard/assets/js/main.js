@@ -1,7 +1,7 @@
 // Begins the page: which view is shown, and for whom.
 
 import { h, look as dress, put, show } from "./dom.js";
-import { key } from "./gateway.js";
+import { key, missing } from "./gateway.js";
 import { live, start, startAgain, watch } from "./live.js";
 import { duration, plural } from "./words.js";
 import { chatView } from "./chat/view.js";
@@ -53,7 +53,8 @@ function head() {
     put(at("headline"), `${status.version} · up ${duration(status.uptime_s)} · ${plural(status.requests, "live request")}`);
   }
   const lost = live.problem && live.access !== "caller";
-  put(at("connection"), lost ? live.problem : live.access === "caller" ? "a caller's key" : "live");
+  const found = missing.size ? `live, without ${[...missing].join(", ")}: the plugin “operations” is disabled` : "live";
+  put(at("connection"), lost ? live.problem : live.access === "caller" ? "a caller's key" : found);
   dress(at("connection"), `dot ${lost ? "bad" : "good"}`);
 }
 

@@ -18,8 +18,7 @@ from enginehouse import (
     VirtualSettings,
     WantedReplicas,
 )
-from enginehouse.app.scaling.scaling import decide
-from enginehouse.app.scaling.sizes import sized
+from enginehouse.app.scaling.scaling import decide, sized
 from enginehouse.config.schema import Config, HostSettings, ModelSettings, ReplicaRange
 from enginehouse.domain.plugin_id import PluginId
 from tests.gateway.app.test_virtual import ANSWER, Engines, opened, submit

@@ -46,6 +46,8 @@ class Part(Side):
             await self.blocked.wait()
         if name == "unknown":
             raise RequestError("there is none", param="name")
+        if name == "defect":
+            raise ArithmeticError
         return BackendPlace(name)
 
 
@@ -77,6 +79,13 @@ async def test_a_question_has_the_answer_or_the_error_of_the_other_side() -> Non
         with pytest.raises(RequestError, match="there is none") as refused:
             await near.ask(Side.find, "unknown")
         assert refused.value.param == "name"
+
+
+async def test_a_defect_of_the_other_side_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> None:
+    async with connected() as (near, _, _part):
+        with pytest.raises(RequestError, match="Internal error"):
+            await near.ask(Side.find, "defect")
+    assert "ArithmeticError" in caplog.text
 
 
 async def test_a_question_ends_with_the_other_process() -> None:

@@ -97,3 +97,11 @@ def test_an_engine_that_has_not_answered_is_replaced_by_another() -> None:
     stream.take(event("a"))
     stream.read()
     assert pieces(stream) == ["a"]
+
+
+def test_a_stream_whose_request_cannot_be_read_stays_where_it_is() -> None:
+    stream = StreamHistory(COMPLETIONS, b'{"model":"m","prompt":"p","note":"\xff"}', PLAIN, added=False)
+    assert stream.take(event("a")) == event("a")
+    assert stream.why_not_movable() == "its request cannot be read"
+    assert stream.ending() is None
+    assert not stream.may_go_on()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,13 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Continuation, InvalidRequest, Protocol, ProtocolRequest, StreamTraits, Translation
+from enginehouse import Continuation, InvalidRequest, Protocol, ProtocolRequest, StreamTraits, Translation, TypedAnswer
 from enginehouse.relay.continuation.chunk_writer import AnswerPiece
 from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.translator import ContinuationTranslator
-from enginehouse.relay.continuation.typed_history import TypedHistory
+from enginehouse.relay.continuation.typed_history import TypedHistory, typed_answer
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import whole_events
+from enginehouse_protocols.messages.native import MessageEvents
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.responses.protocol import Responses
 
@@ -194,3 +196,48 @@ def test_a_response_whose_text_is_not_kept_is_not_ended() -> None:
 
 def test_a_count_of_tokens_has_no_stream_to_continue() -> None:
     assert Messages().typed_answer("/v1/messages/count_tokens") is None
+
+
+class FailingAnswer(MessageEvents):
+    """Fails in one ``method``, as plugins may."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__()
+        setattr(self, method, self.fail)
+
+    def fail(self, *_: Any) -> Any:
+        raise ArithmeticError
+
+
+class FailingProtocol(Messages):
+    def typed_answer(self, path: str) -> TypedAnswer | None:
+        raise ArithmeticError
+
+
+def failing_history(method: str, *events: dict[str, Any]) -> TypedHistory:
+    memory, chat = EngineMemory(), partial(translation, "/v1/messages")
+    history = TypedHistory(
+        FailingAnswer(method), body("/v1/messages"), StreamTraits(), lambda raw: chat(raw).body, memory
+    )
+    for event in events:
+        history.take(b"event: %s\ndata: %s\n\n" % (event["type"].encode(), msgspec.json.encode(event)))
+    return history
+
+
+def test_a_stream_whose_protocol_fails_to_read_it_is_not_continued() -> None:
+    assert failing_history("read", START).why_not_movable() == "an event of its engine cannot be understood"
+
+
+def test_a_protocol_that_fails_to_write_does_not_continue_the_stream() -> None:
+    with pytest.raises(AnswerDiffers):
+        failing_history("text", START).writer().piece(AnswerPiece("Hello"))
+
+
+def test_a_protocol_that_fails_to_end_a_stream_leaves_its_end_to_others() -> None:
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}}
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}}
+    assert failing_history("end", START, TEXT, delta, end).ending() is None
+
+
+def test_a_protocol_that_fails_at_once_continues_no_stream() -> None:
+    assert typed_answer(FailingProtocol(), "/v1/messages") is None

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.support.model_engine import Break, StartModelEngine
-from tests.support.scripted_engine import Cut
+from tests.support.scripted_engine import Cut, StartEngine
 from tests.support.seen_stream import read_stream
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 from tests.support.streaming_model import stream
@@ -121,3 +121,13 @@ async def test_an_operator_may_move_it(house: OpenGateway, model_engine: StartMo
     await gateway.relay.move("r1", "b")
     answer = msgspec.json.decode((await client.reply()).body)
     assert answer["choices"][0]["message"]["content"] == streamed().text
+
+
+async def test_a_request_that_only_its_engine_can_read_is_asked_as_it_is(
+    house: OpenGateway, engine: StartEngine
+) -> None:
+    served = await engine()
+    gateway = await house(served, backend=VLLM, routing={**GATHER, "broken_stream": "error"})
+    odd = b'{"model":"m","messages":[{"role":"user","content":"Hi"}],"note":"\xff"}'
+    assert (await gateway.ask(gateway.post(odd))).status == 200
+    assert [call.body for call in served.calls] == [odd]

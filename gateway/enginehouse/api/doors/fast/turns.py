@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Final, cast
 
-from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
 
 from enginehouse.api.doors.fast.inbound import Inbound
 from enginehouse.relay.attempts.attempt import NEVER
@@ -31,21 +28,12 @@ class Turns(HttpToolsProtocol):
     """
 
     cycle: Any
+    idle_since = NEVER
     _between: bool
-
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
-        self.idle_since = NEVER
-        self._current: Inbound | None = None
-        self._ready: Inbound | None = None
-        self._asgi_cycle: Any = None
-        self._successor: PassOn | None = None
+    _current: Inbound | None = None
+    _ready: Inbound | None = None
+    _asgi_cycle: Any = None
+    _successor: PassOn | None = None
 
     def _follow(self, inbound: Inbound, previous: Any) -> None:
         """Let ``inbound`` wait until ``previous`` is answered."""

@@ -1,6 +1,6 @@
 // Figures over time, as the gateway keeps them: only what is new is asked for.
 
-import { read } from "../gateway.js";
+import { readIfThere } from "../gateway.js";
 
 export const RANGES = { "15 min": { step: 1, length: 900 }, "24 h": { step: 60, length: 1440 } };
 
@@ -14,7 +14,7 @@ export class Series {
   async fetch() {
     const since = this.end ? this.end - 2 * this.step : Date.now() / 1000 - this.step * this.length;
     const query = new URLSearchParams({ metric: this.metric, by: this.by, since: Math.floor(since), step: this.step });
-    const answer = await read(`/api/series?${query}`);
+    const answer = await readIfThere(`/api/series?${query}`, { unit: "", series: [] });
     this.unit = answer.unit;
     const size = Math.max(0, ...answer.series.map((each) => each.values.length));
     const newest = size ? answer.from + size * this.step : Date.now() / 1000; // nothing is known yet: the time goes on

@@ -1,7 +1,7 @@
 // Live requests, the last ones that ended, and the last decisions.
 
 import { h, look, put, table } from "../dom.js";
-import { read } from "../gateway.js";
+import { read, readIfThere } from "../gateway.js";
 import { live } from "../live.js";
 import { clock, count, duration, milliseconds, plural, tone } from "../words.js";
 import { openDrawer } from "./drawer.js";
@@ -38,7 +38,7 @@ export function requestsView() {
 
   async function ask() {
     const [{ requests }, { decisions }, { requests: history }] = await Promise.all(
-      [read("/api/requests"), read("/api/decisions?limit=50"), read(`/api/history?limit=${HISTORY}`)]);
+      [read("/api/requests"), read("/api/decisions?limit=50"), readIfThere(`/api/history?limit=${HISTORY}`, { requests: [] })]);
     known = { requests, decisions, history };
     draw();
   }
