@@ -70,7 +70,6 @@ MODULES = {
         "counters",
         "decisions",
         "log_context",
-        "plugin_times",
         "request_facts",
         "trace_context",
         "tracer",
