@@ -58,8 +58,5 @@ class GatheringJob(InferenceJob):
 def _is_continuable(body: bytes) -> bool:
     try:
         return not why_not(_object(body))
-    except (
-        ValueError,
-        RecursionError,
-    ):  # an engine may read what the gateway does not
+    except (ValueError, RecursionError):  # an engine may read what the gateway does not
         return False
