@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.callers import CallerLimits
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.doors.admission import Admission
+from enginehouse.api.doors.admission import Admission, OpensRequests
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.doors.fast import FastDoor, fast_door
 from enginehouse.api.keys import Keyring
@@ -22,7 +22,6 @@ from enginehouse.config.usage import Prices
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.door import Door
-from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_callers import MemoryLimits
@@ -121,7 +120,7 @@ class FakeDoor:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = StubRelay()
         admission = Admission(
-            cast(Relay, self.engine),
+            cast(OpensRequests, self.engine),
             Keyring([], CallerLimits(MemoryLimits(), Prices({}))),
             CrossOriginProtection(ServerSettings()),
             max_body=1 << 20,

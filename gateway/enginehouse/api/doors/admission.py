@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.callers import KeyHolder
@@ -12,7 +12,13 @@ from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
 from enginehouse.domain.errors import BodyTooLarge
 from enginehouse.domain.request import Headers
-from enginehouse.relay.relay import Relay
+from enginehouse.interfaces import protocols
+from enginehouse.relay.context import RelayContext
+from enginehouse.relay.door import Door, OpenExchange
+from enginehouse.relay.jobs.engine_job import EngineCall
+from enginehouse.relay.upstream.upload import Upload
+from enginehouse.relay.web_sockets.web_socket import WebSocket
+from enginehouse.routing.body.form import FormReader
 
 INFERENCE_PATHS = (
     "/v1/chat/completions",
@@ -51,6 +57,33 @@ def is_from_browser(headers: Headers) -> bool:
     return any(name == b"origin" for name, _ in headers)
 
 
+class OpensRequests(Protocol):
+    """The relay, as the doors and pages of clients see it; its methods say more.
+
+    An interface, because compiled code takes no substitute for a compiled class.
+    """
+
+    context: RelayContext
+
+    def check_open(self) -> None: ...
+
+    def open(self, door: Door, path: str, headers: Headers) -> OpenExchange: ...
+
+    def open_translated(
+        self, door: Door, path: str, headers: Headers, protocol: protocols.Protocol
+    ) -> OpenExchange: ...
+
+    def open_form(self, door: Door, path: str, headers: Headers) -> OpenExchange: ...
+
+    def open_upload(
+        self, door: Door, path: str, headers: Headers, reader: FormReader, upload: Upload, length: int | None
+    ) -> OpenExchange: ...
+
+    def pass_through(self, door: Door, path: str, headers: Headers, call: EngineCall) -> OpenExchange: ...
+
+    def web_socket(self, path: str, headers: Headers, call: EngineCall, largest: int) -> WebSocket: ...
+
+
 class Admission:
     """Admits requests by their heads: the gateway is open, the key is known, there is room for the body.
 
@@ -61,7 +94,7 @@ class Admission:
 
     def __init__(
         self,
-        relay: Relay,
+        relay: OpensRequests,
         keyring: Keyring,
         cross_origin: CrossOriginProtection,
         *,
