@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.workers.fork_server import ForkServer
 from enginehouse.app.workers.worker import Worker
+from enginehouse.app.workers.worker_channel import WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.app.workers.worker_pool import WorkerPool
 from enginehouse.cli.accepting import AcceptingServer
@@ -129,7 +130,7 @@ def replace() -> None:
         for name in ("app.workers.worker", "cli.worker_server", "app.workers.worker_pool")
     )
     worker.Outside = lambda: Outside(GATEWAY_CLOCK)
-    worker.configure_logs = server.configure_logs = lambda *_: None
+    server.configure_logs = lambda *_: None
     server.gc = types.SimpleNamespace(freeze=lambda: None, set_threshold=lambda *_: None)
     row = pool.worker_row
     pool.worker_row = lambda pid, requests, version, _: row(pid, requests, version, 0.0)
@@ -138,8 +139,10 @@ def replace() -> None:
 
 def _server_class(base: Any) -> Any:
     class ChaosWorkerServer(base):  # type: ignore[misc]
-        def __init__(self, worker: Worker, listeners: _WorkerListeners, connections: memoryview) -> None:
-            super().__init__(worker, listeners, connections)
+        def __init__(
+            self, worker: Worker, channel: WorkerChannel, listeners: _WorkerListeners, connections: memoryview
+        ) -> None:
+            super().__init__(worker, channel, listeners, connections)
             self.server_state.connections = OrderedSet()
             self.server_state.tasks = OrderedSet()
             listeners.has_worker(worker)
