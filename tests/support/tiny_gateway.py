@@ -18,9 +18,9 @@ import uvloop
 
 from enginehouse import Driver, EngineClient, EngineResponse, ReplicaState, ServedModel, UpstreamError
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.launchers import local_launcher

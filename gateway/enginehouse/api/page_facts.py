@@ -53,7 +53,7 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     pulled: Callable[[], PulledModels]
     """The models that were downloaded, and the sources of more, as ``[pull]`` says."""
     observe: Callable[[Observer], None]
-    """Lets an observer hear of the requests of all processes, until ``ignore``. What nobody observes costs nothing."""
+    """Lets an observer hear of the requests of all processes, until ``ignore``. Workers report them only then."""
     ignore: Callable[[Observer], None]
     closing: asyncio.Event
     """Set when the gateway begins to stop: streams without an end must then end."""

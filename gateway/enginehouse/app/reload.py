@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 2.0
 _QUIET_S = 0.05
-"""Nobody writes a file that has not changed for so long."""
+"""A file that did not change for so long is complete."""
 _EMPTY_S = 0.5
-"""Nobody is about to write a file that was empty for so long."""
+"""A file that was empty for so long is meant to be empty."""
 _MOST_LOOKS = 40
 """At a file that is being written: one every ``_QUIET_S``, until a reload gives up."""
 

@@ -24,7 +24,7 @@
     start_errors        the errors of an engine that does not start
     pulled_models       downloads its model, and the folder of all
     placements          the options by which its launcher does
-    ports               finds its place, or one of the loopback ports
+    engine_places       finds its place, or one of the loopback ports
     model_driver        speaks with it
     launch_line         from configuration, driver and port to a command
     missing_program     whether the program of a command is there

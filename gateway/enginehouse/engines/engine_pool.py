@@ -11,12 +11,12 @@ from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed,
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import Adoption
 from enginehouse.engines.back_off import Pauses, SecondTries
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.pulled_models import Downloads
 from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.supervisor import Supervisor

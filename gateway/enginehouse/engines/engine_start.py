@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Protocol
 
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import ReplicaState
+from enginehouse.engines.engine_places import Placing
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.ports import Placing
 from enginehouse.engines.pulled_models import Downloads
 from enginehouse.engines.start_errors import StartErrors
 from enginehouse.engines.start_limits import StartLimits

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
 from enginehouse.domain.replica import AT_REST, ReplicaState
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_gpus import host_gpus
@@ -16,7 +17,6 @@ from enginehouse.engines.host_rules import HostChange, HostMemory, HostRules, ho
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.engines.retirements import Retirements

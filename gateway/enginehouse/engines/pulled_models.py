@@ -172,7 +172,7 @@ class _Download:
         self.task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _note(self, done: int, total: int | None) -> None:
-        """Hear from the thread how far it is; raises ``LoadCancelled`` there once nobody waits any more."""
+        """Take the progress that the thread reports. Raises ``LoadCancelled`` there when no request waits any more."""
         if self.cancelled.is_set():
             raise LoadCancelled("Nobody waits for the download any more")
         from rich.filesize import decimal  # a gateway that downloads nothing does without

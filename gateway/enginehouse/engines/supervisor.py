@@ -10,12 +10,12 @@ from typing import Any
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory, PluginFailed
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.back_off import TryAgain, never_again
+from enginehouse.engines.engine_places import Placing, Ports
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.engine_start import EngineStart, StartMeans, StartSettings
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.model_driver import EngineRun, ModelDriver
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.ports import Placing, Ports
 from enginehouse.engines.pulled_models import Downloads
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
 from enginehouse.interfaces.drivers import EngineClient

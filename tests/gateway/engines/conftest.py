@@ -11,8 +11,8 @@ from enginehouse import (
     ReplicaState,
 )
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.testing import HttpEngineClient

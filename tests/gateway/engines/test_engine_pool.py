@@ -10,9 +10,9 @@ import pytest
 
 from enginehouse import EngineClient, LoadFailed, NotEnoughMemory, ReplicaState, UpstreamError
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import Sleepers, StateFile
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.collaborators import EngineControl

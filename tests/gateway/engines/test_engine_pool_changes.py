@@ -11,9 +11,9 @@ import pytest
 
 from enginehouse import LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver

@@ -19,9 +19,9 @@ from enginehouse import (
     UpstreamError,
 )
 from enginehouse.config.schema import CheckSettings, ModelSettings
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.load_request import load
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller

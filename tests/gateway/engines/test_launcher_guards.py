@@ -11,9 +11,9 @@ import pytest
 from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed, PluginFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing

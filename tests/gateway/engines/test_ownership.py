@@ -9,9 +9,9 @@ import pytest
 from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import ShuttingDown
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, LaunchLine

@@ -23,12 +23,12 @@ from enginehouse import (
 )
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.placements import check_placement, placement_of
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of

@@ -11,10 +11,10 @@ import pytest
 from enginehouse import EngineOutput, EngineProcess, LaunchLine, NotEnoughMemory, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.gpu import Gpu
+from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver

@@ -67,7 +67,7 @@ class ToWorker:
         """Let requests that wait look for a slot: one may be free."""
 
     def watch_requests(self, wanted: bool) -> None:
-        """Tell of each request that is routed, moved or ended, or no longer."""
+        """Begin to tell of each request that is routed, moved or ended, if that is ``wanted``; else end it."""
 
     def learn(self, news: dict[str, bytes]) -> None:
         """Tell the strategies what they have learned in another worker."""
