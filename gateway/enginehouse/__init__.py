@@ -294,7 +294,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.relay.exchanges.pick import PickClient as PickClient
 
     # --- Simulation
-    from enginehouse.app.virtual.settings import VirtualSettings as VirtualSettings
+    from enginehouse.config.load_config import LoadedConfig as LoadedConfig
+    from enginehouse_kit.virtual_settings import VirtualSettings as VirtualSettings
     from enginehouse.app.virtual.virtual_gateway import VirtualGateway as VirtualGateway
     from enginehouse.app.virtual.virtual_engines import VirtualBackend as VirtualBackend
     from enginehouse.app.virtual.virtual_engines import VirtualEngines as VirtualEngines

@@ -8,6 +8,7 @@
     selection                        chooses the requests that move to another engine
     prefix_index                     remembers which prompts each engine has read
     gateway_client, new_file         asks a running gateway, and writes a new file, for commands
+    virtual_settings                 changes of a configuration that a simulation tries out
     virtual_loop                     an event loop that jumps to the next event instead of waiting
     make, fake_*, played_server      test data, and fakes of what a plugin gets
     checks/, by_kind, expect         the conformance checks
