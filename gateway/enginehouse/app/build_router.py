@@ -28,10 +28,10 @@ from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.routing.guarded_scorer import GuardedScorer
-from enginehouse.routing.prefixes.prompt import PromptExtractor
 from enginehouse.routing.router import Router
 from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules
 from enginehouse.routing.session import SessionExtractor
+from enginehouse.routing.strategy_table import StrategyTable
 from enginehouse.routing.zones import TierFilter, ZoneFilter, Zones
 
 _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
@@ -93,9 +93,11 @@ def build_router(
         filters=[*_required_filters(config, zones), *_filters(config, registry)],
         zones=zones,
         rules=Rules(routing.rules) if routing.rules else None,
-        strategies_of_rules={type: by_type[type] for type in of_rules},
-        strategy=by_type[routing.strategy],
-        strategies={model: by_type[type] for model, type in routing.strategies.items()},
+        strategies=StrategyTable(
+            by_type[routing.strategy],
+            {model: by_type[type] for model, type in routing.strategies.items()},
+            {type: by_type[type] for type in of_rules},
+        ),
         scorers=[each for each in scorers if isinstance(each, GuardedScorer)],
         aliases=Aliases(routing.aliases),
         fallbacks=routing.fallbacks,
@@ -105,12 +107,12 @@ def build_router(
 
 def _own_extractors(config: Config, made: Sequence[_MadeStrategy]) -> Iterator[tuple[PluginId, Extractor]]:
     """The extractors of strategies, and that of the session if one reads it. Equal bundled ones run once."""
-    seen: set[type] = set()
+    seen: list[Extractor] = []
     for each in made:
         for extractor in each.extractors:
-            if not (each.plugin.trusted and type(extractor) in seen and type(extractor) is PromptExtractor):
+            if not (each.plugin.trusted and extractor in seen):
                 yield each.plugin._replace(kind="extractor"), extractor
-            seen.add(type(extractor))
+            seen.append(extractor)
     if any(each.strategy.reads_session for each in made):
         yield PluginId("extractor", "session", trusted=True), SessionExtractor(config.routing.session)
 

@@ -103,7 +103,8 @@ class Gateway:
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
         self._strategy_memory = StrategyMemory(
-            lambda: self.relay.context.router.memories(), lambda kept: self.relay.context.router.recall(kept)
+            lambda: self.relay.context.router.strategies.memories(),
+            lambda kept: self.relay.context.router.strategies.recall(kept),
         )
         self.workers = self._alone
         self._loop_load = LoopLoad()

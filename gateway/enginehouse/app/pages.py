@@ -13,7 +13,6 @@ from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import Lifespan, build_application
 from enginehouse.api.page_facts import PageFacts
-from enginehouse.api.pages.drains import DrainPages
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.lifecycle import Lifecycle
 from enginehouse.api.pages.live_view import LiveView
@@ -25,6 +24,7 @@ from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import protocol_doors, protocol_pages
 from enginehouse.api.pages.reload import reload_page
 from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
+from enginehouse.app.build import build_sources
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
@@ -88,8 +88,7 @@ class Pages(NamedTuple):
             path.admission,
             [
                 *Operations(relay, engines, LiveView(relay, engines), self._about).routes,
-                *DrainPages(relay, engines).routes,
-                *Lifecycle(engines).routes,
+                *Lifecycle(relay, engines).routes,
                 reload_page(self.reloader.reload, self.replace),
                 *path.callers.pages(),
             ],
@@ -136,8 +135,7 @@ class Pages(NamedTuple):
         )
 
     def _pulled(self) -> PulledModels:
-        config, registry = self._config(), self.current.path.registry
-        return PulledModels(config.pull, [each for _, each in create_installed(config, registry, "model_source")])
+        return build_sources(self._config(), self.current.path.registry)
 
     def _about(self) -> Mapping[str, Any]:
         config, current = self._config(), self.current

@@ -16,7 +16,7 @@ from enginehouse.domain.ticket import Ticket
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.relay.live.live_state import LiveState, state_of
+from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import counter_transfer
 from enginehouse.telemetry.activity import EndedRequest
@@ -98,7 +98,8 @@ class Reporter:
         for number, each in self.numbers.of(self._relay.live):
             place = waiting.get(each.ticket) if each.ticket is not None else None
             position = place.position if place is not None else None
-            states.append(state_of(number, each, self._ticket, position))
+            ticket = self._ticket(each.ticket) if each.ticket is not None else None
+            states.append(msgspec.structs.replace(each.state(), number=number, ticket=ticket, position=position))
         return states
 
 

@@ -29,7 +29,6 @@ class RequestEvents(Observer):
     def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
         chosen = route.chosen
         state = LiveState(
-            number=0,
             id=request_id.encode(),
             path=requirements.path,
             requirements=requirements.told(),

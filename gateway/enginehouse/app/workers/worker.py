@@ -95,7 +95,7 @@ class Worker(ToWorker):
             lambda good, latencies, news: channel.send(ToOwner.judge, good, latencies, news)
         )
         path.fleet.reports, path.fleet.refresh = self._outcomes, self._reader.refresh
-        self.relay.context.router.recall(first.memories)
+        self.relay.context.router.strategies.recall(first.memories)
         room = self.relay.context.waiting_room
         room.join_others(RoomTurns(board, number, room.plan, room.models))
         path.callers.share(memory.key_changes)
@@ -179,7 +179,7 @@ class Worker(ToWorker):
             self._events = None
 
     def learn(self, news: dict[str, bytes]) -> None:
-        self.relay.context.router.hear(news)
+        self.relay.context.router.strategies.hear(news)
 
     def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
         more = [told(error)] if error is not None else [why] if why else []
@@ -209,7 +209,7 @@ class Worker(ToWorker):
     def _beat(self) -> None:
         self._board.beats[self.number] = self._now()
         self._outcomes.flush()
-        if news := self.relay.context.router.news():
+        if news := self.relay.context.router.strategies.news():
             self._channel.send(ToOwner.learned, news)
         self._timers["beat"] = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
 

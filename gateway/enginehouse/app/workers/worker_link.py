@@ -161,7 +161,7 @@ class WorkerLink(ToOwner):
             if request is None:
                 request = WorkerRequest(state, self._act, self._move)
                 live[request] = None
-            request.renew(state, self._place(state), self.desk.ticket(state.ticket))
+            request.renew(state, self._place, self.desk.ticket(state.ticket))
             self._requests[state.number] = request
         for request in shown.values():
             live.pop(request, None)
@@ -174,8 +174,7 @@ class WorkerLink(ToOwner):
         if chosen is None:
             backend = state.replica.rpartition("@")[2]
             chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
-        asked = state.requirements["model"] if state.requirements is not None else state.model
-        return Route(asked, chosen, state.reason, state.attempted)
+        return Route(state.asked or state.model, chosen, state.reason, state.attempted)
 
     def _act(self, number: int, act: str, error: RequestError | None, why: str) -> None:
         self.send(ToWorker.act, number, act, telling(error) if error is not None else None, why)

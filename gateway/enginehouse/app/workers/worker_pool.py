@@ -246,7 +246,7 @@ class WorkerPool(Observer):
             self.send(ToWorkerQueues.recall, backend)
 
     def _learned(self, teller: WorkerLink, news: dict[str, bytes]) -> None:
-        self._gateway.relay.context.router.hear(news)
+        self._gateway.relay.context.router.strategies.hear(news)
         for link in self.links.values():
             if link is not teller:
                 link.send(ToWorker.learn, news)
