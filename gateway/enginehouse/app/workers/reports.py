@@ -33,19 +33,17 @@ class LiveNumbers:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._by_request: dict[LiveRequest, int] = {}
-        self._by_number: dict[int, LiveRequest] = {}
 
     def of(self, live: Collection[LiveRequest]) -> Sequence[tuple[int, LiveRequest]]:
         """All live requests with their numbers."""
         known, self._by_request = self._by_request, {}
         for each in live:
             self._by_request[each] = known.get(each) or next(self._numbers)
-        self._by_number = {number: each for each, number in self._by_request.items()}
         return [(number, each) for each, number in self._by_request.items()]
 
     def find(self, number: int) -> LiveRequest | None:
         """The request that had a number at the last call of ``of``."""
-        return self._by_number.get(number)
+        return next((each for each, known in self._by_request.items() if known == number), None)
 
 
 class Reporter:
