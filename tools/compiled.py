@@ -59,9 +59,8 @@ MODULES = {
     "gateway/enginehouse/relay/retrying": ("hedge_delay", "retries", "retry_budget"),
     "gateway/enginehouse/relay/upstream": ("connection", "pool", "upload", "upstream"),
     "gateway/enginehouse/relay/web_sockets": ("web_socket",),
-    "gateway/enginehouse/routing": ("filter_chain", "models_to_try", "router", "strategy_runner"),
+    "gateway/enginehouse/routing": ("filter_chain", "models_to_try", "router", "strategy_runner", "strategy_table"),
     "gateway/enginehouse/routing/body": ("body_filters", "end_user", "read"),
-    "gateway/enginehouse/routing/prefixes": ("chunks", "known_texts", "prompt"),
     "gateway/enginehouse/telemetry": (
         "access_line",
         "access_log",
@@ -75,6 +74,7 @@ MODULES = {
         "tracer",
         "usage_meter",
     ),
+    "plugins/enginehouse_kit/prefixes": ("chunks", "known_texts", "prompt"),
     "plugins/enginehouse_sim/simulator/core": ("engine_core", "step_result"),
     "plugins/enginehouse_sim/simulator/domain": ("request", "steps"),
     "plugins/enginehouse_sim/simulator/kv": ("block_hashes", "block_pool", "cache_manager"),

@@ -105,7 +105,11 @@ class ContinuationJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """A route to the same model, because another one would give another answer."""
-        return pair_route(self, self._one_route, failed) if self.context.router.hands_over else self._one_route(failed)
+        return (
+            pair_route(self, self._one_route, failed)
+            if self.context.router.strategies.hands_over
+            else self._one_route(failed)
+        )
 
     def _one_route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None

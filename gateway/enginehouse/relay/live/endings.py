@@ -88,7 +88,7 @@ def _facts(
     request: LiveRequest, job: Job, status: int, outcome: str, error: RequestError | None, answer: AnswerSize
 ) -> RequestFacts:
     """What is known of a request, but for its trace."""
-    facts, attempts, requirements = RequestFacts(), request.ended_attempts, job.requirements
+    facts, attempts, requirements = RequestFacts(), request.attempts, job.requirements
     facts.id, facts.method, facts.path = job.request_id.decode(), job.method, job.path
     facts.status, facts.outcome = status, outcome
     facts.arrived, facts.bytes_in = job.began, job.received

@@ -16,6 +16,7 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_state import StreamTokens
 
 
 class MovableExchange(LiveRequest):
@@ -44,23 +45,13 @@ class MovableExchange(LiveRequest):
         waits = requirements is not None and requirements.stream and not self._reply.begun
         return self._reply if waits else None
 
-    @property
-    def prompt_tokens(self) -> int | None:
-        history = self._reply.history
-        return None if history is None else history.prompt_tokens
-
-    @property
-    def max_tokens(self) -> int | None:
-        history = self._reply.history
-        return None if history is None else history.max_tokens
-
-    @property
-    def output_tokens(self) -> int | None:
+    def tokens(self) -> StreamTokens:
         history = self._reply.history
         if history is None:
-            return None
+            return StreamTokens()
         history.read()
-        return None if history.why else history.progress.tokens()
+        output = None if history.why else history.progress.tokens()
+        return StreamTokens(history.prompt_tokens, output, history.max_tokens)
 
     def answer_ends(self) -> tuple[bytes, bytes]:
         return self._reply.ends()

@@ -84,7 +84,8 @@ class WebSocket(LiveRequest):
                 cause = self._stop.result() if self._stop.done() else None
         except RequestError as error:
             status, outcome, cause = error.status, error.code, error
-            self._job.context.refused(self.request_id, self.caller, self.requirements, error)
+            job = self._job
+            job.context.refused(job.request_id, job.key, job.requirements, error)
             raise
         finally:
             self._end(status, outcome, cause)
