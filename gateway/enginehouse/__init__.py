@@ -87,12 +87,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.requirements import Requirements as Requirements
 
     # --- Prompts and prefixes
-    from enginehouse.routing.prefixes.chunks import ChunkExtractor as ChunkExtractor
-    from enginehouse.routing.prefixes.chunks import chunks_of as chunks_of
-    from enginehouse.routing.prefixes.prompt import PromptExtractor as PromptExtractor
-    from enginehouse.routing.prefixes.prompt import Prompt as Prompt
-    from enginehouse.routing.prefixes.prompt import prompt_of as prompt_of
-    from enginehouse.routing.prefixes.prompt import drop_prompt as drop_prompt
+    from enginehouse_kit.prefixes.chunks import ChunkExtractor as ChunkExtractor
+    from enginehouse_kit.prefixes.chunks import chunks_of as chunks_of
+    from enginehouse_kit.prefixes.prompt import PromptExtractor as PromptExtractor
+    from enginehouse_kit.prefixes.prompt import Prompt as Prompt
+    from enginehouse_kit.prefixes.prompt import prompt_of as prompt_of
+    from enginehouse_kit.prefixes.prompt import drop_prompt as drop_prompt
     from enginehouse.domain.cache_events import BlocksStored as BlocksStored
     from enginehouse.domain.cache_events import BlocksRemoved as BlocksRemoved
     from enginehouse.domain.cache_events import CacheCleared as CacheCleared
@@ -293,7 +293,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.relay.exchanges.pick import PickClient as PickClient
 
     # --- Simulation
-    from enginehouse.app.virtual.settings import VirtualSettings as VirtualSettings
+    from enginehouse.config.load_config import LoadedConfig as LoadedConfig
+    from enginehouse_kit.virtual_settings import VirtualSettings as VirtualSettings
     from enginehouse.app.virtual.virtual_gateway import VirtualGateway as VirtualGateway
     from enginehouse.app.virtual.virtual_engines import VirtualBackend as VirtualBackend
     from enginehouse.app.virtual.virtual_engines import VirtualEngines as VirtualEngines

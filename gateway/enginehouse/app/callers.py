@@ -57,9 +57,8 @@ class Callers:
         counting = CallerLimits(self.store, Prices(config.prices))
         self.keyring = Keyring(config.auth.keys, counting, clock.epoch)
         self._kept = KeptKeys(counting, lambda: [key.name for key in self._config.auth.keys], clock.epoch)
-        self.keeper = UsageKeeper(None, UsageMeter(clock.epoch, counting.prices), config.usage.keep, clock.epoch)
+        self.keeper = UsageKeeper(UsageMeter(clock.epoch, counting.prices), config.usage.keep, clock.epoch)
         self._token_keys: TokenKeys | None = None
-        self._tokens: TokenCallers | None = None
         self._folder: Path | None = None
         self._context: RelayContext | None = None
         self._tasks = BackgroundTasks()
@@ -70,12 +69,12 @@ class Callers:
             registry.get("usage_store", config.usage.store, "usage.store")
 
     def _use_recognisers(self) -> None:
-        settings, self._tokens, self._token_keys = self._config.auth.jwt, None, None
+        settings, self._token_keys = self._config.auth.jwt, None
         self.keyring.recognisers = [self._kept]
         if settings is not None:
             tokens = TokenCallers(settings, self.keyring.limits, self._clock.epoch)
             self.keyring.recognisers.append(tokens)
-            self._tokens, self._token_keys = tokens, TokenKeys(tokens, self._clock.now)
+            self._token_keys = TokenKeys(tokens, self._clock.now)
 
     def configure(self, config: Config) -> None:
         before, self._config = self._config, config
@@ -195,8 +194,8 @@ class Callers:
         for name, used in by_name.items():
             if (holder := self.keyring.named(name)) is not None:
                 holder.recall(used, now)
-            elif self._tokens is not None:
-                self._tokens.recall(name, used, now)
+            elif self._token_keys is not None:
+                self._token_keys.callers.recall(name, used, now)
 
 
 def _limit_store(config: Config, registry: Registry, clock: Clock) -> LimitStore:

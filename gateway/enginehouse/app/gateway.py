@@ -17,7 +17,7 @@ from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.app.build import check_start
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
-from enginehouse.app.config_change import CurrentConfig, GatewayParts, build_host_context, probe_backend
+from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
 from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import warn_of_variable
 from enginehouse.app.pages import Pages
@@ -90,15 +90,15 @@ class Gateway:
         self._prober = Prober(self.fleet, config.checks, outside.chance)
         self.discovery = Discovery(config, registry, self.relay)
         self.scaling = Scaling(config, registry, self.relay, self.engines)
-        self._parts = parts = GatewayParts(path, self.engines, self._prober, self.discovery, self.scaling)
-        self.current = CurrentConfig(parts, context)
+        self.current = CurrentConfig(path, self.engines, self._prober, self.discovery, self.scaling, context)
         source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
         self.reloader = Reloader(self.current, source, self.callers.note)
         self.rescheduler = build_rescheduler(
             config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
         )
         self._strategy_memory = StrategyMemory(
-            lambda: self.relay.context.router.memories(), lambda kept: self.relay.context.router.recall(kept)
+            lambda: self.relay.context.router.strategies.memories(),
+            lambda kept: self.relay.context.router.strategies.recall(kept),
         )
         self.workers = self._alone
         self._loop_load = LoopLoad()
@@ -111,7 +111,6 @@ class Gateway:
         else:
             self.exporter.prepare(config, registry, self.metrics.registry.collect, self.observers)
         self.application = Pages(
-            parts,
             self.current,
             self.reloader,
             self.rescheduler,
@@ -172,7 +171,7 @@ class Gateway:
         if self._first_round is not None:
             return self._first_round
         for name in self.config.backends:
-            probe_backend(name, self._parts, self.current.context)
+            probe_backend(name, self._prober, self.engines, self.current.context)
         self._first_round = asyncio.ensure_future(self._prober.first_round(_SILENCE_S))
         return self._first_round
 

@@ -25,7 +25,7 @@ from enginehouse.api.pages.protocols import protocol_doors, protocol_pages
 from enginehouse.api.pages.reload import reload_page
 from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
 from enginehouse.app.build import build_sources
-from enginehouse.app.config_change import CurrentConfig, GatewayParts
+from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
 from enginehouse.app.sampling import EverySecond, gauges
@@ -40,13 +40,12 @@ _version = cache(version)
 
 
 class Pages(NamedTuple):
-    """Builds the application of a gateway with these parts. ``current`` and ``reloader`` know its configuration.
+    """Builds the application of a gateway with these parts. ``reloader`` reads its configuration again.
 
     ``workers``: the processes that relay requests. ``replace``: what starts another gateway that takes over, if a
     server can.
     """
 
-    parts: GatewayParts
     current: CurrentConfig
     reloader: Reloader
     rescheduler: Rescheduler
@@ -59,19 +58,20 @@ class Pages(NamedTuple):
 
     def application(self, lifespan: Lifespan) -> Starlette:
         """All pages; ``lifespan`` starts and stops the gateway."""
-        config, admission = self._config(), self.parts.path.admission
+        config, admission = self._config(), self.current.path.admission
         facts = self._facts()
         routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), self._of_operators()]
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
-            routes.append(Route("/metrics/engines", EngineMetrics(self.parts.path.relay.context).page))
+            routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
         routes += self._of_plugins(facts, of_compat=False)
         application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
         application.state.facts = facts
+        application.state.disables_plugins = bool(config.plugins.disabled)
         return application
 
     def _of_clients(self) -> Iterator[BaseRoute]:
-        path, engines, current = self.parts.path, self.parts.engines, self.current
+        path, engines, current = self.current.path, self.current.engines, self.current
         admission, protocols, born = path.admission, [*path.protocols.values()], int(path.outside.clock.epoch())
         models = ModelList(
             admission, lambda: self._config().models, lambda: current.aliases, engines.quantizations, born
@@ -84,7 +84,7 @@ class Pages(NamedTuple):
         yield UpstreamRoute(admission, lambda: current.aliases, lambda: self._config().scheduling.never_load_for)
 
     def _of_operators(self) -> BaseRoute:
-        path, relay, engines = self.parts.path, self.parts.path.relay, self.parts.engines
+        path, relay, engines = self.current.path, self.current.path.relay, self.current.engines
         return OperatorPages(
             path.admission,
             [
@@ -97,7 +97,7 @@ class Pages(NamedTuple):
         )
 
     def _of_plugins(self, facts: PageFacts, *, of_compat: bool) -> Iterator[BaseRoute]:
-        config, path = self._config(), self.parts.path
+        config, path = self._config(), self.current.path
         wanted = routes_of_plugins(config, path.registry, of_compat=of_compat)
         for plugin, routes in create_installed(config, path.registry, "routes", wanted):
             if not isinstance(routes, (list, tuple)) or not all(isinstance(each, BaseRoute) for each in routes):
@@ -116,7 +116,7 @@ class Pages(NamedTuple):
         return self.current.config
 
     def _facts(self) -> PageFacts:
-        path, engines = self.parts.path, self.parts.engines
+        path, engines = self.current.path, self.current.engines
         context, live = path.relay.context, LiveView(path.relay, engines)
         return PageFacts(
             epoch=context.clock.epoch,
@@ -130,7 +130,7 @@ class Pages(NamedTuple):
             progress=live.progress,
             cluster=self.rescheduler.view,
             migrations=self.rescheduler.records,
-            scale=self.parts.scaling.status,
+            scale=self.current.scaling.status,
             usage=path.callers.keeper.usage,
             audit=path.callers.keeper.audit,
             caller=path.admission.admit_caller,
@@ -141,17 +141,17 @@ class Pages(NamedTuple):
         )
 
     def _pulled(self) -> PulledModels:
-        return build_sources(self._config(), self.parts.path.registry)
+        return build_sources(self._config(), self.current.path.registry)
 
     def _about(self) -> Mapping[str, Any]:
-        config, parts = self._config(), self.parts
+        config, current = self._config(), self.current
         return {
             "version": _version("enginehouse"),
             "strategy": config.routing.strategy,
             "trace_url": config.telemetry.trace_url,
-            "discovery": parts.discovery.status(),
-            "kv_events": parts.path.caches.figures(),
+            "discovery": current.discovery.status(),
+            "kv_events": current.path.caches.figures(),
             "workers": self.workers(),
-            "scaling": parts.scaling.status(),
-            "limits": {"store": config.limits.store, "problem": parts.path.callers.store.problem()},
+            "scaling": current.scaling.status(),
+            "limits": {"store": config.limits.store, "problem": current.path.callers.store.problem()},
         }

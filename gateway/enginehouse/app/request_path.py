@@ -192,7 +192,7 @@ class PathChange:
         context.engine_memory.most = config.server.max_engine_memory
         if self._router is not context.router:
             self._router.filter_drops.update(context.router.filter_drops)
-            self._router.recall(context.router.memories())
+            self._router.strategies.recall(context.router.strategies.memories())
         context.router = self._router
         relay.progress_reports.configure(config.models, config.scheduling)
         relay.mirror(config.routing.mirrors)

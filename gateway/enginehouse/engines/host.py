@@ -8,15 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_gpus import host_gpus
+from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostMemory, HostRules, host_memory
 from enginehouse.engines.idle import IdleKeeper
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ownership import EngineOwnership
+from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.engines.retirements import Retirements
@@ -48,7 +49,7 @@ class Host(QueueListener):
         state_file: StateFile,
         prober: Prober,
         drains: Drains,
-        ownership: EngineOwnership | None = None,
+        ownership: EngineOwnership,
     ) -> None:
         super().__init__(context.observers)
         self.name = name
@@ -56,25 +57,16 @@ class Host(QueueListener):
         self._context = context
         self._publisher = StatusPublisher(context, prober)
         self.replicas = HostReplicas(context.managed(name))
-        settings = context.config.host_settings(name)
-        self._ports = ports.within(*parse_ports(settings.ports))
         self._servers = RemoteServers(name, context, self._note_found)
         self._idle = IdleKeeper(self.replicas.ttls())
         self._has_released = False
-        launcher = context.make_launcher(settings.launcher, name)
         self.pool = EnginePool(
-            name,
+            self._launcher(ports, state_file, ownership),
             self.replicas.all,
-            launcher=launcher,
-            ports=self._ports,
             connect=self._publisher.client,
-            state_file=state_file,
             on_state=self._note_state,
             on_examined=self._note_examined,
             on_exited=self._note_exited,
-            downloads=context.downloads,
-            gpus=host_gpus(settings, launcher),
-            ownership=ownership,
         )
         self._files = ModelFiles(self._note_facts)
         self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
@@ -83,6 +75,12 @@ class Host(QueueListener):
         self._retirements = Retirements(
             self.replicas, self.pool, self.queue, self._publisher, drains, lambda: rules.note_removed(self._context)
         )
+
+    def _launcher(self, ports: Ports, state_file: StateFile, ownership: EngineOwnership) -> HostLauncher:
+        context, settings = self._context, self._context.config.host_settings(self.name)
+        launcher = context.make_launcher(settings.launcher, self.name)
+        own_ports, gpus = ports.within(*parse_ports(settings.ports)), host_gpus(settings, launcher)
+        return HostLauncher(self.name, launcher, own_ports, state_file, gpus, ownership, context.downloads)
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""
@@ -231,9 +229,7 @@ class Host(QueueListener):
         before, known, self._context = self._context, self.replicas.all, change.context
         self._publisher.context = change.context
         self._servers.reconfigure(change.context)
-        settings = change.context.config.host_settings(self.name)
-        self.pool.gpus.reconfigure(settings)
-        self._ports.limit_to(*parse_ports(settings.ports))
+        self.pool.reconfigure(change.context.config.host_settings(self.name))
         new_checks = before.config.checks != change.context.config.checks
         restored = [replica for replica in change.managed if self.replicas.retiring.pop(replica, None) is not None]
         self.replicas.put(change.managed)

@@ -11,10 +11,8 @@ import msgspec
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import ReplicaState, replica_name
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
-from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteServer
-from enginehouse.engines.start_limits import longest_silence
+from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.launchers import Launcher
 
 
 class ManagedReplica(NamedTuple):
@@ -36,13 +34,6 @@ class ManagedReplica(NamedTuple):
     def engine(self) -> str:
         """The name of its engine: of a launched one, the backend's."""
         return self.backend if self.server is None else replica_name(self.model_name, self.backend)
-
-    @property
-    def remote_launcher(self) -> Launcher | None:
-        """The launcher that makes its server load the model; ``None`` if its engine is launched."""
-        if self.server is None:
-            return None
-        return RemoteLauncher(self.server, self.model_name, longest_silence(self.model))
 
     def probed_as(self, before: ManagedReplica) -> bool:
         """Whether the probes of the replica are those of ``before``, which had other settings."""

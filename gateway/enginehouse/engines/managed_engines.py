@@ -14,13 +14,13 @@ from enginehouse.domain.errors import InvalidRequest, ModelNotFound, ReplicaLost
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostMemory
 from enginehouse.engines.load_request import load, preload
 from enginehouse.engines.ownership import EngineOwnership
+from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote_queues import RemoteQueues
 from enginehouse.engines.state_file import StateFile

@@ -37,7 +37,7 @@ class MemoryMeter:
 
     def recall(self, replica: str, supervisor: Supervisor) -> None:
         """Take the size that an earlier gateway measured for an engine with the same launch line."""
-        key = supervisor.footprint_key()
+        key = supervisor.setup.footprint_key()
         if key is not None and (known := self._footprints.known.get(key)):
             self.measured[replica] = known
 
@@ -80,6 +80,6 @@ class MemoryMeter:
         return await supervisor.memory()
 
     def _keep(self, memory: int, supervisor: Supervisor) -> None:
-        key = supervisor.footprint_key()
+        key = supervisor.setup.footprint_key()
         if key is not None:
             self._footprints.put(key, memory)

@@ -78,7 +78,7 @@ class _KeptFile(Generic[T]):
 
 
 class Footprints:
-    """The most bytes measured for each model by its launch line, as ``Supervisor.footprint_key`` names both.
+    """The most bytes measured for each model by its launch line, as ``EngineSetup.footprint_key`` names both.
 
     ``known``: all of them, those measured last at the end.
     """

@@ -75,6 +75,15 @@ async def test_a_guarded_page_needs_an_admin_key(method: str, path: str) -> None
         assert (await client.get("/nowhere")).status_code == 404
 
 
+@pytest.mark.parametrize(("disabled", "told"), [([], False), (["operations"], True)])
+async def test_a_path_that_a_disabled_plugin_may_answer_names_the_remedy(disabled: list[str], told: bool) -> None:
+    async with gateway(plugins={"disabled": disabled}) as client:
+        answer = await client.get("/api/nowhere")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"].startswith("GET /api/nowhere: Not Found")
+    assert ("take it out of plugins.disabled" in answer.text) is told
+
+
 async def test_without_keys_a_guarded_page_refuses_pages_of_other_origins() -> None:
     async with gateway() as client:
         assert (await client.post("/closed")).status_code == 200

@@ -35,7 +35,7 @@ class Discovery:
     """
 
     def __init__(self, config: Config, registry: Registry, relay: Relay) -> None:
-        self.found = FoundBackends(registry.types("driver"))
+        self.found = FoundBackends(config, registry.types("driver"))
         self.address: tuple[str, int] | None = None
         self._registry = registry
         self._relay = relay

@@ -78,13 +78,14 @@ class Source:
 class FoundBackends:
     """All that discoverers found, and the backends that they withdrew but that still have requests.
 
-    ``drivers``: the types of the installed drivers.
+    ``in_force``: what of them the configuration has now, at first ``config`` without any. ``drivers``: the types of the
+    installed drivers.
     """
 
-    def __init__(self, drivers: Collection[str]) -> None:
+    def __init__(self, config: Config, drivers: Collection[str]) -> None:
+        self.in_force = Joined(config)
         self.sources: dict[str, Source] = {}
         self._leaving: dict[str, Offer] = {}
-        self._offers: dict[str, Offer] = {}
         self._drivers = drivers
 
     @property
@@ -110,7 +111,7 @@ class FoundBackends:
 
     def draining(self) -> set[str]:
         """The names of the backends that shall get no new requests."""
-        return {*self._leaving, *(name for name, offer in self._offers.items() if offer.found.draining)}
+        return {*self._leaving, *(name for name, offer in self.in_force.offers.items() if offer.found.draining)}
 
     def joined_to(self, config: Config) -> Joined:
         """``config`` with the found backends, and the hosts that they bring. What is configured wins over them.
@@ -143,15 +144,16 @@ class FoundBackends:
 
     def commit(self, joined: Joined) -> None:
         """Note that ``joined`` is in force."""
-        self._offers = dict(joined.offers)
+        self.in_force = joined
         for source in self.sources.values():
             source.refused = joined.refused.get(source.name, {})
 
     def _leave(self, names: Collection[str]) -> None:
-        self._leaving |= {name: self._offers[name] for name in names if name in self._offers}
+        offers = self.in_force.offers
+        self._leaving |= {name: offers[name] for name in names if name in offers}
 
     def _offer(self, name: str, found: FoundBackend, source: DiscoverySettings, taken: Collection[str]) -> Offer:
-        known = self._offers.get(name)
+        known = self.in_force.offers.get(name)
         if known is not None and known.found == found and name not in taken:
             return known
         settings, why_not = _settings(found, source)

@@ -74,7 +74,7 @@ class Publisher:
         self._publish(self._relay.context.upstreams)
 
     def greet(self, send: Send) -> None:
-        memories = self._relay.context.router.memories()
+        memories = self._relay.context.router.strategies.memories()
         send(ToWorker.configure, msgspec.structs.replace(self._configuration, memories=memories))
         send(ToWorker.follow, [*self._sent.values()])
 

@@ -16,7 +16,7 @@ from enginehouse.domain.ticket import Ticket
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.relay.live.live_state import LiveState, state_of
+from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import counter_transfer
 from enginehouse.telemetry.activity import EndedRequest
@@ -33,19 +33,17 @@ class LiveNumbers:
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._by_request: dict[LiveRequest, int] = {}
-        self._by_number: dict[int, LiveRequest] = {}
 
     def of(self, live: Collection[LiveRequest]) -> Sequence[tuple[int, LiveRequest]]:
         """All live requests with their numbers."""
         known, self._by_request = self._by_request, {}
         for each in live:
             self._by_request[each] = known.get(each) or next(self._numbers)
-        self._by_number = {number: each for each, number in self._by_request.items()}
         return [(number, each) for each, number in self._by_request.items()]
 
     def find(self, number: int) -> LiveRequest | None:
         """The request that had a number at the last call of ``of``."""
-        return self._by_number.get(number)
+        return next((each for each, known in self._by_request.items() if known == number), None)
 
 
 class Reporter:
@@ -100,7 +98,8 @@ class Reporter:
         for number, each in self.numbers.of(self._relay.live):
             place = waiting.get(each.ticket) if each.ticket is not None else None
             position = place.position if place is not None else None
-            states.append(state_of(number, each, self._ticket, position))
+            ticket = self._ticket(each.ticket) if each.ticket is not None else None
+            states.append(msgspec.structs.replace(each.state(), number=number, ticket=ticket, position=position))
         return states
 
 

@@ -74,7 +74,7 @@ class Worker(ToWorker):
         config = _share_of(pickle.loads(first.config), board.workers)
         outside = Outside()
         self._now = outside.clock.now
-        self.exporter = OwnerExporter(channel.send, lambda: channel.waiting)
+        self.exporter = OwnerExporter(channel)
         self.queues = OwnerQueues(
             channel, lambda: self.path.config.scheduling.priorities, lambda: self._queue_changed()
         )
@@ -92,11 +92,10 @@ class Worker(ToWorker):
         self._queue_changed = partial(notify, path.observers.callbacks("queue_changed"))
         self._reader = BoardReader(self._now)
         self._outcomes = OutcomeReports(
-            lambda good, latencies, news: channel.send(ToOwner.judge, good, latencies, news),
-            lambda load: self._names.get(id(load)),
+            lambda good, latencies, news: channel.send(ToOwner.judge, good, latencies, news)
         )
         path.fleet.reports, path.fleet.refresh = self._outcomes, self._reader.refresh
-        self.relay.context.router.recall(first.memories)
+        self.relay.context.router.strategies.recall(first.memories)
         room = self.relay.context.waiting_room
         room.join_others(RoomTurns(board, number, room.plan, room.models))
         path.callers.share(memory.key_changes)
@@ -180,18 +179,11 @@ class Worker(ToWorker):
             self._events = None
 
     def learn(self, news: dict[str, bytes]) -> None:
-        self.relay.context.router.hear(news)
+        self.relay.context.router.strategies.hear(news)
 
     def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
-        drains = self.relay.drains
-        if step == "retire" and error is not None:
-            drains.retire(place, told(error))
-        elif step == "cut_off":
-            drains.cut_off(place, why)
-        elif step == "begin":
-            drains.begin(place)
-        else:
-            drains.vacate(place)
+        more = [told(error)] if error is not None else [why] if why else []
+        getattr(self.relay.drains, step)(place, *more)
 
     def act(self, request: int, act: str, error: TellingError | None, why: str) -> None:
         live = self._reporter.numbers.find(request)
@@ -217,7 +209,7 @@ class Worker(ToWorker):
     def _beat(self) -> None:
         self._board.beats[self.number] = self._now()
         self._outcomes.flush()
-        if news := self.relay.context.router.news():
+        if news := self.relay.context.router.strategies.news():
             self._channel.send(ToOwner.learned, news)
         self._timers["beat"] = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
 
@@ -236,7 +228,6 @@ class Worker(ToWorker):
             load.share(None if column is None else self._board.cells(column), self.number)
             loads.append(load)
         self._reader.watch(loads)
-        self._names = {id(load): name for name, load in zip(self.relay.context.upstreams, loads, strict=True)}
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
