@@ -63,8 +63,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.telemetry.activity import EndedRequest as EndedRequest
     from enginehouse.telemetry.log_ring import LogLine as LogLine
     from enginehouse.telemetry.log_ring import LogRing as LogRing
-    from enginehouse.telemetry.series.reading import SeriesReader as SeriesReader
-    from enginehouse.telemetry.series.reading import SeriesAnswer as SeriesAnswer
+    from enginehouse.telemetry.model_totals import ModelTotals as ModelTotals
     from enginehouse.config.scheduling import GroupSettings as GroupSettings
     from enginehouse.config.scheduling import MatrixSettings as MatrixSettings
     from enginehouse.config.rescheduling_settings import ReschedulingSettings as ReschedulingSettings
