@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from enginehouse.app.workers.told_errors import TellingError
-from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.ticket import Phase
+from enginehouse.domain.request_record import EndedRequest, RequestRecord
+from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
@@ -125,39 +125,16 @@ class ToWorkerServer:
 # --- from a worker
 
 
-class Submission(msgspec.Struct, frozen=True, array_like=True):
-    """A request waits for ``replica`` of ``backend``. Times are on the monotonic clock; ``None`` for no deadline."""
-
-    ticket: int
-    backend: str
-    replica: str
-    request_id: str
-    priority: int
-    arrived: float
-    caller: str | None
-    deadline: float | None
-    turn: float
-
-
-class EndedRow(msgspec.Struct, frozen=True, array_like=True):
-    """A request that has ended, as ``Activity`` remembers it. ``headers``: those that its row shows."""
-
-    time: float
-    record: RequestRecord
-    headers: list[tuple[bytes, bytes]]
-    address: str
-
-
 class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     """What has happened since the last report, and what is. ``ended``: how many requests. ``live``, and ``rows`` of
-    the last that ended, and ``decisions``: only if they were asked for.
+    the last that ended, with the headers that they show, and ``decisions``: only if they were asked for.
 
     ``busy``: the share of the last seconds in which the event loop worked.
     """
 
     counted: CountedTotals
     ended: int
-    rows: list[EndedRow]
+    rows: list[EndedRequest]
     decisions: bytes
     busy: float
     requests: int
@@ -207,10 +184,10 @@ class ToOwner:
 class ToDesk:
     """What a worker asks of the owner's queues."""
 
-    def submit(self, submission: Submission) -> None:
-        """Ask for a replica. ``granted`` or ``refused`` follows."""
+    def submit(self, number: int, backend: str, ticket: Ticket) -> None:
+        """Ask for a replica of ``backend``. ``granted`` or ``refused`` follows."""
 
-    async def ask_slot(self, submission: Submission) -> int | None:
+    async def ask_slot(self, number: int, backend: str, ticket: Ticket) -> int | None:
         """The engine's generation if it is granted, at once or as soon as workers have given back what they keep."""
 
     async def ask_exited(self, backend: str, replica: str, generation: int) -> bool:
