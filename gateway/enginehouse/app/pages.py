@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -28,12 +28,13 @@ from enginehouse.app.build import build_sources
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
+from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.config.schema import Config
 from enginehouse.domain.foreign import shown
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.rescheduling.rescheduler import Rescheduler
-from enginehouse.telemetry.series.reading import SeriesReader
+from enginehouse.telemetry.model_totals import model_totals
 
 _version = cache(version)
 
@@ -48,7 +49,7 @@ class Pages(NamedTuple):
     current: CurrentConfig
     reloader: Reloader
     rescheduler: Rescheduler
-    series: SeriesReader
+    every_second: EverySecond
     closing: asyncio.Event
     health: HealthPages
     metrics: Metrics
@@ -58,14 +59,14 @@ class Pages(NamedTuple):
     def application(self, lifespan: Lifespan) -> Starlette:
         """All pages; ``lifespan`` starts and stops the gateway."""
         config, admission = self._config(), self.current.path.admission
-        routes = [*self._of_plugins(of_compat=True), *self._of_clients(), self._of_operators()]
+        facts = self._facts()
+        routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), self._of_operators()]
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
             routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
-        routes += self._of_plugins(of_compat=False)
+        routes += self._of_plugins(facts, of_compat=False)
         application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
-        application.state.series = self.series
-        application.state.facts = self._facts()
+        application.state.facts = facts
         application.state.disables_plugins = bool(config.plugins.disabled)
         return application
 
@@ -95,7 +96,7 @@ class Pages(NamedTuple):
             path.callers.note,
         )
 
-    def _of_plugins(self, *, of_compat: bool) -> Iterator[BaseRoute]:
+    def _of_plugins(self, facts: PageFacts, *, of_compat: bool) -> Iterator[BaseRoute]:
         config, path = self._config(), self.current.path
         wanted = routes_of_plugins(config, path.registry, of_compat=of_compat)
         for plugin, routes in create_installed(config, path.registry, "routes", wanted):
@@ -104,8 +105,12 @@ class Pages(NamedTuple):
                 skip_or_raise(config, path.registry.get("routes", plugin.type).error(problem))
                 continue
             for route in routes:
-                guarded = isinstance(route, GuardedRoutes)
-                yield OperatorPages(path.admission, route.routes, path.callers.note) if guarded else route
+                if not isinstance(route, GuardedRoutes):
+                    yield route
+                    continue
+                yield OperatorPages(path.admission, route.routes, path.callers.note)
+                if route.every_second is not None:
+                    self.every_second.add(plugin, partial(route.every_second, facts))
 
     def _config(self) -> Config:
         return self.current.config
@@ -115,7 +120,8 @@ class Pages(NamedTuple):
         context, live = path.relay.context, LiveView(path.relay, engines)
         return PageFacts(
             epoch=context.clock.epoch,
-            series=self.series,
+            totals=lambda: model_totals(context.counters),
+            gauges=lambda: gauges(path.relay, engines),
             ended=context.activity.newest_first,
             ended_count=lambda: context.activity.count,
             session_headers=path.session_headers,

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
 
-from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.app.gateway import Gateway
+from enginehouse.app.request_path import RequestPath
 from enginehouse.app.workers.messages import EndedRow, WorkerReport
 from enginehouse.domain.ticket import Ticket
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import counter_transfer
 from enginehouse.telemetry.activity import EndedRequest
 from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor
@@ -27,21 +26,13 @@ _SHOWN_HEADER: Final = b"user-agent"
 
 
 class Reporter:
-    """Makes the reports of a worker. ``ticket``: the owner's number of a ticket. ``sessions``: headers of sessions."""
+    """Makes the reports of a worker. ``ticket``: the owner's number of a ticket."""
 
-    def __init__(
-        self,
-        relay: Relay,
-        body_memory: BodyMemory,
-        monitor: LoopMonitor,
-        ticket: Callable[[Ticket], int | None],
-        sessions: Callable[[], Sequence[str]],
-    ) -> None:
-        self._relay = relay
-        self._body_memory = body_memory
+    def __init__(self, path: RequestPath, monitor: LoopMonitor, ticket: Callable[[Ticket], int | None]) -> None:
+        self._path = path
+        self._relay = path.relay
         self._monitor = monitor
         self._ticket = ticket
-        self._sessions = sessions
         self._load = LoopLoad()
         self._ended = self._told = 0
 
@@ -52,7 +43,7 @@ class Reporter:
         ended, self._ended = count - self._ended, count
         rows = context.activity.since(self._told) if past else []
         self._told = count if past else self._told
-        shown = {_SHOWN_HEADER, *(name.encode() for name in self._sessions())}
+        shown = {_SHOWN_HEADER, *(name.encode() for name in self._path.session_headers())}
         filter_drops, engine_drops = _drained(context.router.filter_drops), _drained(context.engine_memory.dropped)
         dropped, self._relay.endings.delivery.dropped = self._relay.endings.delivery.dropped, 0
         return WorkerReport(
@@ -63,7 +54,7 @@ class Reporter:
             self._load.share(),
             len(self._relay.live),
             counter_transfer.take_histogram(self._monitor.lag),
-            self._body_memory.held,
+            self._path.admission.body_memory.held,
             context.engine_memory.held,
             dropped,
             filter_drops,
