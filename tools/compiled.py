@@ -96,7 +96,6 @@ MODULES = {
         "batch_update",
         "encoder_cache",
         "encoder_plan",
-        "finished_requests",
         "finishing",
         "kv_transfers",
         "preemption",
