@@ -38,7 +38,7 @@ MODULES = {
     "gateway/enginehouse/fleet": ("error_window", "fleet", "health", "pauses", "snapshot", "stale_averages"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "queue_slot", "relay"),
     "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),
-    "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge", "sending"),
+    "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge", "routed_job"),
     "gateway/enginehouse/relay/continuation": ("kept_stream", "stream_history", "typed_history"),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
     "gateway/enginehouse/relay/exchanges": ("answered_exchange", "exchange", "pick"),

@@ -40,8 +40,6 @@ class ContinuationJob(Job):
     or from the beginning. ``translator`` and ``mode`` are those of the current try.
     """
 
-    __slots__ = ("_broke_at", "_cause", "_modes", "_most", "_route", "_stream", "_why", "mode", "prompt", "translator")
-
     method = "POST"
     repeatable = True
     raw = False
