@@ -97,7 +97,6 @@ MODULES = {
         "batch_update",
         "encoder_cache",
         "encoder_plan",
-        "finished_requests",
         "finishing",
         "kv_transfers",
         "preemption",
