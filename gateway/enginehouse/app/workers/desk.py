@@ -71,6 +71,7 @@ class TicketDesk(ToDesk):
         if queue is None:
             self.refuse(number, ReplicaLost(ticket.replica), joined_load=False)
             return
+        # workers count from 1 each, and ids say which request it is
         ticket.id = f"{ticket.id.rpartition('/')[0]}/worker-{self._worker}-{number}"
         self._tickets[number] = held = _WorkerTicket(number, ticket, queue, self)
         queue.submit(ticket, held)

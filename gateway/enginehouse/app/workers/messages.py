@@ -75,8 +75,11 @@ class ToWorker:
     def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
         """Call a method of ``Drains`` for a backend or a replica, with an error or a reason if it takes one."""
 
-    def act(self, request: int, act: str, error: TellingError | None, why: str) -> None:
-        """``cancel`` or ``cut_off`` a live request."""
+    def fail(self, request: int, error: TellingError) -> None:
+        """End a live request with an error."""
+
+    def cut_off(self, request: int, why: str) -> None:
+        """Act as if the engine of a live request had broken it off."""
 
     async def move(self, request: int, destination: str, engine_request: str, cause: str) -> MovedStream:
         """Move a live request. Raises ``RequestError``."""
@@ -185,7 +188,7 @@ class ToDesk:
     """What a worker asks of the owner's queues."""
 
     def submit(self, number: int, backend: str, ticket: Ticket) -> None:
-        """Ask for a replica of ``backend``. ``granted`` or ``refused`` follows."""
+        """Ask for the replica of ``ticket``; ``granted`` or ``refused`` follows. Times are on the monotonic clock."""
 
     async def ask_slot(self, number: int, backend: str, ticket: Ticket) -> int | None:
         """The engine's generation if it is granted, at once or as soon as workers have given back what they keep."""
