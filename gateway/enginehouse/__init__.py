@@ -271,8 +271,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.config.render import json_schema as json_schema
     from enginehouse.cli.listen import configured_url as configured_url
     from enginehouse.cli.options import config_option as config_option
-    from enginehouse.cli.output import print_json as print_json
-    from enginehouse.cli.output import printable as printable
+    from enginehouse_kit.output import print_json as print_json
+    from enginehouse_kit.output import printable as printable
     from enginehouse.cli.output import warn as warn
     from enginehouse_kit.new_file import write_new_file as write_new_file
     from enginehouse.app.reload import Reloaded as Reloaded
