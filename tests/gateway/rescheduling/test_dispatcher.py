@@ -7,7 +7,7 @@ import pytest
 
 from enginehouse import ClusterView, Migrated, Migration, Migrator, Plan, UpstreamError
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord, PreparedMigrator
+from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord
 from enginehouse.telemetry.counters import Counters
 from tests.support.cluster_views import instance, view
 
@@ -52,10 +52,7 @@ class Scene:
         self.counters = Counters()
         self.told: list[tuple[Migration, Migrated]] = []
         self.it = MigrationDispatcher(
-            [
-                PreparedMigrator(PluginId("migrator", f"m{place}", "test"), migrator)
-                for place, migrator in enumerate(migrators)
-            ],
+            [(PluginId("migrator", f"m{place}", "test"), migrator) for place, migrator in enumerate(migrators)],
             timeout=timeout,
             counters=self.counters,
             on_end=lambda migration, migrated: self.told.append((migration, migrated)),
