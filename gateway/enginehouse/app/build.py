@@ -67,7 +67,7 @@ def renew_upstreams(
 
     Launched ones have no address until they run. One that gets another driver may go on running, at its address.
     """
-    places = {name: place for name, place, _ in _reached(before)}
+    places = {name: place for name, place, _ in reached(before)}
 
     def renewed(name: str, place: str, settings: BackendSettings) -> Upstream:
         earlier = upstreams.get(name) if places.get(name) == place else None
@@ -79,12 +79,12 @@ def renew_upstreams(
             upstream.locate(earlier.pool.origin.url)
         return upstream
 
-    return {name: renewed(name, place, settings) for name, place, settings in _reached(config)}
+    return {name: renewed(name, place, settings) for name, place, settings in reached(config)}
 
 
 def time_limits(config: Config) -> dict[str, TimeoutSettings]:
     """The time limits of every backend, by its name."""
-    return {name: settings.timeouts or config.timeouts for name, _, settings in _reached(config)}
+    return {name: settings.timeouts or config.timeouts for name, _, settings in reached(config)}
 
 
 def check_start(config: Config, registry: Registry, drivers: Mapping[str, DriverSupport]) -> None:
@@ -178,7 +178,7 @@ def check_scheduling(config: Config, registry: Registry) -> None:
         check_preloads(config, facts, build_swapper(config, registry, facts))
 
 
-def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
+def reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
     """Every backend, with the host of a launched one, and with the address and settings to reach it."""
     for name, backend in config.backends.items():
         yield name, "", backend

@@ -64,7 +64,7 @@ def build_rescheduler(
             clock=clock,
         ),
         recent=recent,
-        on_view=lambda view, settings: relay.context.router.on_view(view, settings),  # a reload replaces it
+        on_view=lambda view, settings: relay.context.router.strategies.on_view(view, settings),  # a reload replaces it
         clock=clock,
     )
 

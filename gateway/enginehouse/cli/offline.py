@@ -100,7 +100,7 @@ class OfflineGateway:
             warn(warning)
         router, fleet = build_router(config, self._registry), build_fleet(config)
         if view is not None:
-            router.on_view(view, config.rescheduling)
+            router.strategies.on_view(view, config.rescheduling)
         impose(read_state(*state or (b"{}", "")), fleet)
         if unknown := [backend.name for backend in fleet.backends() if not backend.models]:
             names = ", ".join(f"'{name}'" for name in unknown)

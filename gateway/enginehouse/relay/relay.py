@@ -182,7 +182,7 @@ class Relay:
                 door = watching = GuardingDoor(door, context.guards, context.engine_memory)
         gathering = GatheringDoor(door, context.engine_memory) if context.gather else None
         job: InferenceJob
-        if context.router.hands_over:
+        if context.router.strategies.hands_over:
             job = HandOverJob(context, path, headers, request_id, gathering)
         elif gathering is not None:
             job = GatheringJob(context, path, headers, request_id, gathering)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 
 import msgspec
 
@@ -21,6 +22,14 @@ from enginehouse.telemetry.plugin_failures import await_plugin, plugin_errors, w
 MOST_RECORDS = 1000
 _SLICE = 20
 """Migrations to begin between two turns of the event loop: less than 1 ms of work."""
+
+_moved: ContextVar[list[str]] = ContextVar("moved")
+"""What the migration in progress has moved so far: a migrator that fails or is too slow reports nothing."""
+
+
+def note_moved(request: str) -> None:
+    """Note that ``request`` has moved, in a task of the migration that moved it."""
+    _moved.get([]).append(request)
 
 
 class MigrationRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +89,8 @@ class MigrationDispatcher:
 
     async def _carry_out(self, migration: Migration, view: ClusterView) -> None:
         began_at, began = self._clock.epoch(), self._clock.now()
-        plugin, migrated, error = None, Migrated(), None
+        plugin, migrated, error, moved = None, Migrated(), None, list[str]()
+        _moved.set(moved)
         try:
             plugin, migrator = self._choose(migration, view)
             migrated = await run_within(self._timeout, self._migrate(plugin, migrator, migration))
@@ -88,6 +98,8 @@ class MigrationDispatcher:
             error = f"not done within {self._timeout:g} s (rescheduling.migrate_timeout)"
         except EnginehouseError as problem:
             error = str(problem)
+        if error is not None:
+            migrated = Migrated(moved=tuple(moved))
         self._count(migration, migrated, failed=error is not None)
         type, seconds = plugin.type if plugin else None, self._clock.now() - began
         self.records.append(_record(migration, migrated, type, error, began_at, seconds))

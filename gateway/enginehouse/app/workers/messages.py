@@ -73,7 +73,7 @@ class ToWorker:
         """Tell the strategies what they have learned in another worker."""
 
     def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
-        """Call a method of ``Drains`` for a backend or a replica; ``retire`` has an error, ``cut_off`` a reason."""
+        """Call a method of ``Drains`` for a backend or a replica, with an error or a reason if it takes one."""
 
     def act(self, request: int, act: str, error: TellingError | None, why: str) -> None:
         """``cancel`` or ``cut_off`` a live request."""

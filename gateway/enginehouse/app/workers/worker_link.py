@@ -50,18 +50,26 @@ class WorkerLink(ToOwner):
 
     - ``version``: of the configuration that it says it has; 0 until it accepts connections.
     - ``live``: how many requests it has. ``busy``: the share of the processor that its loop takes.
+    - ``started``: when it was forked, in seconds. ``is_hung``: it was killed, because it did not answer any more.
     - ``changed`` is set when it becomes ready. ``on_lost`` is called when it is gone.
     """
 
     def __init__(
-        self, number: int, pid: int, parts: OwnerParts, changed: asyncio.Event, on_lost: Callable[[WorkerLink], None]
+        self,
+        number: int,
+        pid: int,
+        started: float,
+        parts: OwnerParts,
+        changed: asyncio.Event,
+        on_lost: Callable[[WorkerLink], None],
     ) -> None:
         self.number = number
         self.pid = pid
         self.version = 0
         self.busy = 0.0
         self.live = 0
-        self.is_lost = False
+        self.started = started
+        self.is_hung = False
         self._parts = parts
         self._changed = changed
         self._on_lost = on_lost
@@ -175,7 +183,6 @@ class WorkerLink(ToOwner):
         return await self._channel.ask(ToWorker.move, number, destination, engine_request, cause)
 
     def _lost(self) -> None:
-        self.is_lost = True
         self.desk.release()
         self._pages.close()
         self._show([])

@@ -40,35 +40,6 @@ class Attempt:
     - ``gap``: set when it has continued a stream that another attempt began.
     """
 
-    __slots__ = (
-        "_awaited",
-        "_heard",
-        "_held",
-        "_limit",
-        "_load",
-        "_pieces",
-        "_placement",
-        "_share",
-        "_shortage",
-        "_task",
-        "answered_at",
-        "began",
-        "body",
-        "chosen",
-        "client_deadline",
-        "connection",
-        "deadline",
-        "gap",
-        "granted_at",
-        "head",
-        "prompt",
-        "route",
-        "sent_at",
-        "slot",
-        "total_deadline",
-        "upstream",
-    )
-
     def __init__(self, route: Route, upstream: Upstream, since: float, body: bytes = b"") -> None:
         self.began = upstream.clock.now()
         self.body = body

@@ -9,7 +9,7 @@ from enginehouse.domain.errors import CannotContinue, InvalidRequest, RequestErr
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.attempts.sending import Sending
+from enginehouse.relay.attempts.routed_job import RoutedJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.retrying.retries import FailedAttempt, Otherwise, Outcome, RetryDecision, SendAgain, decide
 from enginehouse.relay.retrying.too_long import is_too_long
@@ -17,10 +17,8 @@ from enginehouse.relay.retrying.too_long import is_too_long
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
 
 
-class Dispatch(Sending):
+class Dispatch(RoutedJob):
     """Sends a job, and once more when its engine fails it, as far as ``decide`` says so."""
-
-    __slots__ = ()
 
     def retry(self, outcome: Outcome) -> bool:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""

@@ -40,8 +40,6 @@ class ContinuationJob(Job):
     or from the beginning. ``translator`` and ``mode`` are those of the current try.
     """
 
-    __slots__ = ("_broke_at", "_cause", "_modes", "_most", "_route", "_stream", "_why", "mode", "prompt", "translator")
-
     method = "POST"
     repeatable = True
     raw = False
@@ -105,7 +103,11 @@ class ContinuationJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """A route to the same model, because another one would give another answer."""
-        return pair_route(self, self._one_route, failed) if self.context.router.hands_over else self._one_route(failed)
+        return (
+            pair_route(self, self._one_route, failed)
+            if self.context.router.strategies.hands_over
+            else self._one_route(failed)
+        )
 
     def _one_route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None

@@ -42,8 +42,6 @@ class EngineJob(Job):
     A method that is not idempotent is sent once, on a new connection.
     """
 
-    __slots__ = ("call", "loads", "method", "repeatable")
-
     raw = True
     retry_statuses: ClassVar[frozenset[int]] = frozenset()
 

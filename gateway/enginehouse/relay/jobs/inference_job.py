@@ -30,8 +30,6 @@ _WITH_USAGE: Final = b'{"include_usage":true}'
 class InferenceJob(Job):
     """A ``POST`` that is routed by its body."""
 
-    __slots__ = ()
-
     method = "POST"
     repeatable = True
     raw = False

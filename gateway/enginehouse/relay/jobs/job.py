@@ -58,31 +58,6 @@ class Job(ABC):
     - ``prompt``: made by ``prepare`` where another engine reads the prompt at the same time.
     """
 
-    __slots__ = (
-        "_charged",
-        "_of_address",
-        "_reserved",
-        "_turn",
-        "answer_limit",
-        "began",
-        "body",
-        "caller",
-        "context",
-        "decoded",
-        "headers",
-        "hides_usage",
-        "history",
-        "keep_alive",
-        "limit_lines",
-        "path",
-        "protocol_line",
-        "request_id",
-        "requirements",
-        "trace",
-        "untraced",
-        "user",
-    )
-
     method: str
     repeatable: bool
     raw: bool

@@ -20,8 +20,6 @@ class PickingJob(InferenceJob):
     ``among``: the addresses that it may go to, each with or without its port; ``None`` for all.
     """
 
-    __slots__ = ("among",)
-
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
         super().__init__(context, path, headers, request_id)
         self.among: Collection[str] | None = None

@@ -35,7 +35,6 @@ class Endings:
     def ended(
         self,
         request: LiveRequest,
-        job: Job,
         status: int,
         outcome: str,
         error: RequestError | None,
@@ -43,7 +42,8 @@ class Endings:
     ) -> None:
         """Remove a live request, whose attempts have all ended, and report it."""
         self.live.pop(request, None)
-        context, facts = self._context, _facts(request, job, status, outcome, error, answer)
+        context, job = self._context, request.job
+        facts = _facts(request, status, outcome, error, answer)
         trace = self._trace(job, facts.ended - job.began, status)
         if trace is not None:
             facts.trace_id = trace.trace_id.decode()
@@ -85,10 +85,11 @@ class Endings:
 
 
 def _facts(
-    request: LiveRequest, job: Job, status: int, outcome: str, error: RequestError | None, answer: AnswerSize
+    request: LiveRequest, status: int, outcome: str, error: RequestError | None, answer: AnswerSize
 ) -> RequestFacts:
     """What is known of a request, but for its trace."""
-    facts, attempts, requirements = RequestFacts(), request.attempts, job.requirements
+    facts, job, attempts = RequestFacts(), request.job, request.attempts
+    requirements = job.requirements
     facts.id, facts.method, facts.path = job.request_id.decode(), job.method, job.path
     facts.status, facts.outcome = status, outcome
     facts.arrived, facts.bytes_in = job.began, job.received

@@ -19,8 +19,6 @@ class WorkerRequest(LiveRequest):
     - ``order_move`` sends a move and waits for its end.
     """
 
-    __slots__ = ("_held", "_order", "_order_move", "_place", "_state")
-
     def __init__(
         self,
         state: LiveState,
@@ -92,7 +90,7 @@ class WorkerRequest(LiveRequest):
     async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
         return await self._order_move(self._state.number, destination, engine_request, cause)
 
-    def cancel(self, error: RequestError | None = None) -> None:
+    def fail(self, error: RequestError) -> None:
         self._order(self._state.number, "cancel", error, "")
 
     def cut_off(self, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Takes a job to an engine."""
+"""A job on its way to an engine."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ class AttemptSender(Protocol):
         """Answer with ``error``: the job is sent no more."""
 
 
-class Sending(ABC):
+class RoutedJob(ABC):
     """Routes a job, waits for a slot where there are limits, and has ``sender`` send it.
 
     ``attempt``: the current one. ``attempts``: those that have ended, in order. ``job``: the rest to be served.
     ``unbound``: set while it waits for its model, and so has no attempt.
     """
-
-    __slots__ = ("_sender", "_state", "attempt", "attempts", "job", "unbound")
 
     def __init__(self, job: Job, sender: AttemptSender) -> None:
         self.job = job
@@ -106,18 +104,14 @@ class Sending(ABC):
             self.attempt.cancel()
 
     def end(self, outcome: str, why: str = "") -> None:
-        """End the current attempt with ``outcome``, and release what it holds. Nothing may follow.
-
-        ``why``: the message of the error that ended it.
-        """
+        """End the current attempt, if there is one. Nothing may follow."""
         self._sender = None  # otherwise the cycle of the two waits for the garbage collector
         if self.unbound is not None:
             self.job.context.waiting_room.leave(self.unbound.ticket)
             self.unbound = None
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            self.attempts.append(attempt.facts(outcome, why))
-            attempt.release()
+            self.end_attempt(attempt, outcome, why)
 
     # --- from the waiting room
 
