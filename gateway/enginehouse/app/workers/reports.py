@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
@@ -26,30 +25,10 @@ _MOST_ANSWERS: Final = 64
 _SHOWN_HEADER: Final = b"user-agent"
 
 
-class LiveNumbers:
-    """Gives live requests numbers that no later one gets."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._by_request: dict[LiveRequest, int] = {}
-
-    def of(self, live: Collection[LiveRequest]) -> Sequence[tuple[int, LiveRequest]]:
-        """All live requests with their numbers."""
-        known, self._by_request = self._by_request, {}
-        for each in live:
-            self._by_request[each] = known.get(each) or next(self._numbers)
-        return [(number, each) for each, number in self._by_request.items()]
-
-    def find(self, number: int) -> LiveRequest | None:
-        """The request that had a number at the last call of ``of``."""
-        return next((each for each, known in self._by_request.items() if known == number), None)
-
-
 class Reporter:
     """Makes the reports of a worker. ``ticket``: the owner's number of a ticket."""
 
     def __init__(self, path: RequestPath, monitor: LoopMonitor, ticket: Callable[[Ticket], int | None]) -> None:
-        self.numbers = LiveNumbers()
         self._path = path
         self._relay = path.relay
         self._monitor = monitor
@@ -83,10 +62,14 @@ class Reporter:
             self._live() if live else None,
         )
 
+    def find(self, number: int) -> LiveRequest | None:
+        """The live request with this number."""
+        return next((each for each, its in self._relay.live.items() if its == number), None)
+
     def _live(self) -> list[LiveState]:
         waiting = self._relay.context.waiting_room.waiting()
         states = []
-        for number, each in self.numbers.of(self._relay.live):
+        for each, number in self._relay.live.items():
             place = waiting.get(each.ticket) if each.ticket is not None else None
             position = place.position if place is not None else None
             ticket = self._ticket(each.ticket) if each.ticket is not None else None
