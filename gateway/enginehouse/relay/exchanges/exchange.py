@@ -8,7 +8,7 @@ from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamErro
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.engine_error import context_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
-from enginehouse.relay.answers.passing_door import CapturedDoor
+from enginehouse.relay.answers.passing_door import CapturingDoor
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt, defect
 from enginehouse.relay.attempts.dispatch import Dispatch
@@ -40,7 +40,7 @@ class Exchange(AnsweredExchange):
 
     def __init__(self, job: Job, door: Door, endings: Endings) -> None:
         if job.trace is not None and job.trace.captured is not None:
-            door = CapturedDoor(door, job.trace.captured)
+            door = CapturingDoor(door, job.trace.captured)
         hedging = job.context.hedging
         self.job = job
         self._endings = endings
