@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.engines.state_file import replace_file
 from enginehouse.interfaces.strategies import MOST_REMEMBERED
 
 _log = logging.getLogger(__name__)
@@ -100,10 +101,7 @@ def _read(path: Path) -> Mapping[str, bytes]:
 
 
 def _write(path: Path, memories: Mapping[str, bytes]) -> None:
-    unfinished = path.with_suffix(".new")
     try:
-        unfinished.write_bytes(msgspec.msgpack.encode(_Kept(_FORMAT, _PYTHON, dict(memories))))
-        unfinished.chmod(0o600)
-        unfinished.replace(path)
+        replace_file(path, msgspec.msgpack.encode(_Kept(_FORMAT, _PYTHON, dict(memories))))
     except OSError as error:
         _log.warning("%s cannot be written, so the next gateway's strategies learn anew: %s", path, error)

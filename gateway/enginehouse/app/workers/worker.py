@@ -180,17 +180,16 @@ class Worker(ToWorker):
         more = [told(error)] if error is not None else [why] if why else []
         getattr(self.relay.drains, step)(place, *more)
 
-    def act(self, request: int, act: str, error: TellingError | None, why: str) -> None:
-        live = self._reporter.numbers.find(request)
-        if live is None:
-            return
-        if act == "cancel":
-            live.cancel(told(error) if error is not None else None)
-        else:
+    def fail(self, request: int, error: TellingError) -> None:
+        if (live := self._reporter.find(request)) is not None:
+            live.fail(told(error))
+
+    def cut_off(self, request: int, why: str) -> None:
+        if (live := self._reporter.find(request)) is not None:
             live.cut_off(why)
 
     async def move(self, request: int, destination: str, engine_request: str, cause: str) -> MovedStream:
-        live = self._reporter.numbers.find(request)
+        live = self._reporter.find(request)
         if live is None:
             raise CannotContinue("The request has ended")
         return await live.move(destination, engine_request, cause)

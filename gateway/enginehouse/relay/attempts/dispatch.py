@@ -188,20 +188,13 @@ class Dispatch(RoutedJob):
             context.budget.take(context.clock.now())
         self.end_attempt(attempt, outcome, why)
         self._state = state = decision.state
-        self._follow(decision, waiting_since)
+        try:
+            self._follow(decision.route, decision.body, waiting_since)
+        except RequestError as error:
+            self._fail(error)
         if state.retries > before.retries and not self.job.continues:
             context.counters.retries[_at_fault(attempt.route, state.failed).backend] += 1
         return True
-
-    def _follow(self, decision: SendAgain, waiting_since: float | None) -> None:
-        if not decision.route.waits:
-            self._begin(decision.route, decision.body, waiting_since)
-            return
-        try:
-            self._wait(decision.route, waiting_since)
-        except RequestError as error:
-            self.unbound = None
-            self._fail(error)
 
 
 def _at_fault(route: Route, failed: tuple[str, ...]) -> Candidate:

@@ -78,7 +78,8 @@ class AnsweredExchange(MovableExchange):
 
         It need not if it is too early, if the request is sent again instead, or if the answer was passed on as a whole.
         """
-        head, route, chosen, job = attempt.head, attempt.route, attempt.chosen, self.job
+        head, route, job = attempt.head, attempt.route, self.job
+        chosen = route.chosen
         assert head is not None
         if not (body or complete or (job.raw and head.status < 400)):
             return False

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.engine_error import context_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
-from enginehouse.relay.answers.passing_door import CapturedDoor
+from enginehouse.relay.answers.passing_door import CapturingDoor
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.attempts.attempt import Attempt, defect
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.continuation.progress import SavedStream
@@ -24,13 +22,10 @@ from enginehouse.relay.exchanges.answered_exchange import AnsweredExchange
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.live.endings import CLIENT_LEFT, WITHDRAWN, Endings
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.moves.move import Move
 from enginehouse.telemetry.log_context import log_context
-
-_WITHDRAWN: Final = "withdrawn"
-_CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
 
 class Exchange(AnsweredExchange):
@@ -45,7 +40,7 @@ class Exchange(AnsweredExchange):
 
     def __init__(self, job: Job, door: Door, endings: Endings) -> None:
         if job.trace is not None and job.trace.captured is not None:
-            door = CapturedDoor(door, job.trace.captured)
+            door = CapturingDoor(door, job.trace.captured)
         hedging = job.context.hedging
         self.job = job
         self._endings = endings
@@ -70,12 +65,12 @@ class Exchange(AnsweredExchange):
 
     def client_disconnected(self) -> None:
         if not self._status:
-            self._end(_CLIENT_CLOSED_REQUEST, "client_left")
+            self._end(CLIENT_LEFT, "client_left")
 
     def withdraw(self) -> bool:
         if self._status or self._reply.begun or self._dispatch.phase is Phase.SERVING:
             return False
-        self._end(_CLIENT_CLOSED_REQUEST, _WITHDRAWN)
+        self._end(CLIENT_LEFT, WITHDRAWN)
         return True
 
     def save(self, door: Door) -> tuple[bytes, bytes] | None:
@@ -85,7 +80,7 @@ class Exchange(AnsweredExchange):
         if history is None or history.common is None or attempt is None:
             return None
         saved = self.job.body, history.saved(attempt.route.chosen)
-        self._end(_CLIENT_CLOSED_REQUEST, _WITHDRAWN)
+        self._end(CLIENT_LEFT, WITHDRAWN)
         return saved
 
     def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
@@ -97,7 +92,7 @@ class Exchange(AnsweredExchange):
         except RequestError as error:
             self.fail(error)
         except Exception:
-            self._defect("a stream of another gateway met a defect of this one")
+            self.fail(defect("a stream of another gateway met a defect of this one"))
         return True
 
     def _continue(self, saved: SavedStream) -> None:
@@ -173,7 +168,7 @@ class Exchange(AnsweredExchange):
             return
         self._dispatch.cancel()  # first: nothing of the answer may come while its door closes
         self._reply.door.abort()
-        self._end(_CLIENT_CLOSED_REQUEST, "client_left")
+        self._end(CLIENT_LEFT, "client_left")
 
     # --- from the dispatch
 
@@ -212,14 +207,11 @@ class Exchange(AnsweredExchange):
 
     def broken(self, why: str, *, stale: bool) -> None:
         job = self.job
-        log_context.enter(job.request_id, job.trace_id)
-        try:
+        with log_context.named(job.request_id, job.trace_id):
             if stale:
                 self._dispatch.send_anew()
             elif self._dispatch.attempt is not None:
                 self._lost(self._dispatch.attempt.broken(why))
-        finally:
-            log_context.leave()
 
     def _lost(self, error: RequestError) -> None:
         if self._reply.begun:
@@ -316,10 +308,7 @@ class Exchange(AnsweredExchange):
             self._refusal.share.give_back()
         if outcome == "served" and status >= 400:
             outcome = "engine_error"
-        if outcome == _WITHDRAWN:
-            self._endings.withdrawn(self)
-        else:
-            self._endings.ended(self, status, outcome, error, answer)
+        self._endings.ended(self, status, outcome, error, answer)
         if self._reply.history is not None:
             self._reply.history.release()
         if self._joined is not None:

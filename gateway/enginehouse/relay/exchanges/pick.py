@@ -14,11 +14,10 @@ from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.headers import error_lines
 from enginehouse.relay.jobs.job import Suspects
 from enginehouse.relay.jobs.picking_job import PickingJob
-from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.live.endings import CLIENT_LEFT, Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.telemetry.answer_meter import AnswerMeter
 
-_CLIENT_CLOSED_REQUEST: Final = 499
 _LONGEST_S: Final = 3600.0
 """After so long, a request whose end nobody has reported counts as ended."""
 
@@ -95,7 +94,7 @@ class Pick(LiveRequest):
 
     def client_left(self) -> None:
         """End the request, whose answer has no reader any more."""
-        self._end(_CLIENT_CLOSED_REQUEST, "client_left")
+        self._end(CLIENT_LEFT, "client_left")
 
     def answered(self, status: int, *, stream: bool = False, first_byte: float | None = None) -> None:
         """The engine begins its answer with this ``status``. It may be a ``stream``.

@@ -43,6 +43,7 @@ class ContinuationJob(Job):
     method = "POST"
     repeatable = True
     raw = False
+    fallbacks = False
     prepares = True
     continues = True
     retry_statuses: ClassVar[frozenset[int]] = frozenset()
@@ -112,7 +113,7 @@ class ContinuationJob(Job):
     def _one_route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None
         model = self.requirements.model
-        route = self._decide(self.context.fleet.snapshot, failed, fallbacks=False)
+        route = super().route(failed)
         if route.chosen.model != model:
             raise CannotContinue(f"No other backend serves '{model}'")
         return route

@@ -44,9 +44,6 @@ class InferenceJob(Job):
                 check_one_model(self.body)
         return self.context.router.requirements(request)
 
-    def route(self, failed: tuple[str, ...]) -> Route:
-        return self._decide(self.context.fleet.snapshot, failed)
-
     def body_for(self, route: Route) -> bytes:
         """The body with the model's filters applied, and with the name that the engine has for the model.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
@@ -11,15 +10,13 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.attempts.attempt import Attempt, defect
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_state import LiveState, StreamTokens
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.request_facts import AttemptFacts
-
-_log = logging.getLogger("enginehouse.relay")
 
 
 class MovedStream(NamedTuple):
@@ -194,14 +191,9 @@ class LiveRequest(ABC):
             job.advise(error)
             self.fail(error)
         except Exception:
-            self._defect("a request met a defect of the gateway")
+            self.fail(defect())
         finally:
             log_context.leave()
-
-    def _defect(self, what: str) -> None:
-        """End the request with the exception that is handled now: it is not the client's fault."""
-        _log.exception(what)
-        self.cancel(RequestError("Internal error; see the gateway's log"))
 
     @property
     def _live_phase(self) -> Phase:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from enginehouse.aio.tasks import wait_for_first
 from enginehouse.domain.errors import LoadFailed, Overloaded, RequestError, UpstreamError, UpstreamTimeout
@@ -15,15 +15,13 @@ from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
-from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.live.endings import CLIENT_LEFT, Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.telemetry.answer_meter import NO_ANSWER
 
 if TYPE_CHECKING:  # the library takes 15 ms of each start, and most gateways have no WebSocket
     from enginehouse.relay.upstream.engine_socket import HandshakeAnswer
     from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
-
-_CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
 
 class WebSocket(LiveRequest):
@@ -68,7 +66,7 @@ class WebSocket(LiveRequest):
 
         Raises ``RequestError`` if the client still waits for an answer to its handshake.
         """
-        status, outcome = _CLIENT_CLOSED_REQUEST, "client_left"
+        status, outcome = CLIENT_LEFT, "client_left"
         cause: RequestError | None = None
         try:
             self.job.admit(b"", enter())
