@@ -24,6 +24,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.body.replace_model import replace_model
 from enginehouse.routing.router import Router
+from enginehouse.routing.strategy_table import StrategyTable
 
 ABLE = Capabilities(context_length=32768, vision=False, tools=True, json_mode=True)
 CHAT = json.dumps(
@@ -64,7 +65,7 @@ def build_router(strategy: str, made: Strategy | None = None) -> Router:
             for name in registry.types("filter")
             if name != "error_share"  # it is off by default
         ],
-        (identity(registry, "strategy", strategy), made),
+        StrategyTable((identity(registry, "strategy", strategy), made), {}, {}),
         Aliases({}),
         {},
     )

@@ -63,8 +63,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.telemetry.activity import EndedRequest as EndedRequest
     from enginehouse.telemetry.log_ring import LogLine as LogLine
     from enginehouse.telemetry.log_ring import LogRing as LogRing
-    from enginehouse.telemetry.series.reading import SeriesReader as SeriesReader
-    from enginehouse.telemetry.series.reading import SeriesAnswer as SeriesAnswer
+    from enginehouse.telemetry.model_totals import ModelTotals as ModelTotals
     from enginehouse.config.scheduling import GroupSettings as GroupSettings
     from enginehouse.config.scheduling import MatrixSettings as MatrixSettings
     from enginehouse.config.rescheduling_settings import ReschedulingSettings as ReschedulingSettings
@@ -88,12 +87,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.requirements import Requirements as Requirements
 
     # --- Prompts and prefixes
-    from enginehouse.routing.prefixes.chunks import ChunkExtractor as ChunkExtractor
-    from enginehouse.routing.prefixes.chunks import chunks_of as chunks_of
-    from enginehouse.routing.prefixes.prompt import PromptExtractor as PromptExtractor
-    from enginehouse.routing.prefixes.prompt import Prompt as Prompt
-    from enginehouse.routing.prefixes.prompt import prompt_of as prompt_of
-    from enginehouse.routing.prefixes.prompt import drop_prompt as drop_prompt
+    from enginehouse_kit.prefixes.chunks import ChunkExtractor as ChunkExtractor
+    from enginehouse_kit.prefixes.chunks import chunks_of as chunks_of
+    from enginehouse_kit.prefixes.prompt import PromptExtractor as PromptExtractor
+    from enginehouse_kit.prefixes.prompt import Prompt as Prompt
+    from enginehouse_kit.prefixes.prompt import prompt_of as prompt_of
+    from enginehouse_kit.prefixes.prompt import drop_prompt as drop_prompt
     from enginehouse.domain.cache_events import BlocksStored as BlocksStored
     from enginehouse.domain.cache_events import BlocksRemoved as BlocksRemoved
     from enginehouse.domain.cache_events import CacheCleared as CacheCleared
@@ -272,8 +271,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.config.render import json_schema as json_schema
     from enginehouse.cli.listen import configured_url as configured_url
     from enginehouse.cli.options import config_option as config_option
-    from enginehouse.cli.output import print_json as print_json
-    from enginehouse.cli.output import printable as printable
+    from enginehouse_kit.output import print_json as print_json
+    from enginehouse_kit.output import printable as printable
     from enginehouse.cli.output import warn as warn
     from enginehouse_kit.new_file import write_new_file as write_new_file
     from enginehouse.app.reload import Reloaded as Reloaded
@@ -294,7 +293,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.relay.exchanges.pick import PickClient as PickClient
 
     # --- Simulation
-    from enginehouse.app.virtual.settings import VirtualSettings as VirtualSettings
+    from enginehouse.config.load_config import LoadedConfig as LoadedConfig
+    from enginehouse_kit.virtual_settings import VirtualSettings as VirtualSettings
     from enginehouse.app.virtual.virtual_gateway import VirtualGateway as VirtualGateway
     from enginehouse.app.virtual.virtual_engines import VirtualBackend as VirtualBackend
     from enginehouse.app.virtual.virtual_engines import VirtualEngines as VirtualEngines

@@ -45,6 +45,8 @@ _CACHE_TOKENS: Final = 500_000
 _TRUSTED: Final = 4
 """An engine whose events are all known may have so many times the tokens that it should have room for."""
 _NOTHING: Final[Mapping[str, int]] = {}
+_PROMPTS: Final = PromptExtractor()
+"""One object, so that it runs once for all strategies of this kind."""
 _read_news: Final = msgspec.msgpack.Decoder(list[PrefixNews]).decode
 
 
@@ -91,7 +93,7 @@ class CacheAware(Strategy):
         caches.listen(self._blocks.happened)
 
     def extractors(self) -> Sequence[Extractor]:
-        return [PromptExtractor()]
+        return [_PROMPTS]
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         if len(candidates) == 1:  # there is nothing to decide, and so nothing to learn

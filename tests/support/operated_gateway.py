@@ -28,6 +28,10 @@ ADMIN_KEY = "k-admin"
 """What the operator of each gateway sends, whether its configuration has keys or not."""
 
 
+_LONGEST_ANSWER_S = 120
+"""Answers of requests that wait until the test goes on may take as long as several of its steps on a busy machine."""
+
+
 class RequestRow(TypedDict):
     """A live request, as ``/api/requests`` shows it."""
 
@@ -55,7 +59,7 @@ class OperatedGateway:
         self._mark = mark
         self._read = 0
         headers = {"x-api-key": ADMIN_KEY}
-        self.http = plain_httpx.Client(base_url=process.url, headers=headers, timeout=30)
+        self.http = plain_httpx.Client(base_url=process.url, headers=headers, timeout=_LONGEST_ANSWER_S)
         self.until = process.until
         self.until_health = process.until_health
 

@@ -10,6 +10,7 @@ from enginehouse.config.aliases import Aliases, AliasSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.router import Router
+from enginehouse.routing.strategy_table import StrategyTable
 from tests.support.installed_plugins import installed_plugins
 
 EXTRACTORS = ("tokens", "vision", "tools", "json_mode")
@@ -56,7 +57,9 @@ def make_router(
             *((_bundled("filter", name), BUNDLED.create("filter", name)) for name in bundled_filters),
             *((PluginId("filter", name, "acme"), filter) for name, filter in filters),
         ],
-        (PluginId("strategy", chosen[0], "routing" if trusted else "acme", trusted=trusted), chosen[1]),
+        StrategyTable(
+            (PluginId("strategy", chosen[0], "routing" if trusted else "acme", trusted=trusted), chosen[1]), {}, {}
+        ),
         Aliases(aliases or {}),
         fallbacks or {},
         now=now,

@@ -18,11 +18,12 @@ import uvloop
 
 from enginehouse import Driver, EngineClient, EngineResponse, ReplicaState, ServedModel, UpstreamError
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
+from tests.support.host_launchers import host_launcher
 from tests.support.launchers import local_launcher
 
 
@@ -62,15 +63,12 @@ def report(**what: Any) -> None:
 async def run(order: Order) -> None:
     state_file = StateFile(Path(order.folder))
     engines = EnginePool(
-        "local",
+        host_launcher(local_launcher(state_file.logs), state_file, ports=Ports()),
         {
             f"{name}@{name}": ManagedReplica(name, name, model, support_of(TinyDriver()))
             for name, model in order.models.items()
         },
-        launcher=local_launcher(state_file.logs),
-        ports=Ports(),
         connect=lambda backend, address: TinyClient(address),
-        state_file=state_file,
         on_state=lambda replica, state: report(replica=replica, state=state),
         on_examined=lambda replica: None,
         on_exited=lambda replica: report(gone=replica),

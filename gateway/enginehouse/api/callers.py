@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from fnmatch import fnmatchcase
 from typing import Final
 
 from enginehouse.api.limit_set import LimitSet
@@ -16,6 +15,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.usage import UsageRow
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.relay.heads.behalf import Behalf
+from enginehouse.routing.matching import matches_any
 from enginehouse.telemetry.answer_meter import AnswerSize
 
 _NEWEST: Final = 0.2
@@ -128,7 +128,7 @@ class KeyHolder:
 
     def may_use(self, model: str) -> bool:
         """Whether the key's ``models`` include ``model``."""
-        return not self.scoped or _fits(model, self.models)
+        return not self.scoped or matches_any(self.models, model)
 
     def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | None:
         """Count a request in, or raise ``Forbidden``, ``RateLimited`` or ``BudgetExhausted``.
@@ -180,7 +180,7 @@ class KeyHolder:
         """The limits that hold for a request of ``user`` to ``model``."""
         sets = [self._own]
         for number, settings in enumerate(self._settings):
-            if _fits(model, tuple(settings.models)):
+            if matches_any(settings.models, model):
                 sets.append(self._more[number] if settings.per == "key" else self._of_user(number, settings, user))
         return sets
 
@@ -230,7 +230,3 @@ def month_of(epoch: float) -> float:
     """The beginning of the month (UTC) in which ``epoch`` lies, in seconds."""
     first = datetime.fromtimestamp(epoch, timezone.utc).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return first.timestamp()
-
-
-def _fits(model: str, patterns: tuple[str, ...]) -> bool:
-    return any(pattern == "*" or fnmatchcase(model, pattern) for pattern in patterns)

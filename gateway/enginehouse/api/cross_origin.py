@@ -8,7 +8,6 @@ gateway's address (DNS rebinding) is of the gateway's origin to a browser; that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from socket import gethostname
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from enginehouse.config.schema import ServerSettings
 from enginehouse.domain.errors import Forbidden
 from enginehouse.domain.request import Headers
+from enginehouse.routing.matching import matches_any
 
 _FOREIGN_SITES = frozenset({"cross-site", "same-site"})
 """Values of ``Sec-Fetch-Site`` for pages of another origin (Fetch Metadata, 2.4)."""
@@ -89,8 +89,10 @@ class CrossOriginProtection:
     def _knows(self, host: str) -> bool:
         name = _name(host)
         if address := _address(name):
-            return address.is_loopback or self._everywhere or address == self._bound or _matches(name, self._patterns)
-        return name == "localhost" or name.endswith(".localhost") or _matches(name, self._patterns)
+            return (
+                address.is_loopback or self._everywhere or address == self._bound or matches_any(self._patterns, name)
+            )
+        return name == "localhost" or name.endswith(".localhost") or matches_any(self._patterns, name)
 
 
 def _foreign(origin: str) -> Forbidden:
@@ -130,7 +132,3 @@ def _address(name: str) -> IPv4Address | IPv6Address | None:
         return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -29,6 +29,8 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     error = cast(HTTPException, error)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
     message = f"{request.method} {request.url.path}: {error.detail}"
+    if code == "not_found" and getattr(request.app.state, "disables_plugins", False):
+        message += "; if a disabled plugin answers there, take it out of plugins.disabled"
     envelope = _envelope(message, "invalid_request_error", code)
     return json_response(envelope, error.status_code, dict(error.headers or {}))
 

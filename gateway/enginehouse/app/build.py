@@ -11,7 +11,7 @@ from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.keys import Keyring
-from enginehouse.app.plugin_instances import create, identity, prepare
+from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import (
@@ -20,11 +20,13 @@ from enginehouse.config.schema import (
     HostSettings,
     TimeoutSettings,
 )
-from enginehouse.domain.errors import EnginehouseError
+from enginehouse.config.shape import dotted
+from enginehouse.domain.errors import ConfigError, EnginehouseError, PullFailed
 from enginehouse.domain.foreign import describe
 from enginehouse.engines.guards import guarded_driver, guarded_launcher, unguarded
 from enginehouse.engines.launch_line import launch_line, why_not
 from enginehouse.engines.placements import check_placement
+from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.engine_policies import EnginePolicy
@@ -34,9 +36,9 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.preloads import check_preloads
+from enginehouse.scheduling.scheduling_rules import host_facts, host_names, swapper_parameters
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +67,7 @@ def renew_upstreams(
 
     Launched ones have no address until they run. One that gets another driver may go on running, at its address.
     """
-    places = {name: place for name, place, _ in _reached(before)}
+    places = {name: place for name, place, _ in reached(before)}
 
     def renewed(name: str, place: str, settings: BackendSettings) -> Upstream:
         earlier = upstreams.get(name) if places.get(name) == place else None
@@ -77,12 +79,12 @@ def renew_upstreams(
             upstream.locate(earlier.pool.origin.url)
         return upstream
 
-    return {name: renewed(name, place, settings) for name, place, settings in _reached(config)}
+    return {name: renewed(name, place, settings) for name, place, settings in reached(config)}
 
 
 def time_limits(config: Config) -> dict[str, TimeoutSettings]:
     """The time limits of every backend, by its name."""
-    return {name: settings.timeouts or config.timeouts for name, _, settings in _reached(config)}
+    return {name: settings.timeouts or config.timeouts for name, _, settings in reached(config)}
 
 
 def check_start(config: Config, registry: Registry, drivers: Mapping[str, DriverSupport]) -> None:
@@ -129,6 +131,7 @@ def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], reg
 
     Logs a warning for a model whose program or file is missing on this machine: a load would fail.
     """
+    check_sources(config, registry)
     for name, model in config.models.items():
         if not model.launches:
             continue
@@ -149,6 +152,24 @@ def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], reg
         launch_line(name, model, drivers[type].launch, port=0)  # the guard checks the driver's answers
 
 
+def check_sources(config: Config, registry: Registry) -> None:
+    """Raise ``ConfigError`` for a model whose ``source`` no installed plugin downloads from: no load could succeed."""
+    sources: PulledModels | None = None
+    for name, model in config.models.items():
+        if model.source:
+            sources = sources or build_sources(config, registry)
+            try:
+                sources.check(model.source)
+            except PullFailed as error:
+                key = dotted(("models", name, "source"))
+                raise ConfigError("no plugin downloads from there", key=key, remedy=error.message) from None
+
+
+def build_sources(config: Config, registry: Registry) -> PulledModels:
+    """The folder of downloaded models, and the sources of more."""
+    return PulledModels(config.pull, [each for _, each in create_installed(config, registry, "model_source")])
+
+
 def check_scheduling(config: Config, registry: Registry) -> None:
     """Check schedulers' parameters and swappers' rules now, before the gateway starts."""
     create(config, registry, "scheduler", config.scheduling.scheduler, "scheduling.scheduler")
@@ -157,7 +178,7 @@ def check_scheduling(config: Config, registry: Registry) -> None:
         check_preloads(config, facts, build_swapper(config, registry, facts))
 
 
-def _reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
+def reached(config: Config) -> Iterator[tuple[str, str, BackendSettings]]:
     """Every backend, with the host of a launched one, and with the address and settings to reach it."""
     for name, backend in config.backends.items():
         yield name, "", backend

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from enginehouse.app.build import reached
 from enginehouse.app.plugin_instances import create, identity
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.routing import parse_hedge_after
@@ -20,7 +21,7 @@ from enginehouse.relay.guarding.guards import GuardInForce, Guards
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
-from enginehouse.scheduling.facts import scheduling_limits
+from enginehouse.scheduling.scheduling_rules import scheduling_limits
 
 Drivers = Mapping[str, DriverSupport]
 
@@ -93,10 +94,4 @@ def _engine_facts(config: Config, drivers: Drivers, context: RelayContext) -> En
 
 
 def _by_backend(config: Config, drivers: Drivers) -> Drivers:
-    remote = {name: drivers[backend.driver] for name, backend in config.backends.items()}
-    managed = {
-        backend: drivers[model.engine_driver]
-        for name, model in config.models.items()
-        for backend in model.backends(name)
-    }
-    return remote | managed
+    return {name: drivers[settings.driver] for name, _, settings in reached(config)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -28,10 +28,10 @@ from enginehouse.interfaces.scorers import Scorer, WeightedScorer
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.routing.guarded_scorer import GuardedScorer
-from enginehouse.routing.prefixes.prompt import PromptExtractor
 from enginehouse.routing.router import Router
 from enginehouse.routing.rules import CanaryFilter, RuleFilter, Rules
 from enginehouse.routing.session import SessionExtractor
+from enginehouse.routing.strategy_table import StrategyTable
 from enginehouse.routing.zones import TierFilter, ZoneFilter, Zones
 
 _LAUNCH_KEYS = ("options", "args", "env", "stop_command", "health_path")
@@ -93,9 +93,11 @@ def build_router(
         filters=[*_required_filters(config, zones), *_filters(config, registry)],
         zones=zones,
         rules=Rules(routing.rules) if routing.rules else None,
-        strategies_of_rules={type: by_type[type] for type in of_rules},
-        strategy=by_type[routing.strategy],
-        strategies={model: by_type[type] for model, type in routing.strategies.items()},
+        strategies=StrategyTable(
+            by_type[routing.strategy],
+            {model: by_type[type] for model, type in routing.strategies.items()},
+            {type: by_type[type] for type in of_rules},
+        ),
         scorers=[each for each in scorers if isinstance(each, GuardedScorer)],
         aliases=Aliases(routing.aliases),
         fallbacks=routing.fallbacks,
@@ -105,12 +107,12 @@ def build_router(
 
 def _own_extractors(config: Config, made: Sequence[_MadeStrategy]) -> Iterator[tuple[PluginId, Extractor]]:
     """The extractors of strategies, and that of the session if one reads it. Equal bundled ones run once."""
-    seen: set[type] = set()
+    seen: list[Extractor] = []
     for each in made:
         for extractor in each.extractors:
-            if not (each.plugin.trusted and type(extractor) in seen and type(extractor) is PromptExtractor):
+            if not (each.plugin.trusted and extractor in seen):
                 yield each.plugin._replace(kind="extractor"), extractor
-            seen.add(type(extractor))
+            seen.append(extractor)
     if any(each.strategy.reads_session for each in made):
         yield PluginId("extractor", "session", trusted=True), SessionExtractor(config.routing.session)
 
@@ -121,38 +123,37 @@ def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
     An unknown strategy is replaced by ``smart``, and one that fails too if ``plugins.on_error`` is ``"skip"``. Keys of
     parts that are not built yet have no effect.
     """
-    warnings = list(_without_effect(config))
-    routing = config.routing
-    unusable = partial(_unusable_strategy, config, registry, warnings.append)
-    if unusable("routing.strategy", routing.strategy):
-        routing = msgspec.structs.replace(routing, strategy="smart")
-    for model, type in routing.strategies.items():
-        if unusable(dotted(("routing", "strategies", model)), type):
-            routing = msgspec.structs.replace(routing, strategies={**routing.strategies, model: "smart"})
-    for place, rule in enumerate(routing.rules):
-        if rule.strategy and unusable(f"routing.rules[{place}].strategy", rule.strategy):
-            rules = list(routing.rules)
-            rules[place] = msgspec.structs.replace(rule, strategy="smart")
-            routing = msgspec.structs.replace(routing, rules=rules)
-    if routing is not config.routing:
-        config = msgspec.structs.replace(config, routing=routing)
-    return config, warnings
+    warnings, routing, replace = list(_without_effect(config)), config.routing, msgspec.structs.replace
+
+    def usable(key: str, type: str) -> str:
+        """``type``, or ``smart`` in its place."""
+        why_not = _why_not(config, registry, key, type) if type else ""
+        warnings.extend([why_not] if why_not else [])
+        return "smart" if why_not else type
+
+    strategy = usable("routing.strategy", routing.strategy)
+    strategies = {
+        model: usable(dotted(("routing", "strategies", model)), type) for model, type in routing.strategies.items()
+    }
+    rules = [
+        replace(rule, strategy=usable(f"routing.rules[{place}].strategy", rule.strategy))
+        for place, rule in enumerate(routing.rules)
+    ]
+    return replace(config, routing=replace(routing, strategy=strategy, strategies=strategies, rules=rules)), warnings
 
 
-def _unusable_strategy(config: Config, registry: Registry, warn: Callable[[str], None], key: str, type: str) -> bool:
-    """Whether ``smart`` replaces the strategy of ``type``, configured as ``key``; then ``warn`` gets the reason."""
+def _why_not(config: Config, registry: Registry, key: str, type: str) -> str:
+    """Why ``smart`` replaces the strategy of ``type``, configured as ``key``; empty if it is used itself."""
     known = list(registry.types("strategy"))
     if type not in known:
         hint = did_you_mean(type, known) or f"known: {', '.join(known)}"
-        warn(f"{key}: there is no strategy '{type}', so 'smart' is used ({hint})")
-        return True
+        return f"{key}: there is no strategy '{type}', so 'smart' is used ({hint})"
     if config.plugins.on_error == "skip":
         try:
             _strategy(config, registry, type, key)
         except PluginError as error:
-            warn(f"{key}: {error}; 'smart' is used (plugins.on_error = \"skip\")")
-            return True
-    return False
+            return f"{key}: {error}; 'smart' is used (plugins.on_error = \"skip\")"
+    return ""
 
 
 def _without_effect(config: Config) -> Iterator[str]:

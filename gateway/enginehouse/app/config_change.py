@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
 
 from enginehouse.api.tokens import token_library
 from enginehouse.app.build import build_drivers, build_launcher, build_swapper, check_launch_lines, check_scheduling
@@ -19,11 +18,11 @@ from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.app.scaling.scaling import Scaling, make_scaler
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rules
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
-from enginehouse.engines.pulled_models import Downloads
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
@@ -47,28 +46,30 @@ _KEPT_KINDS = (
 """Kinds of plugins whose instances live as long as the gateway."""
 
 
-class GatewayParts(NamedTuple):
-    """The parts of a gateway that its configuration concerns."""
-
-    path: RequestPath
-    engines: ManagedEngines
-    prober: Prober
-    discovery: Discovery
-    scaling: Scaling
-
-
 class CurrentConfig:
-    """The configuration in force. ``context`` is the hosts' view of it. ``on_change`` is called when another one is.
+    """The configuration in force, and the parts of the gateway that it concerns.
 
-    ``version`` counts them, from 1.
+    ``context`` is the hosts' view of it. ``on_change`` is called when another one is in force; ``version`` counts them,
+    from 1.
     """
 
-    def __init__(self, parts: GatewayParts, context: HostContext) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        path: RequestPath,
+        engines: ManagedEngines,
+        prober: Prober,
+        discovery: Discovery,
+        scaling: Scaling,
+        context: HostContext,
+    ) -> None:
+        self.path = path
+        self.engines = engines
+        self.prober = prober
+        self.discovery = discovery
+        self.scaling = scaling
         self.context = context
         self.version = 1
         self.on_change: Callable[[], None] = lambda: None
-        self._joined = Joined(context.config)
 
     @property
     def config(self) -> Config:
@@ -76,7 +77,7 @@ class CurrentConfig:
 
     @property
     def aliases(self) -> Aliases:
-        return self._parts.path.relay.context.filters.aliases
+        return self.path.relay.context.filters.aliases
 
     def prepare(self, new: Config) -> ConfigChange:
         """Make everything that ``new`` needs. Nothing changes yet.
@@ -84,13 +85,12 @@ class CurrentConfig:
         Raises ``ConfigError`` or ``PluginError`` for an unusable configuration, ``ShuttingDown`` in a gateway that is
         shutting down.
         """
-        self._parts.path.relay.check_open()
-        check_discovery(new, self._parts.path.registry)
+        self.path.relay.check_open()
+        check_discovery(new, self.path.registry)
         if new.auth.jwt is not None:
             token_library()
-        make_scaler(new, self._parts.path.registry)
-        joined = self._parts.discovery.found.joined_to(self._parts.scaling.sized(new))
-        change = ConfigChange(self._parts, self.context, joined)
+        make_scaler(new, self.path.registry)
+        change = ConfigChange(self, self.discovery.found.joined_to(self.scaling.sized(new)))
         for warning in change.warnings:
             _log.warning("%s", warning)
         return change
@@ -98,24 +98,24 @@ class CurrentConfig:
     def carry_out(self, change: ConfigChange) -> None:
         """Put in force what ``prepare`` returned last."""
         self._put_in_force(change)
-        self._parts.discovery.reconfigure(self.config)  # last: what it withdraws leaves by a change of its own
+        self.discovery.reconfigure(self.config)  # last: what it withdraws leaves by a change of its own
 
     def rejoin(self) -> None:
         """Put the backends in force that discoverers have found and scalers want, and no longer those that are gone.
 
         Raises ``ConfigError`` or ``PluginError`` if that cannot be; then nothing has changed.
         """
-        found = self._parts.discovery.found
-        configured = self._parts.scaling.sized(self._joined.without_found(self.config))
-        change = ConfigChange(self._parts, self.context, found.joined_to(configured))
+        found = self.discovery.found
+        configured = self.scaling.sized(found.in_force.without_found(self.config))
+        change = ConfigChange(self, found.joined_to(configured))
         self._put_in_force(change)
         if lines := "; ".join(change.diff.lines()):
             _log.info("Changed without a reload: %s", lines)
 
     def _put_in_force(self, change: ConfigChange) -> None:
         change.carry_out()
-        self.context, self._joined = change.context, change.joined
-        self._parts.scaling.reconfigure(self.config)
+        self.context = change.context
+        self.scaling.reconfigure(self.config)
         self.version += 1
         self.on_change()
 
@@ -127,8 +127,8 @@ class ConfigChange:
     values where a change needs a restart. ``joined`` has the backends that discoverers found.
     """
 
-    def __init__(self, parts: GatewayParts, context: HostContext, joined: Joined) -> None:
-        path, registry = parts.path, parts.path.registry
+    def __init__(self, current: CurrentConfig, joined: Joined) -> None:
+        path, registry, context = current.path, current.path.registry, current.context
         check_parameters(joined.config, registry)
         new, self.warnings = settle(joined.config, registry)
         self.joined = joined
@@ -139,41 +139,41 @@ class ConfigChange:
         fixed = {*_KEPT_KINDS, *(type for kind in _KEPT_KINDS for type in registry.types(kind))}
         self.diff, config = diff_configs(context.config, new, launched, fixed)
         check_scheduling(config, registry)
-        self._parts = parts
+        self._current = current
         self._old = context.config
         self._path_change = PathChange(path, config, drivers)
         self.context = build_host_context(config, path, self._path_change.upstreams, drivers)
-        self._engines = parts.engines.prepare(self.context)
+        self._engines = current.engines.prepare(self.context)
 
     def carry_out(self) -> None:
         """Put everything in force, in one step of the event loop. Streams continue, and so do unchanged engines."""
-        parts = self._parts
+        current = self._current
         self._probe(self._path_change.carry_out())
-        parts.discovery.found.commit(self.joined)
-        parts.discovery.drain()
+        current.discovery.found.commit(self.joined)
+        current.discovery.drain()
         drain_timeout = self.context.config.server.drain_timeout
-        parts.engines.carry_out(self._engines, self.diff.models.relaunched, drain_timeout)
+        current.engines.carry_out(self._engines, self.diff.models.relaunched, drain_timeout)
 
     def _probe(self, before: Mapping[str, Upstream]) -> None:
         """Probe the remote backends of the new configuration by its settings."""
-        prober, config, old = self._parts.prober, self.context.config, self._old
+        prober, config, old = self._current.prober, self.context.config, self._old
         prober.reconfigure(config.checks)
         for name in old.backends.keys() - config.backends.keys():
             prober.remove(name)
         for name, backend in config.backends.items():
             same = before.get(name) is self.context.upstreams[name] and old.backends[name].driver == backend.driver
             if not same or config.checks != old.checks:
-                probe_backend(name, self._parts, self.context)
+                probe_backend(name, self._current.prober, self._current.engines, self.context)
 
 
-def probe_backend(name: str, parts: GatewayParts, context: HostContext) -> None:
+def probe_backend(name: str, prober: Prober, engines: ManagedEngines, context: HostContext) -> None:
     """Begin to probe a backend that is not launched here."""
-    parts.prober.add(
+    prober.add(
         name,
         context.drivers[context.config.backends[name].driver],
         Client(context.upstreams[name], context.config.checks.timeout),
-        on_concurrency=partial(parts.engines.remote.report, name),
-        on_models=partial(parts.engines.discover, name),
+        on_concurrency=partial(engines.remote.report, name),
+        on_models=partial(engines.discover, name),
     )
 
 

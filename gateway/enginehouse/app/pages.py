@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -13,7 +13,6 @@ from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import Lifespan, build_application
 from enginehouse.api.page_facts import PageFacts
-from enginehouse.api.pages.drains import DrainPages
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.lifecycle import Lifecycle
 from enginehouse.api.pages.live_view import LiveView
@@ -25,31 +24,32 @@ from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import protocol_doors, protocol_pages
 from enginehouse.api.pages.reload import reload_page
 from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
-from enginehouse.app.config_change import CurrentConfig, GatewayParts
+from enginehouse.app.build import build_sources
+from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
+from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.config.schema import Config
 from enginehouse.domain.foreign import shown
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.rescheduling.rescheduler import Rescheduler
-from enginehouse.telemetry.series.reading import SeriesReader
+from enginehouse.telemetry.model_totals import model_totals
 
 _version = cache(version)
 
 
 class Pages(NamedTuple):
-    """Builds the application of a gateway with these parts. ``current`` and ``reloader`` know its configuration.
+    """Builds the application of a gateway with these parts. ``reloader`` reads its configuration again.
 
     ``workers``: the processes that relay requests. ``replace``: what starts another gateway that takes over, if a
     server can.
     """
 
-    parts: GatewayParts
     current: CurrentConfig
     reloader: Reloader
     rescheduler: Rescheduler
-    series: SeriesReader
+    every_second: EverySecond
     closing: asyncio.Event
     health: HealthPages
     metrics: Metrics
@@ -58,19 +58,20 @@ class Pages(NamedTuple):
 
     def application(self, lifespan: Lifespan) -> Starlette:
         """All pages; ``lifespan`` starts and stops the gateway."""
-        config, admission = self._config(), self.parts.path.admission
-        routes = [*self._of_plugins(of_compat=True), *self._of_clients(), self._of_operators()]
+        config, admission = self._config(), self.current.path.admission
+        facts = self._facts()
+        routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), self._of_operators()]
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
-            routes.append(Route("/metrics/engines", EngineMetrics(self.parts.path.relay.context).page))
-        routes += self._of_plugins(of_compat=False)
+            routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
+        routes += self._of_plugins(facts, of_compat=False)
         application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
-        application.state.series = self.series
-        application.state.facts = self._facts()
+        application.state.facts = facts
+        application.state.disables_plugins = bool(config.plugins.disabled)
         return application
 
     def _of_clients(self) -> Iterator[BaseRoute]:
-        path, engines, current = self.parts.path, self.parts.engines, self.current
+        path, engines, current = self.current.path, self.current.engines, self.current
         admission, protocols, born = path.admission, [*path.protocols.values()], int(path.outside.clock.epoch())
         models = ModelList(
             admission, lambda: self._config().models, lambda: current.aliases, engines.quantizations, born
@@ -83,21 +84,20 @@ class Pages(NamedTuple):
         yield UpstreamRoute(admission, lambda: current.aliases, lambda: self._config().scheduling.never_load_for)
 
     def _of_operators(self) -> BaseRoute:
-        path, relay, engines = self.parts.path, self.parts.path.relay, self.parts.engines
+        path, relay, engines = self.current.path, self.current.path.relay, self.current.engines
         return OperatorPages(
             path.admission,
             [
                 *Operations(relay, engines, LiveView(relay, engines), self._about).routes,
-                *DrainPages(relay, engines).routes,
-                *Lifecycle(engines).routes,
+                *Lifecycle(relay, engines).routes,
                 reload_page(self.reloader.reload, self.replace),
                 *path.callers.pages(),
             ],
             path.callers.note,
         )
 
-    def _of_plugins(self, *, of_compat: bool) -> Iterator[BaseRoute]:
-        config, path = self._config(), self.parts.path
+    def _of_plugins(self, facts: PageFacts, *, of_compat: bool) -> Iterator[BaseRoute]:
+        config, path = self._config(), self.current.path
         wanted = routes_of_plugins(config, path.registry, of_compat=of_compat)
         for plugin, routes in create_installed(config, path.registry, "routes", wanted):
             if not isinstance(routes, (list, tuple)) or not all(isinstance(each, BaseRoute) for each in routes):
@@ -105,18 +105,23 @@ class Pages(NamedTuple):
                 skip_or_raise(config, path.registry.get("routes", plugin.type).error(problem))
                 continue
             for route in routes:
-                guarded = isinstance(route, GuardedRoutes)
-                yield OperatorPages(path.admission, route.routes, path.callers.note) if guarded else route
+                if not isinstance(route, GuardedRoutes):
+                    yield route
+                    continue
+                yield OperatorPages(path.admission, route.routes, path.callers.note)
+                if route.every_second is not None:
+                    self.every_second.add(plugin, partial(route.every_second, facts))
 
     def _config(self) -> Config:
         return self.current.config
 
     def _facts(self) -> PageFacts:
-        path, engines = self.parts.path, self.parts.engines
+        path, engines = self.current.path, self.current.engines
         context, live = path.relay.context, LiveView(path.relay, engines)
         return PageFacts(
             epoch=context.clock.epoch,
-            series=self.series,
+            totals=lambda: model_totals(context.counters),
+            gauges=lambda: gauges(path.relay, engines),
             ended=context.activity.newest_first,
             ended_count=lambda: context.activity.count,
             session_headers=path.session_headers,
@@ -125,7 +130,7 @@ class Pages(NamedTuple):
             progress=live.progress,
             cluster=self.rescheduler.view,
             migrations=self.rescheduler.records,
-            scale=self.parts.scaling.status,
+            scale=self.current.scaling.status,
             usage=path.callers.keeper.usage,
             audit=path.callers.keeper.audit,
             caller=path.admission.admit_caller,
@@ -136,18 +141,17 @@ class Pages(NamedTuple):
         )
 
     def _pulled(self) -> PulledModels:
-        config, registry = self._config(), self.parts.path.registry
-        return PulledModels(config.pull, [each for _, each in create_installed(config, registry, "model_source")])
+        return build_sources(self._config(), self.current.path.registry)
 
     def _about(self) -> Mapping[str, Any]:
-        config, parts = self._config(), self.parts
+        config, current = self._config(), self.current
         return {
             "version": _version("enginehouse"),
             "strategy": config.routing.strategy,
             "trace_url": config.telemetry.trace_url,
-            "discovery": parts.discovery.status(),
-            "kv_events": parts.path.caches.figures(),
+            "discovery": current.discovery.status(),
+            "kv_events": current.path.caches.figures(),
             "workers": self.workers(),
-            "scaling": parts.scaling.status(),
-            "limits": {"store": config.limits.store, "problem": parts.path.callers.store.problem()},
+            "scaling": current.scaling.status(),
+            "limits": {"store": config.limits.store, "problem": current.path.callers.store.problem()},
         }

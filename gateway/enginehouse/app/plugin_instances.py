@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from enginehouse.config.plugin_tables import PLUGIN_KINDS, plugin_table, plugin_tables
+from enginehouse.config.parameters import check_names
+from enginehouse.config.plugin_tables import PLUGIN_KINDS, PluginTable, plugin_table, plugin_tables
 from enginehouse.config.schema import Config
 from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.plugin_manager.registry import Registry
+from enginehouse.plugin_manager.registry import Registered, Registry
 
 _log = logging.getLogger(__name__)
 _COMPAT = "compat."
@@ -100,7 +101,7 @@ def skip_or_raise(config: Config, error: PluginError) -> None:
 
 
 def check_parameters(config: Config, registry: Registry) -> None:
-    """Raise ``ConfigError`` for a table of a type that is not installed; it would silently have no effect."""
+    """Raise ``ConfigError`` for a table or a parameter that no installed type has: it would silently do nothing."""
     for table in plugin_tables(config.plugins):
         kinds = [table.kind] if table.kind else PLUGIN_KINDS
         known = sorted({type for kind in kinds for type in registry.types(kind)})
@@ -116,6 +117,16 @@ def check_parameters(config: Config, registry: Registry) -> None:
                 key=table.key,
                 remedy=f"write the parameters into [plugins.{table.kind}.TYPE]",
             )
+        _check_names(table, [registry.get(kind, table.type) for kind in kinds if table.type in registry.types(kind)])
+
+
+def _check_names(table: PluginTable, entries: Sequence[Registered]) -> None:
+    """Raise ``ConfigError`` for a parameter that none of ``entries`` has: not each of them is made at start."""
+    configs = [getattr(entry.factory, "Config", None) for entry in entries]
+    known = {name for config in configs if config for name in config.__struct_encode_fields__}
+    unknown = [name for name in table.parameters if name not in known]
+    owner, config = next(((each, had) for each, had in zip(entries, configs, strict=True) if had), (entries[0], None))
+    check_names(config, unknown, table=table.key, owner=str(owner))
 
 
 def _takes_parameters(registry: Registry, kind: str, type: str) -> bool:

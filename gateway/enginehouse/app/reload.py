@@ -14,7 +14,7 @@ import msgspec
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
-from enginehouse.app.watch import FileWatch, FolderWatch, Stamp, stamp
+from enginehouse.app.watch import ChangeWatch, Stamp, stamp
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.domain.errors import ConfigError, EnginehouseError, ShuttingDown
 from enginehouse.domain.usage import AuditEntry
@@ -38,7 +38,7 @@ class ConfigSource(NamedTuple):
 
     read: Callable[[], LoadedConfig]
     file: Path | None
-    watch: FolderWatch | None = None
+    watch: ChangeWatch | None = None
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ class Reloader:
         if self._source.watch is not None:
             self._tasks.start(self._keep_watching(self._source.watch, "its models"))
         elif self._source.file is not None:
-            self._tasks.start(self._keep_watching(FileWatch(self._source.file), str(self._source.file)))
+            self._tasks.start(self._keep_watching(ChangeWatch(self._stamp), str(self._source.file)))
         elif self._current.config.server.watch:
             _log.warning("There is no configuration file to watch")
 
@@ -146,7 +146,7 @@ class Reloader:
             _log.exception("The configuration could not be reloaded")
         self._note(AuditEntry(time(), "", "", f"reload: {why}", status, outcome))
 
-    async def _keep_watching(self, watch: FileWatch | FolderWatch, what: str) -> None:
+    async def _keep_watching(self, watch: ChangeWatch, what: str) -> None:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             if self._current.config.server.watch and watch.changed():

@@ -79,7 +79,7 @@ class RequestPath:
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
         self.access_log = AccessLog(json=config.telemetry.log_format == "json")
-        self.callers = Callers(config, registry, outside.clock, self.observers, limits)
+        self.callers = Callers(config, registry, context, self.observers, limits)
         self.admission = build_admission(config, self.relay, self.callers.keyring)
 
     def _context(self, queues: Mapping[str, RequestQueue], traces: TraceTaker | None) -> RelayContext:
@@ -115,7 +115,7 @@ class RequestPath:
 
         ``deliver``: takes what callers use, in a process that writes nothing itself.
         """
-        self.callers.open(folder, self.relay.context, deliver)
+        self.callers.open(folder, deliver)
         for type, protocol in self.protocols.items():
             prepare(self.registry, "protocol", type, partial(protocol.open, folder))
 
@@ -192,7 +192,7 @@ class PathChange:
         context.engine_memory.most = config.server.max_engine_memory
         if self._router is not context.router:
             self._router.filter_drops.update(context.router.filter_drops)
-            self._router.recall(context.router.memories())
+            self._router.strategies.recall(context.router.strategies.memories())
         context.router = self._router
         relay.progress_reports.configure(config.models, config.scheduling)
         relay.mirror(config.routing.mirrors)

@@ -27,7 +27,7 @@ class TokenKeys:
     """
 
     def __init__(self, callers: TokenCallers, now: Callable[[], float]) -> None:
-        self._callers = callers
+        self.callers = callers
         self._now = now
         self._asked_at = -_EVERY_S
         self._problem = ""
@@ -35,20 +35,20 @@ class TokenKeys:
     async def refresh(self) -> None:
         """Fetch the keys, if it is time."""
         age = self._now() - self._asked_at
-        if age < (_UNKNOWN_EVERY_S if self._callers.wants_keys else _EVERY_S):
+        if age < (_UNKNOWN_EVERY_S if self.callers.wants_keys else _EVERY_S):
             return
         self._asked_at = self._now()
         try:
-            self._callers.use_keys(await asyncio.to_thread(self._fetch))
+            self.callers.use_keys(await asyncio.to_thread(self._fetch))
         except Exception as error:
             if not self._problem:
-                _log.warning("The keys of %s cannot be fetched: %s", self._callers.settings.issuer, describe(error))
+                _log.warning("The keys of %s cannot be fetched: %s", self.callers.settings.issuer, describe(error))
             self._problem = describe(error)
         else:
             self._problem = ""
 
     def _fetch(self) -> dict[str, Any]:
-        settings = self._callers.settings
+        settings = self.callers.settings
         url = settings.jwks_url
         if not url:
             url = _read(f"{settings.issuer.rstrip('/')}/.well-known/openid-configuration")["jwks_uri"]

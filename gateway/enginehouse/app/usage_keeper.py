@@ -23,13 +23,13 @@ class UsageKeeper:
     """Writes in threads, one at a time. If ``write`` is called every second, a killed gateway loses the last one.
 
     What cannot be written is kept and written later; the log says so once. ``keep``: the seconds after which it is
-    forgotten, 0 for never. Without a ``store``, only the last acts of operators are remembered.
+    forgotten, 0 for never. Until ``use``, only the last acts of operators are remembered.
     """
 
-    def __init__(self, store: UsageStore | None, meter: UsageMeter, keep: float, epoch: Callable[[], float]) -> None:
+    def __init__(self, meter: UsageMeter, keep: float, epoch: Callable[[], float]) -> None:
         self.meter = meter
         self.keep = keep
-        self._store = store
+        self._store: UsageStore | None = None
         self._epoch = epoch
         self._entries: list[AuditEntry] = []
         self._last: deque[AuditEntry] = deque(maxlen=_MOST_ENTRIES)

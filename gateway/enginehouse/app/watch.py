@@ -26,50 +26,30 @@ def stamp(file: Path, stat: Callable[[Path], os.stat_result] = os.stat) -> Stamp
     return Stamp(found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)
 
 
-class FileWatch:
-    """Compares the status of ``file`` from call to call.
+class ChangeWatch:
+    """Compares what ``look`` finds from call to call. ``None`` is no change: a file may be about to be replaced.
 
-    A missing file is no change, because it may be about to be replaced. To skip a file that is still being written, a
-    change is reported only when two calls in a row find the same new status.
+    To skip a file that is still being written, a change is reported only when two calls in a row find the same.
     """
 
-    def __init__(self, file: Path, stat: Callable[[Path], os.stat_result] = os.stat) -> None:
-        self._file = file
-        self._stat = stat
-        self._known = self._seen = stamp(file, stat)
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look = look
+        self._known = self._seen = look()
 
     def changed(self) -> bool:
-        """Whether the file has changed since this last returned ``True``. Call it periodically."""
-        before, self._seen = self._seen, stamp(self._file, self._stat)
+        """Whether something has changed since this last returned ``True``. Call it periodically."""
+        before, self._seen = self._seen, self._look()
         if self._seen is None or self._seen != before or self._seen == self._known:
             return False
         self._known = self._seen
         return True
 
 
-class FolderWatch:
-    """Notices that files of ``folders`` have appeared, vanished or changed, once nothing changes any more."""
+def watch_folders(folders: Callable[[], Iterable[Path]]) -> ChangeWatch:
+    """Notices that files of ``folders`` have appeared, vanished or changed."""
 
-    def __init__(self, folders: Callable[[], Iterable[Path]]) -> None:
-        self._folders = folders
-        self._known = self._last = self._look()
+    def look() -> frozenset[tuple[Path, Stamp | None]]:
+        found = (file for folder in folders() for file in folder.glob("*"))
+        return frozenset((file, stamp(file) if file.is_file() else None) for file in found)
 
-    def changed(self) -> bool:
-        """Whether the files differ from those last reported, and equal those of the last call: none is half written."""
-        before, self._last = self._last, self._look()
-        if self._last == self._known or self._last != before:
-            return False
-        self._known = self._last
-        return True
-
-    def _look(self) -> frozenset[tuple[str, int, int]]:
-        files = [file for folder in self._folders() for file in folder.glob("*")]
-        return frozenset(_identity(file) for file in files)
-
-
-def _identity(file: Path) -> tuple[str, int, int]:
-    try:
-        status = file.stat()
-    except OSError:
-        return str(file), 0, 0
-    return str(file), status.st_size if file.is_file() else 0, status.st_mtime_ns if file.is_file() else 0
+    return ChangeWatch(look)

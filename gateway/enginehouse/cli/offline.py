@@ -38,7 +38,7 @@ from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.explain import explain_unread
 from enginehouse.scheduling.explain import explain_swap
-from enginehouse.scheduling.facts import host_facts
+from enginehouse.scheduling.scheduling_rules import host_facts
 
 
 class OfflinePlanner:
@@ -100,7 +100,7 @@ class OfflineGateway:
             warn(warning)
         router, fleet = build_router(config, self._registry), build_fleet(config)
         if view is not None:
-            router.on_view(view, config.rescheduling)
+            router.strategies.on_view(view, config.rescheduling)
         impose(read_state(*state or (b"{}", "")), fleet)
         if unknown := [backend.name for backend in fleet.backends() if not backend.models]:
             names = ", ".join(f"'{name}'" for name in unknown)

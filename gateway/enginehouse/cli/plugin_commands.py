@@ -42,6 +42,12 @@ class GroupWithPlugins(click.Group):
             return own
         return _plugins(ctx).get(self._within + cmd_name)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_commands(ctx, formatter)
+        if not self.list_commands(ctx):
+            with formatter.section("Commands"):
+                formatter.write_text("None: the plugin that has them is disabled, or cannot be used.")
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -18,7 +18,7 @@ from enginehouse.app import Gateway
 from enginehouse.app.rehearsal import rehearse_start
 from enginehouse.app.reload import ConfigSource
 from enginehouse.app.take_over.new_side import Predecessor
-from enginehouse.app.watch import FolderWatch
+from enginehouse.app.watch import ChangeWatch, watch_folders
 from enginehouse.cli.gateway_server import GatewayServer
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.service_manager import ServiceManager
@@ -49,7 +49,7 @@ def serve_file(file: Path | None, *, host: str | None, port: int | None, watch: 
 
 def _serve(
     read: Callable[[], LoadedConfig],
-    watch: FolderWatch | None = None,
+    watch: ChangeWatch | None = None,
     *,
     take_over: bool = False,
     greeting: Callable[[str], str] | None = None,
@@ -101,7 +101,7 @@ def serve_document(
         loaded = read_document(dict(document()), None, os.environ)
         return loaded._replace(config=_adjusted(loaded.config, host, port, watch=True))
 
-    _serve(read, FolderWatch(folders), take_over=take_over, greeting=greeting)
+    _serve(read, watch_folders(folders), take_over=take_over, greeting=greeting)
 
 
 def _fork_workers(settings: Config, registry: Registry, listeners: Listeners) -> Forks | None:
@@ -138,11 +138,8 @@ def _run(server: GatewayServer) -> None:
 
 def _adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
     """``config`` with the options of the command line."""
-    server = msgspec.structs.replace(config.server, watch=watch or config.server.watch)
-    if host is not None:
-        server = msgspec.structs.replace(server, host=host)
-    if port is not None:
-        server = msgspec.structs.replace(server, port=port)
+    given = {"host": host, "port": port, "watch": watch or None}
+    server = msgspec.structs.replace(config.server, **{key: value for key, value in given.items() if value is not None})
     return msgspec.structs.replace(config, server=server)
 
 

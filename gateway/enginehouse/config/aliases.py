@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import lru_cache, partial
 from typing import Annotated, Final, Literal, NamedTuple
 
 from enginehouse.config.section import Section, about
 
 _MOST_REMEMBERED: Final = 1000
-"""Names that clients made up, whose pattern is remembered."""
+"""Names, most of which clients made up, whose pattern is remembered."""
 
 
 class AliasTarget(Section, frozen=True):
@@ -40,14 +41,14 @@ class Aliases:
     ``named``: those without patterns.
     """
 
-    __slots__ = ("_patterns", "_remembered", "named")
+    __slots__ = ("_matching", "_patterns", "named")
 
     def __init__(self, settings: Mapping[str, AliasSettings]) -> None:
         read = {name: read_alias(each) for name, each in settings.items()}
         self.named = {name: alias for name, alias in read.items() if "*" not in name}
         patterns = [(name, alias) for name, alias in read.items() if "*" in name]
         self._patterns = sorted(patterns, key=lambda each: -len(each[0].replace("*", "")))
-        self._remembered: dict[str, Alias | None] = {}
+        self._matching = lru_cache(_MOST_REMEMBERED)(partial(_first_match, self._patterns))
 
     def find(self, name: str) -> Alias | None:
         """What ``name`` stands for."""
@@ -59,14 +60,9 @@ class Aliases:
         found = self.find(name)
         return found.targets if found is not None else ()
 
-    def _matching(self, name: str) -> Alias | None:
-        remembered = self._remembered
-        if name not in remembered:
-            if len(remembered) >= _MOST_REMEMBERED:
-                remembered.clear()
-            matching = (alias for pattern, alias in self._patterns if fnmatchcase(name, pattern))
-            remembered[name] = next(matching, None)
-        return remembered[name]
+
+def _first_match(patterns: Sequence[tuple[str, Alias]], name: str) -> Alias | None:
+    return next((alias for pattern, alias in patterns if fnmatchcase(name, pattern)), None)
 
 
 def read_alias(settings: AliasSettings) -> Alias:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,14 @@ class LoadedConfig(NamedTuple):
         except ConfigError as error:
             raise error.located(str(self.file) if self.file else "") from None
 
+    @staticmethod
+    def changed(file: Path | None, change: Callable[[dict[str, Any]], None]) -> LoadedConfig:
+        """The configuration of ``file``, or an empty one, after ``change`` of its document. Raises ``ConfigError``."""
+        found = find_config(file, os.environ) if file is not None else None
+        data = _parse(found) if found else {}
+        change(data)
+        return read_document(data, found, os.environ)
+
 
 def find_config(file: Path | None, environ: Mapping[str, str]) -> Path | None:
     """The first of ``file``, ``$ENGINEHOUSE_CONFIG``, ``./enginehouse.toml`` and the user's; ``None`` if there is none.
@@ -56,19 +65,13 @@ def find_config(file: Path | None, environ: Mapping[str, str]) -> Path | None:
     return next((path for path in usual if path.is_file()), None)
 
 
-def load_config(
-    file: Path | None, environ: Mapping[str, str], change: Callable[[dict[str, Any]], None] | None = None
-) -> LoadedConfig:
+def load_config(file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
     """Load the configuration of ``file``, or of the file that ``find_config`` finds, with overrides from ``environ``.
 
-    ``change`` may change the document before it is checked. Raises ``ConfigError``, or ``ConfigErrors`` for several
-    problems.
+    Raises ``ConfigError``, or ``ConfigErrors`` for several problems.
     """
     found = find_config(file, environ)
-    data = _parse(found) if found else {}
-    if change is not None:
-        change(data)
-    return read_document(data, found, environ)
+    return read_document(_parse(found) if found else {}, found, environ)
 
 
 def load_config_or_embedded(file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:

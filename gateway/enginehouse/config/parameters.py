@@ -28,11 +28,7 @@ def decode_parameters(
     ``table``: the key of the table. ``owner``: whose parameters these are. ``word``: what one of them is called. Raises
     ``ConfigError`` for an unknown name, a missing one, and a wrong value.
     """
-    known = type.__struct_encode_fields__ if type else ()
-    for name in values:
-        if name not in known:
-            remedy = closest(name, known, "known") if known else f"it takes no {word}s"
-            raise ConfigError(f"unknown {word} '{name}' of the {owner}", key=_join(table, name), remedy=remedy)
+    check_names(type, values, table=table, owner=owner, word=word)
     if type is None:
         return None
     try:
@@ -48,6 +44,17 @@ def decode_parameters(
         choices = _choices(type, where)
         remedy = f"write {' or '.join(map(json.dumps, choices))}" if choices else ""
         raise ConfigError(f"{of} the {owner}: {problem}", key=_join(table, where), remedy=remedy) from error
+
+
+def check_names(
+    type: type[msgspec.Struct] | None, names: Iterable[str], *, table: str, owner: str, word: str = "parameter"
+) -> None:
+    """Raise ``ConfigError`` for one of ``names`` that ``type`` does not have; for the others: ``decode_parameters``."""
+    known = type.__struct_encode_fields__ if type else ()
+    for name in names:
+        if name not in known:
+            remedy = closest(name, known, "known") if known else f"it takes no {word}s"
+            raise ConfigError(f"unknown {word} '{name}' of the {owner}", key=_join(table, name), remedy=remedy)
 
 
 def closest(name: str, known: Iterable[str], what: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache, partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -45,17 +46,13 @@ class PriceSettings(Section, frozen=True):
 
 
 class Prices:
-    """The prices of models. Names in ``[prices]`` may be patterns; the first one that fits counts."""
+    """The prices of models. Names in ``[prices]`` may be patterns; the first that fits counts, if none is exact."""
 
     def __init__(self, settings: Mapping[str, PriceSettings]) -> None:
-        self._settings = settings
-        self._known: dict[str, PriceSettings | None] = dict(settings)
+        self.of = lru_cache(_MOST_KNOWN)(partial(_price_of, settings))
+        """The price of a model, if it has one."""
 
-    def of(self, model: str) -> PriceSettings | None:
-        """The price of ``model``, if it has one."""
-        if model not in self._known:
-            if len(self._known) > _MOST_KNOWN:
-                self._known = dict(self._settings)
-            fitting = (price for name, price in self._settings.items() if fnmatchcase(model, name))
-            self._known[model] = next(fitting, None)
-        return self._known[model]
+
+def _price_of(settings: Mapping[str, PriceSettings], model: str) -> PriceSettings | None:
+    fitting = (price for name, price in settings.items() if fnmatchcase(model, name))
+    return settings.get(model) or next(fitting, None)

@@ -18,6 +18,7 @@ def warnings(config: Config) -> list[str]:
         *_aliases_of_aliases(config),
         *_unknown_models(config),
         *_unknown_backends(config),
+        *_unreached_rules(config),
         *_versioned_urls(config),
         *_open_to_everyone(config),
     ]
@@ -46,6 +47,7 @@ def _unknown_models(config: Config) -> Iterator[str]:
             *routing.fallbacks,
             *(name for chain in routing.fallbacks.values() for name in chain),
         },
+        ("scheduling", "priorities"): set(config.scheduling.priorities),
     }
     for path, names in named.items():
         if unknown := sorted(names - known):
@@ -66,6 +68,15 @@ def _unknown_backends(config: Config) -> Iterator[str]:
 def _names_one(pattern: str, known: Sequence[str]) -> bool:
     """Whether ``pattern`` matches a backend; the further replicas of a launched model are ``NAME-2``, ``NAME-3`` ..."""
     return any(fnmatchcase(name, pattern) or pattern.startswith(f"{name}-") for name in known)
+
+
+def _unreached_rules(config: Config) -> Iterator[str]:
+    """Rules behind one that takes every request."""
+    for place, rule in enumerate(config.routing.rules[:-1]):
+        if not (rule.header or rule.key) and rule.weight >= 1:
+            path = dotted(("routing", "rules", place))
+            yield f"{path}: takes every request, so no later rule counts (name a header or a key, or make it the last)"
+            return
 
 
 def _versioned_urls(config: Config) -> Iterator[str]:

@@ -47,6 +47,8 @@ class Load:
     max_adapters: int = 0
     """The most adapters that it runs at once; 0 if it did not say."""
 
+    backend: str = field(default="", repr=False, compare=False)
+    """The name of the backend."""
     cells: memoryview | None = field(default=None, repr=False, compare=False)
     """The requests that each worker has at the backend, in memory that all share; ``None`` in a gateway of one."""
     own_cell: int = field(default=0, repr=False, compare=False)

@@ -9,11 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.engine_records import EngineRecords
-from enginehouse.engines.host_gpus import HostGpus
+from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.launch_line import fingerprint
-from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.state_file import EngineRecord, StateFile
+from enginehouse.engines.state_file import EngineRecord
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
 from enginehouse.interfaces.places import Place
@@ -36,22 +34,15 @@ class Adoption:
 
     def __init__(
         self,
-        host: str,
+        launcher: HostLauncher,
         supervisors: Mapping[str, Supervisor],
-        records: EngineRecords,
-        state_file: StateFile,
-        gpus: HostGpus,
-        ownership: EngineOwnership,
         tasks: BackgroundTasks,
         examine: Callable[[str, Supervisor], Awaitable[None]],
         on_exited: Callable[[str], None],
     ) -> None:
-        self._host = host
+        self._launcher = launcher
+        self._state_file = launcher.state_file
         self._supervisors = supervisors
-        self._records = records
-        self._state_file = state_file
-        self._gpus = gpus
-        self._ownership = ownership
         self._tasks = tasks
         self._examine = examine
         self._on_exited = on_exited
@@ -60,12 +51,13 @@ class Adoption:
 
     async def open(self, drained: asyncio.Future[None] | None) -> None:
         """Take over what an earlier gateway left running, or end it: at once, or when that gateway has ``drained``."""
-        if self._state_file.is_lost:
+        host, state_file = self._launcher.host, self._state_file
+        if state_file.is_lost:
             try:
-                await self._records.recover()
+                await self._launcher.recover()
             except EnginehouseError as error:
-                _log.error("Host '%s' cannot be asked for engines that still run: %s", self._host, error)
-        records = [(name, record) for name, record in self._state_file.records.items() if record.host == self._host]
+                _log.error("Host '%s' cannot be asked for engines that still run: %s", host, error)
+        records = [(name, record) for name, record in state_file.records.items() if record.host == host]
         await asyncio.gather(*(self._take_over(name, record, drained) for name, record in records))
         if self.before:
             await asyncio.wait(self.before.values(), timeout=_FIRST_LOOK_S)
@@ -77,7 +69,7 @@ class Adoption:
     async def _take_over(self, name: str, record: EngineRecord, drained: asyncio.Future[None] | None) -> None:
         named = ((replica, supervisor) for replica, supervisor in self._supervisors.items() if supervisor.name == name)
         replica, supervisor = next(named, (None, None))
-        process, fits = await _find(name, record, supervisor, self._records)
+        process, fits = await _find(name, record, supervisor, self._launcher)
         if process is not None and not fits:
             stopping = self._stop_stray(name, process, drained)
             if drained is None:
@@ -86,7 +78,7 @@ class Adoption:
                 self.strays.append(self._tasks.start(stopping))
         elif process is not None and replica is not None:
             _log.info("%s still runs and is taken over", name)
-            self._gpus.adopt(replica, record.gpus)
+            self._launcher.gpus.adopt(replica, record.gpus)
             self.begin(replica, process, record.place)
 
     async def _stop_stray(self, name: str, process: EngineProcess, drained: asyncio.Future[None] | None) -> None:
@@ -94,8 +86,8 @@ class Adoption:
         _log.warning("%s still runs and is stopped: its configuration has changed", name)
         if drained is not None:
             await asyncio.shield(drained)
-        await self._ownership.stop(process, _STRAY_STOP_S)
-        self._records.ended(process)
+        await self._launcher.ownership.stop(process, _STRAY_STOP_S)
+        self._launcher.ended(process)
 
     async def _adopt(self, replica: str, process: EngineProcess, place: Place) -> None:
         supervisor = self._supervisors[replica]
@@ -108,24 +100,24 @@ class Adoption:
 
 
 async def _find(
-    name: str, record: EngineRecord, supervisor: Supervisor | None, records: EngineRecords
+    name: str, record: EngineRecord, supervisor: Supervisor | None, launcher: HostLauncher
 ) -> tuple[EngineProcess | None, bool]:
     """Return the process of a recorded engine, ``None`` if it no longer runs, and whether it is still wanted.
 
     It is not if ``supervisor`` would launch it differently now, or if there is no supervisor.
     """
     if supervisor is not None:
-        supervisor.gpus = record.gpus
+        supervisor.setup.gpus = record.gpus
     line = _line_now(supervisor, record.place)
     fits = line is not None and fingerprint(line) == record.fingerprint
     line = line or LaunchLine(command=(), port=record.port, bind=record.place.bind, place=record.placed)
     log = supervisor.log if supervisor is not None and fits else LogRing()
-    return await records.adopt(name, line, log), fits
+    return await launcher.adopt(name, line, log), fits
 
 
 def _line_now(supervisor: Supervisor | None, place: Place) -> LaunchLine | None:
     """The current launch line of an engine, ``None`` if it is not configured or cannot be launched."""
     try:
-        return supervisor.launch_line(place) if supervisor is not None else None
+        return supervisor.setup.launch_line(place) if supervisor is not None else None
     except ConfigError:
         return None

@@ -7,21 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.config.schema import HostSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import Adoption
-from enginehouse.engines.back_off import Pauses, SecondTries
-from enginehouse.engines.engine_places import Ports
-from enginehouse.engines.engine_records import EngineRecords
-from enginehouse.engines.host_gpus import HostGpus
+from enginehouse.engines.back_off import Pauses
+from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
-from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.pulled_models import Downloads
-from enginehouse.engines.state_file import StateFile
+from enginehouse.engines.second_tries import SecondTries
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.interfaces.launchers import EngineProcess, Launcher
+from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.places import Place
 from enginehouse.scheduling.collaborators import EngineControl
 
@@ -33,40 +30,30 @@ class EnginePool(EngineControl):
 
     ``on_state`` gets every new state of a replica. ``on_examined`` follows when a ready engine has told its limit.
     ``on_exited`` follows when a replica is no longer ready without a call of ``stop``. ``connect`` makes a client from
-    a backend's name and its address. ``gpus``: those that the engines may use. These are live: ``measured``, the most
-    bytes measured for each replica; ``asleep``, the bytes that each sleeping engine has kept; ``reported``, how many
-    requests each engine says that it serves at once.
+    a backend's name and its address. These are live: ``measured``, the most bytes measured for each replica;
+    ``asleep``, the bytes that each sleeping engine has kept; ``reported``, how many requests each engine says that it
+    serves at once.
 
     ``open`` and ``close`` frame the life of a pool. ``put``, ``retire`` and ``remove`` change its replicas meanwhile.
     """
 
     def __init__(
         self,
-        name: str,
+        launcher: HostLauncher,
         replicas: Mapping[str, ManagedReplica],
         *,
-        launcher: Launcher,
-        ports: Ports,
         connect: Callable[[str, str], EngineClient],
-        state_file: StateFile,
         on_state: Callable[[str, ReplicaState], None],
         on_examined: Callable[[str], None],
         on_exited: Callable[[str], None],
-        downloads: Downloads | None = None,
-        gpus: HostGpus | None = None,
-        ownership: EngineOwnership | None = None,
     ) -> None:
-        self.name = name
-        self.gpus = gpus or HostGpus()
-        self._meter = MemoryMeter(self.gpus, state_file.footprints)
+        self.name = launcher.host
+        self.gpus = launcher.gpus
+        self._launcher = launcher
+        self._meter = MemoryMeter(self.gpus, launcher.state_file.footprints)
         self.measured = self._meter.measured
         self.asleep = self._meter.asleep
         self.reported: dict[str, int] = {}
-        self._ownership = ownership or EngineOwnership()
-        self._records = EngineRecords(name, launcher, state_file)
-        self._state_file = state_file
-        self._ports = ports
-        self._downloads = downloads
         self._connect = connect
         self._on_state = on_state
         self._on_examined = on_examined
@@ -74,24 +61,17 @@ class EnginePool(EngineControl):
         self._states: dict[str, ReplicaState] = {}
         self._pauses = Pauses(self._running, lambda replica: self.supervisors[replica].problem)
         self._second_tries = SecondTries(self.gpus)
-        self._versions: dict[str, int] = {}
         self._retired: set[str] = set()
         self.supervisors: dict[str, Supervisor] = {}
         self._tasks = BackgroundTasks()
-        self._adoption = Adoption(
-            name,
-            self.supervisors,
-            self._records,
-            state_file,
-            self.gpus,
-            self._ownership,
-            self._tasks,
-            self._examine,
-            on_exited,
-        )
+        self._adoption = Adoption(launcher, self.supervisors, self._tasks, self._examine, on_exited)
         self._before = self._adoption.before
         for replica, managed in replicas.items():
             self.put(replica, managed, relaunch=False)
+
+    def reconfigure(self, settings: HostSettings) -> None:
+        """Use other ports and GPUs for engines launched from now on."""
+        self._launcher.reconfigure(settings)
 
     def begin(self) -> None:
         """Start measuring memory, on a host where no engine can be left running."""
@@ -110,11 +90,11 @@ class EnginePool(EngineControl):
     async def close(self) -> None:
         """Stop every engine that is still this gateway's. Servers elsewhere keep what they have loaded."""
         self._tasks.cancel()
-        self._records.close()
+        self._launcher.close()
         self.gpus.close()
         supervisors = self.supervisors.values()
-        stays = self._ownership.given_up
-        ends = (each.leave() if stays or each.elsewhere else each.stop() for each in supervisors)
+        stays = self._launcher.ownership.given_up
+        ends = (each.leave() if stays or each.setup.elsewhere else each.stop() for each in supervisors)
         await asyncio.gather(*ends, return_exceptions=True)
 
     def put(
@@ -125,25 +105,16 @@ class EnginePool(EngineControl):
         ``relaunch``: a running engine does not fit the settings, and the caller retires it. ``after``: the retirement
         of another engine of the same name, which must end before this one starts.
         """
-        is_new, placement = replica not in self.supervisors, self._records.placement(managed)
+        is_new = replica not in self.supervisors
         if is_new:
             self._states[replica] = ReplicaState.STOPPED
-            self.supervisors[replica] = Supervisor(
-                managed,
-                launcher=managed.remote_launcher or self._records,
-                ports=self._ports,
-                connect=partial(self._connect, managed.backend),
-                on_state=partial(self._note_state, replica),
-                on_ended=self._records.ended,
-                placement=placement,
-                downloads=self._downloads,
-                ownership=self._ownership,
-            )
+            connect, on_state = partial(self._connect, managed.backend), partial(self._note_state, replica)
+            self.supervisors[replica] = Supervisor(managed, self._launcher, connect=connect, on_state=on_state)
         else:
-            self.supervisors[replica].reconfigure(managed, placement)
+            self.supervisors[replica].setup.reconfigure(managed)
         if is_new or relaunch:
             self._pauses.reset(replica)
-            self._versions[replica] = self._versions.get(replica, 0) + 1
+            self.supervisors[replica].setup.version += 1
             self.reported.pop(replica, None)
             self._meter.reset(replica)
             self._meter.recall(replica, self.supervisors[replica])
@@ -157,7 +128,8 @@ class EnginePool(EngineControl):
 
     def remove(self, replica: str) -> None:
         """Remove a replica whose engine has stopped."""
-        del self.supervisors[replica], self._states[replica], self._versions[replica]
+        self.supervisors.pop(replica).setup.version += 1
+        del self._states[replica]
         self._pauses.remove(replica)
         self._retired.discard(replica)
         self._before.pop(replica, None)
@@ -180,16 +152,16 @@ class EnginePool(EngineControl):
         while True:
             if (before := self._before.get(replica)) is not None:
                 await asyncio.wait({before})
-            supervisor, version = self.supervisors.get(replica), self._versions.get(replica)
-            if supervisor is None:
+            if (supervisor := self.supervisors.get(replica)) is None:
                 raise LoadFailed(f"'{replica}' is no longer configured")
+            version = supervisor.setup.version
             try:
                 await self._start(replica, supervisor)
             except EnginehouseError:
-                if version == self._versions.get(replica):
+                if version == supervisor.setup.version:
                     raise
             else:
-                if version == self._versions.get(replica):
+                if version == supervisor.setup.version:
                     return
             await supervisor.stop()  # it was launched by the line of before
 
@@ -216,10 +188,11 @@ class EnginePool(EngineControl):
 
     async def _prepare_gpus(self, replica: str, supervisor: Supervisor) -> None:
         """Choose the GPUs of an engine that is launched, and wait until ended engines have freed them."""
-        if supervisor.elsewhere or self._records.places_gpus:
+        if supervisor.setup.elsewhere or self._launcher.places_gpus:
             return
         if not supervisor.is_asleep:
-            supervisor.gpus = await self.gpus.assign(replica, supervisor.settings.model.gpus)
+            wanted = supervisor.setup.managed.model.gpus
+            supervisor.setup.gpus = await self.gpus.assign(replica, wanted)
         await self.gpus.until_free(replica, self.measured.get(replica))
 
     async def _examine(self, replica: str, supervisor: Supervisor) -> None:
@@ -249,7 +222,7 @@ class EnginePool(EngineControl):
     async def evict(self, replica: str) -> None:
         """Free the memory of an engine: by sleep if its model says so and that frees most of it, else by its end."""
         supervisor = self.supervisors.get(replica)
-        if supervisor is not None and supervisor.state is ReplicaState.READY and not supervisor.elsewhere:
+        if supervisor is not None and supervisor.state is ReplicaState.READY and not supervisor.setup.elsewhere:
             await supervisor.sleep_or_stop(evicted=True)
             if supervisor.is_asleep:
                 await self._meter.measure_asleep(replica, supervisor)
@@ -277,7 +250,7 @@ class EnginePool(EngineControl):
         self._pauses.note(replica, state)
         before, was_retired = self._states[replica], replica in self._retired
         supervisor = self.supervisors[replica]
-        self._state_file.sleepers.follow(supervisor.name, state, may_sleep=supervisor.may_sleep)
+        self._launcher.state_file.sleepers.follow(supervisor.name, state, may_sleep=supervisor.setup.may_sleep)
         if state is not ReplicaState.SLEEPING:
             self._meter.asleep.pop(replica, None)
         if state in AT_REST:

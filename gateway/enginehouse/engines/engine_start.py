@@ -2,63 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.engine_places import Placing
-from enginehouse.engines.engine_records import EngineRecords
-from enginehouse.engines.launch_line import LaunchRules
-from enginehouse.engines.model_driver import EngineRun, ModelDriver
-from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.pulled_models import Downloads
-from enginehouse.engines.start_errors import StartErrors
+from enginehouse.engines.engine_setup import EngineRun, EngineSetup
 from enginehouse.engines.start_limits import StartLimits
-from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
-from enginehouse.interfaces.places import Place, PlacementOptions
-from enginehouse.telemetry.log_ring import LogRing
-
-_NOWHERE = Place(port=0)
-
-
-class StartMeans(NamedTuple):
-    """What every start of one engine works with, as ``Supervisor`` got it."""
-
-    name: str
-    launcher: Launcher | EngineRecords
-    placing: Placing
-    connect: Callable[[str], EngineClient]
-    downloads: Downloads | None
-    elsewhere: bool
-    ownership: EngineOwnership
-    log: LogRing
-    errors: StartErrors
-    on_ended: Callable[[EngineProcess], None]
-
-
-class StartSettings(NamedTuple):
-    """By what an engine is started, and spoken with."""
-
-    model: ModelSettings
-    rules: LaunchRules
-    placement: PlacementOptions
-    driver: ModelDriver
+from enginehouse.interfaces.launchers import LaunchLine
+from enginehouse.interfaces.places import Place
 
 
 class StartOwner(Protocol):
     """The supervisor of an engine, as a start of it sees it."""
-
-    settings: StartSettings
-    """Those of now: they may change during the start."""
-
-    def launch_line(self, place: Place) -> LaunchLine:
-        """The launch line of the engine in ``place``. Raises ``ConfigError``."""
-
-    def look_again(self) -> None:
-        """Make launch lines by the files of now."""
 
     def note(self, state: ReplicaState, problem: str = "") -> None:
         """Take the state of the start, and the problem that it has."""
@@ -74,13 +30,13 @@ class StartOwner(Protocol):
 
 
 class EngineStart:
-    """Starts an engine for ``owner``, once. The time limits of a wake begin with this object."""
+    """Starts the engine of ``setup`` for ``owner``, once. The time limits of a wake begin with this object."""
 
-    def __init__(self, means: StartMeans, owner: StartOwner) -> None:
-        self._means = means
+    def __init__(self, setup: EngineSetup, owner: StartOwner) -> None:
+        self._setup = setup
         self._owner = owner
-        self._limits = StartLimits(owner.settings.model, means.log)
-        self._first_line = means.log.written
+        self._limits = StartLimits(setup.managed.model, setup.log)
+        self._first_line = setup.log.written
         self._problem = ""
         self._engine: EngineRun | None = None
         self._is_over = False
@@ -89,7 +45,7 @@ class EngineStart:
         """Launch the engine, and wait until it is ready. After any exception, no process is left."""
         try:
             await self._have_files()
-            engine = await self._launch_in(_NOWHERE if self._means.elsewhere else await self._place())
+            engine = await self._launch_in(await self._place())
             await self.until_ready(engine)
             return engine
         finally:
@@ -103,71 +59,65 @@ class EngineStart:
                 self._limits.note_progress()
             self._note(ReplicaState.STARTING, problem)
 
-        means, driver = self._means, self._owner.settings.driver
         try:
-            healthy = driver.until_healthy(engine, means.log, means.errors, note)
-            await self._limits.run(healthy, engine.process)
+            await self._limits.run(self._setup.until_healthy(engine, note), engine.process)
         except BaseException as error:
             await self._owner.finish(self._owner.end(engine))
             if isinstance(error, TimeoutError):
                 why = self._problem or "no answer yet"
-                raise means.errors.late(self._limits.missed, why, engine.first_line) from None
+                raise self._setup.errors.late(self._limits.missed, why, engine.first_line) from None
             raise
 
     async def _have_files(self) -> None:
         """Have the model's files before the launch. It takes as long as it takes."""
-        settings, downloads, written = self._owner.settings, self._means.downloads, self._means.log
-        source = settings.model.source
+        setup, downloads = self._setup, self._setup.launcher.downloads
+        source = setup.managed.model.source
         if not source or downloads is None:
             return
 
         def tell(how_far: str) -> None:
-            written.write(f"downloading {source}: {how_far}\n".encode())
+            setup.log.write(f"downloading {source}: {how_far}\n".encode())
             self._note(ReplicaState.DOWNLOADING, how_far)
 
         tell("asking for its files")
-        await downloads.fetch(source, settings.rules.pull, tell)
-        self._owner.look_again()
+        await downloads.fetch(source, setup.managed.rules.pull, tell)
+        setup.look_again()
         self._note(ReplicaState.STARTING)
 
     async def _place(self) -> Place:
         """A place for the engine, for which it may have to wait."""
-        means, settings = self._means, self._owner.settings
-        waits = partial(self._note, ReplicaState.PLACING)
+        limit = self._setup.managed.model.place_timeout
         try:
-            place = await means.placing.find(settings.model, settings.placement, waits)
+            place = await self._setup.find_place(partial(self._note, ReplicaState.PLACING))
         except TimeoutError:
-            raise means.errors.unplaced(settings.model.place_timeout, self._problem, self._first_line) from None
+            raise self._setup.errors.unplaced(limit, self._problem, self._first_line) from None
         self._note(ReplicaState.STARTING)
         return place
 
     async def _launch_in(self, place: Place) -> EngineRun:
-        means = self._means
-        self._limits = StartLimits(self._owner.settings.model, means.log)
+        setup = self._setup
+        self._limits = StartLimits(setup.managed.model, setup.log)
         try:
-            return await self._limits.run(self._launched(self._owner.launch_line(place), place))
+            return await self._limits.run(self._launched(setup.launch_line(place), place))
         except BaseException as error:
             self._is_over = True
-            if self._engine is not None:
-                await self._owner.finish(self._owner.end(self._engine))
-            elif not means.elsewhere:
-                await self._owner.finish(means.placing.release(place))
+            ends = self._owner.end(self._engine) if self._engine else setup.launcher.release(setup.name, place)
+            await self._owner.finish(ends)
             if isinstance(error, TimeoutError):
                 why = "it could not be launched in that time"
-                raise means.errors.late(self._limits.missed, why, self._first_line) from None
+                raise setup.errors.late(self._limits.missed, why, self._first_line) from None
             raise
 
     async def _launched(self, line: LaunchLine, place: Place) -> EngineRun:
         """Launch and hand over in one step, so that a cancelled start finds the engine and ends it."""
-        means, settings = self._means, self._owner.settings
-        if line.place is not None and (why := await means.launcher.why_not(line, settings.driver.launch.files)):
-            raise means.errors.cannot_start(why, self._first_line)
-        async with means.ownership.act():
-            process = await means.launcher.launch(means.name, line, means.log)
-        engine = EngineRun(process, means.connect(process.address), place, self._first_line)
+        setup, launcher = self._setup, self._setup.launcher
+        if line.place is not None and (why := await launcher.why_not(line, setup.launch.files)):
+            raise setup.errors.did_not_start(why, self._first_line)
+        process = await setup.start(line)
+        engine = EngineRun(process, setup.connect(process.address), place, self._first_line)
         if self._is_over:  # the start was cancelled, and the launcher resisted that
-            await means.ownership.stop(process, self._owner.settings.model.stop_timeout)
-            means.on_ended(process)
+            await launcher.ownership.stop(process, setup.managed.model.stop_timeout)
+            launcher.ended(process)
         else:
             self._engine = engine
             self._owner.launched(engine)

@@ -8,15 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_gpus import host_gpus
+from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostMemory, HostRules, host_memory
-from enginehouse.engines.idle import IdleKeeper
+from enginehouse.engines.idle_replicas import IdleReplicas
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ownership import EngineOwnership
+from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.engines.retirements import Retirements
@@ -48,7 +49,7 @@ class Host(QueueListener):
         state_file: StateFile,
         prober: Prober,
         drains: Drains,
-        ownership: EngineOwnership | None = None,
+        ownership: EngineOwnership,
     ) -> None:
         super().__init__(context.observers)
         self.name = name
@@ -56,25 +57,16 @@ class Host(QueueListener):
         self._context = context
         self._publisher = StatusPublisher(context, prober)
         self.replicas = HostReplicas(context.managed(name))
-        settings = context.config.host_settings(name)
-        self._ports = ports.within(*parse_ports(settings.ports))
         self._servers = RemoteServers(name, context, self._note_found)
-        self._idle = IdleKeeper(self.replicas.ttls())
+        self._idle = IdleReplicas(self.replicas.ttls())
         self._has_released = False
-        launcher = context.make_launcher(settings.launcher, name)
         self.pool = EnginePool(
-            name,
-            self.replicas.all,
-            launcher=launcher,
-            ports=self._ports,
+            self._launcher(ports, state_file, ownership),
+            self.replicas,
             connect=self._publisher.client,
-            state_file=state_file,
             on_state=self._note_state,
             on_examined=self._note_examined,
-            on_exited=self._note_exited,
-            downloads=context.downloads,
-            gpus=host_gpus(settings, launcher),
-            ownership=ownership,
+            on_exited=lambda replica: self.queue.exited(replica),  # the queue is made later
         )
         self._files = ModelFiles(self._note_facts)
         self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
@@ -83,6 +75,12 @@ class Host(QueueListener):
         self._retirements = Retirements(
             self.replicas, self.pool, self.queue, self._publisher, drains, lambda: rules.note_removed(self._context)
         )
+
+    def _launcher(self, ports: Ports, state_file: StateFile, ownership: EngineOwnership) -> HostLauncher:
+        context, settings = self._context, self._context.config.host_settings(self.name)
+        launcher = context.make_launcher(settings.launcher, self.name)
+        own_ports, gpus = ports.within(*parse_ports(settings.ports)), host_gpus(settings, launcher)
+        return HostLauncher(self.name, launcher, own_ports, state_file, gpus, ownership, context.downloads)
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""
@@ -102,7 +100,7 @@ class Host(QueueListener):
     @property
     def empty(self) -> bool:
         """Whether the host has no replica, not even one that is being retired."""
-        return not self.replicas.all
+        return not self.replicas
 
     @property
     def sampled(self) -> Sequence[SampledCall]:
@@ -228,16 +226,14 @@ class Host(QueueListener):
 
         ``retiring``: the results of ``retire_removed`` of all hosts.
         """
-        before, known, self._context = self._context, self.replicas.all, change.context
+        before, known, self._context = self._context, dict(self.replicas), change.context
         self._publisher.context = change.context
         self._servers.reconfigure(change.context)
-        settings = change.context.config.host_settings(self.name)
-        self.pool.gpus.reconfigure(settings)
-        self._ports.limit_to(*parse_ports(settings.ports))
+        self.pool.reconfigure(change.context.config.host_settings(self.name))
         new_checks = before.config.checks != change.context.config.checks
         restored = [replica for replica in change.managed if self.replicas.retiring.pop(replica, None) is not None]
         self.replicas.put(change.managed)
-        self._idle.reconfigure({replica: managed.model.ttl for replica, managed in change.managed.items()})
+        self._idle.reconfigure(self.replicas.ttls())
         for replica, managed in change.managed.items():
             changed = managed.server is None and managed.model_name in relaunched
             relaunch = replica in restored or (replica in known and changed)
@@ -321,6 +317,3 @@ class Host(QueueListener):
     def _note_found(self, replica: str, process: EngineProcess) -> None:
         if replica in self.replicas.kept():
             self.pool.found(replica, process)
-
-    def _note_exited(self, replica: str) -> None:
-        self.queue.exited(replica)

@@ -11,10 +11,8 @@ import msgspec
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import ReplicaState, replica_name
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
-from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteServer
-from enginehouse.engines.start_limits import longest_silence
+from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.launchers import Launcher
 
 
 class ManagedReplica(NamedTuple):
@@ -36,13 +34,6 @@ class ManagedReplica(NamedTuple):
     def engine(self) -> str:
         """The name of its engine: of a launched one, the backend's."""
         return self.backend if self.server is None else replica_name(self.model_name, self.backend)
-
-    @property
-    def remote_launcher(self) -> Launcher | None:
-        """The launcher that makes its server load the model; ``None`` if its engine is launched."""
-        if self.server is None:
-            return None
-        return RemoteLauncher(self.server, self.model_name, longest_silence(self.model))
 
     def probed_as(self, before: ManagedReplica) -> bool:
         """Whether the probes of the replica are those of ``before``, which had other settings."""
@@ -72,41 +63,27 @@ class RunningEngine(msgspec.Struct, frozen=True):
     ttl: float
 
 
-class HostReplicas:
-    """The replicas that a host launches or loads: ``kept``, and ``retiring`` until their engines have stopped."""
+class HostReplicas(dict[str, ManagedReplica]):
+    """The replicas that a host launches or loads, by name: those kept, and ``retiring`` until their engines stopped."""
 
     def __init__(self, managed: Mapping[str, ManagedReplica]) -> None:
-        self.all = dict(managed)
+        super().__init__(managed)
         self.retiring: dict[str, asyncio.Task[None]] = {}
-
-    def __getitem__(self, replica: str) -> ManagedReplica:
-        return self.all[replica]
-
-    def __contains__(self, replica: str) -> bool:
-        return replica in self.all
 
     def put(self, managed: Mapping[str, ManagedReplica]) -> None:
         """Replace the kept replicas."""
-        self.all = {**managed, **{replica: self.all[replica] for replica in self.retiring}}
+        retiring = {replica: self[replica] for replica in self.retiring}
+        self.clear()
+        self.update({**managed, **retiring})
 
     def remove(self, replica: str) -> None:
         """Remove a replica whose engine has stopped."""
-        del self.all[replica]
+        del self[replica]
         self.retiring.pop(replica, None)
 
     def kept(self) -> Mapping[str, ManagedReplica]:
         """The replicas that are not being retired."""
-        return {replica: managed for replica, managed in self.all.items() if replica not in self.retiring}
-
-    @property
-    def models(self) -> Sequence[str]:
-        """The models of the kept replicas."""
-        return [managed.model_name for managed in self.kept().values()]
-
-    @property
-    def backends(self) -> Sequence[str]:
-        """The backends of the kept replicas."""
-        return [managed.backend for managed in self.kept().values()]
+        return {replica: managed for replica, managed in self.items() if replica not in self.retiring}
 
     def of_model(self, model: str) -> Sequence[str]:
         """The kept replicas of ``model``, in their order."""
@@ -118,4 +95,4 @@ class HostReplicas:
 
     def ttls(self) -> Mapping[str, float]:
         """The idle seconds after which each replica is put to sleep or stopped."""
-        return {replica: managed.model.ttl for replica, managed in self.all.items()}
+        return {replica: managed.model.ttl for replica, managed in self.items()}

@@ -7,25 +7,20 @@ import logging
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
-from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory, PluginFailed
+from enginehouse.domain.errors import LoadCancelled, NotEnoughMemory, PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.back_off import TryAgain, never_again
-from enginehouse.engines.engine_places import Placing, Ports
-from enginehouse.engines.engine_records import EngineRecords
-from enginehouse.engines.engine_start import EngineStart, StartMeans, StartSettings
+from enginehouse.engines.engine_setup import EngineRun, EngineSetup
+from enginehouse.engines.engine_start import EngineStart
+from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.model_driver import EngineRun, ModelDriver
-from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.pulled_models import Downloads
-from enginehouse.engines.start_errors import StartErrors, how_it_ended
+from enginehouse.engines.second_tries import TryAgain, never_again
+from enginehouse.engines.start_errors import how_it_ended
 from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.interfaces.launchers import EngineProcess, Launcher, LaunchLine
-from enginehouse.interfaces.places import Place, PlacementOptions
-from enginehouse.telemetry.log_ring import LogRing
+from enginehouse.interfaces.launchers import EngineProcess
+from enginehouse.interfaces.places import Place
 
 _log = logging.getLogger(__name__)
 
-ANYWHERE = PlacementOptions()
 _TOLD_IN_PARTS = (ReplicaState.DOWNLOADING, ReplicaState.PLACING)
 """The states whose problems change while they last."""
 
@@ -33,59 +28,30 @@ _TOLD_IN_PARTS = (ReplicaState.DOWNLOADING, ReplicaState.PLACING)
 class Supervisor:
     """Starts, watches and stops the engine of ``managed``, on the orders of its pool.
 
-    ``on_state`` gets every new state, ``on_ended`` each process that has ended. ``problem`` describes the current
-    problem for people, empty if there is none. ``is_lost``: the last engine was lost with its place.
-    ``log`` outlives the engine: a restarted one continues it.
-    ``may_sleep``: the engine is put to sleep when it is idle or evicted.
-    ``elsewhere``: the launcher loads the model on a server that runs already.
+    ``on_state`` gets every new state. ``problem`` describes the current problem for people, empty if there is none.
+    ``is_lost``: the last engine was lost with its place.
     """
 
     def __init__(
         self,
         managed: ManagedReplica,
+        launcher: HostLauncher,
         *,
-        launcher: Launcher | EngineRecords,
-        ports: Ports,
         connect: Callable[[str], EngineClient],
         on_state: Callable[[ReplicaState], None],
-        on_ended: Callable[[EngineProcess], None] = lambda process: None,
-        placement: PlacementOptions = ANYWHERE,
-        downloads: Downloads | None = None,
-        ownership: EngineOwnership | None = None,
     ) -> None:
-        self.name = managed.engine
-        self.elsewhere = managed.server is not None
+        self.setup = EngineSetup(managed, launcher, connect)
+        self.name = self.setup.name
+        self.log = self.setup.log
         self.state = ReplicaState.STOPPED
         self.problem = ""
         self.is_lost = False
-        self.gpus = ""
-        self.log = LogRing()
-        self._model_name = managed.model_name
-        self._ownership = ownership or EngineOwnership()
-        self._means = StartMeans(
-            name=self.name,
-            launcher=launcher,
-            placing=Placing(self.name, launcher, ports),
-            connect=connect,
-            downloads=downloads,
-            elsewhere=self.elsewhere,
-            ownership=self._ownership,
-            log=self.log,
-            errors=StartErrors(self._model_name, self.log),
-            on_ended=on_ended,
-        )
-        self.reconfigure(managed, placement)
+        self._launcher = launcher
         self._on_state = on_state
         self._starting: asyncio.Task[None] | None = None
         self._engine: EngineRun | None = None
         self._watching: asyncio.Task[None] | None = None
         self._endings: set[asyncio.Future[None]] = set()
-
-    def reconfigure(self, managed: ManagedReplica, placement: PlacementOptions = ANYWHERE) -> None:
-        """Use these settings for the next start. A running engine continues as it was launched."""
-        self.may_sleep = managed.model.sleeps
-        speaker = ModelDriver(self.name, self._model_name, managed.model, managed.driver, managed.rules)
-        self.settings = StartSettings(managed.model, managed.rules, placement, speaker)
 
     @property
     def address(self) -> str | None:
@@ -114,8 +80,8 @@ class Supervisor:
 
     async def adopt(self, process: EngineProcess, place: Place, *, asleep: bool = False) -> None:
         """Take over an engine of an earlier gateway, instead of ``start``. Wake it if it may be ``asleep``."""
-        self._means.placing.claim(place)
-        self._engine = engine = EngineRun(process, self._means.connect(process.address), place, self.log.written)
+        self._launcher.claim(place)
+        self._engine = engine = EngineRun(process, self.setup.connect(process.address), place, self.log.written)
         await self._bring_up(self._take_over(engine, asleep))
 
     async def stop(self, timeout: float | None = None) -> None:
@@ -147,7 +113,8 @@ class Supervisor:
         """
         assert self._engine is not None
         self._become(ReplicaState.STOPPING)
-        wanted = self.settings.model.evict if evicted else self.settings.model.idle
+        model = self.setup.managed.model
+        wanted = model.evict if evicted else model.idle
         return self.finish(self._sleep_or_end(self._engine, wanted == "sleep"))
 
     async def memory(self) -> int | None:
@@ -163,24 +130,11 @@ class Supervisor:
         """Whether the engine sleeps."""
         return self.state is ReplicaState.SLEEPING
 
-    def footprint_key(self) -> str | None:
-        """The name under which the memory of an engine with this launch line is known; ``None`` if it has none."""
-        try:
-            return None if self.elsewhere else f"{self._model_name} {self.settings.driver.launch.fingerprint}"
-        except EnginehouseError:
-            return None
-
     async def concurrency(self) -> int | None:
         """The number of requests that the ready engine reports to serve at once; ``None`` if it reports none."""
         if self._engine is None or self.state is not ReplicaState.READY:
             return None
-        return await self.settings.driver.concurrency(self._engine)
-
-    def launch_line(self, place: Place) -> LaunchLine:
-        """The launch line of the engine in ``place``. Raises ``ConfigError``."""
-        if self.elsewhere:
-            return LaunchLine(command=(), port=place.port)
-        return self.settings.driver.launch.line(place, self.gpus)
+        return await self.setup.concurrency(self._engine)
 
     # --- start
 
@@ -204,11 +158,11 @@ class Supervisor:
             self._starting = None
             del starting  # a failure refers to this frame, and its task to the failure
         if self.state is not ReplicaState.READY:
-            raise LoadCancelled(f"Model '{self._model_name}' was stopped while it started")
+            raise LoadCancelled(f"Model '{self.setup.managed.model_name}' was stopped while it started")
 
     async def _launch(self, again: TryAgain) -> None:
         try:
-            engine = await EngineStart(self._means, self).launch()
+            engine = await EngineStart(self.setup, self).launch()
         except NotEnoughMemory:
             if not await again():
                 raise
@@ -220,11 +174,11 @@ class Supervisor:
     async def _take_over(self, engine: EngineRun, asleep: bool) -> None:
         if asleep:
             await self._woken(engine)
-        await EngineStart(self._means, self).until_ready(engine)
+        await EngineStart(self.setup, self).until_ready(engine)
         self._be_ready(engine)
 
     async def _wake(self, engine: EngineRun, again: TryAgain) -> None:
-        start = EngineStart(self._means, self)
+        start = EngineStart(self.setup, self)
         if await self._woken(engine):
             await start.until_ready(engine)
             self._be_ready(engine)
@@ -233,8 +187,8 @@ class Supervisor:
             await self._launch(again)
 
     async def _woken(self, engine: EngineRun) -> bool:
-        async with self._ownership.act():
-            return await self.settings.driver.wake(engine)
+        async with self._launcher.ownership.act():
+            return await self.setup.wake(engine)
 
     def _be_ready(self, engine: EngineRun) -> None:
         if self._watching is not None:
@@ -243,9 +197,6 @@ class Supervisor:
         self._become(ReplicaState.READY)
 
     # --- from a start
-
-    def look_again(self) -> None:
-        self.settings = self.settings._replace(driver=self.settings.driver.anew())
 
     def note(self, state: ReplicaState, problem: str = "") -> None:
         if self.state is not ReplicaState.STOPPING:
@@ -258,13 +209,13 @@ class Supervisor:
 
     async def _watch(self, engine: EngineRun) -> None:
         how = await engine.process.exited()
-        self._means.on_ended(engine.process)
+        self._launcher.ended(engine.process)
         if self._engine is engine and self.state in (ReplicaState.READY, ReplicaState.SLEEPING):
             self._clear(engine)
             if engine.process.ends_at_will:
                 self._become(ReplicaState.STOPPED)
                 return
-            problem = f"The engine {how_it_ended(how)}{self._means.errors.quote(engine.first_line)}"
+            problem = f"The engine {how_it_ended(how)}{self.setup.errors.quote(engine.first_line)}"
             self.is_lost = how.lost
             self._become(ReplicaState.FAILED, problem)
 
@@ -277,9 +228,9 @@ class Supervisor:
 
     async def end(self, engine: EngineRun, timeout: float | None = None) -> None:
         try:
-            within = self.settings.model.stop_timeout if timeout is None else timeout
-            await self._ownership.stop(engine.process, within)
-            self._means.on_ended(engine.process)
+            within = self.setup.managed.model.stop_timeout if timeout is None else timeout
+            await self._launcher.ownership.stop(engine.process, within)
+            self._launcher.ended(engine.process)
         except PluginFailed as error:
             _log.error("%s may still run: %s", self.name, error)
         finally:
@@ -295,12 +246,12 @@ class Supervisor:
             self._become(ReplicaState.SLEEPING)
 
     async def _falls_asleep(self, engine: EngineRun) -> bool:
-        async with self._ownership.act():
-            return await self.settings.driver.sleep(engine)
+        async with self._launcher.ownership.act():
+            return await self.setup.sleep(engine)
 
     def _clear(self, engine: EngineRun) -> None:
         self._engine = None
-        self._means.placing.vacated(engine.place)
+        self._launcher.vacated(engine.place)
         self.log.finish()
 
     # --- state
@@ -313,7 +264,7 @@ class Supervisor:
         self.problem, self.state = problem, state
         if state is ReplicaState.DOWNLOADING:
             if is_new:
-                _log.info("%s is downloading %s", self.name, self.settings.model.source)
+                _log.info("%s is downloading %s", self.name, self.setup.managed.model.source)
         elif problem:
             _log.warning("%s is %s: %s", self.name, state.value, problem)
         else:

@@ -20,12 +20,16 @@ from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.fleet.stale_averages import StaleAverages
 
 
+def _unheard(*_: object) -> None:
+    """Nobody wants to hear of it."""
+
+
 class Fleet:
     """Keeps the backends and publishes a new ``snapshot`` whenever the facts of a decision change.
 
     ``clock`` returns seconds. Once the new snapshot is in place, the fleet calls ``on_health`` with a backend whose
-    health changed, ``on_draining`` with one that is drained or no longer is, ``on_state`` with a replica whose state
-    changed, and ``on_replicas`` after additions and removals.
+    health changed, ``on_draining`` with one that is drained or no longer is, and ``on_replicas`` after additions and
+    removals.
 
     Methods that take a name raise ``NotFound`` for an unknown one. Only reports of probes and requests ignore it,
     because the backend may have been removed since.
@@ -42,10 +46,9 @@ class Fleet:
         checks: CheckSettings,
         clock: Callable[[], float],
         *,
-        on_health: Callable[[str, Health], None] | None = None,
-        on_draining: Callable[[str, bool], None] | None = None,
-        on_state: Callable[[str, ReplicaState], None] | None = None,
-        on_replicas: Callable[[], None] | None = None,
+        on_health: Callable[[str, Health], None] = _unheard,
+        on_draining: Callable[[str, bool], None] = _unheard,
+        on_replicas: Callable[[], None] = _unheard,
     ) -> None:
         self._snapshot = Snapshot()
         self._averages = StaleAverages(clock())
@@ -58,7 +61,6 @@ class Fleet:
         self._clock = clock
         self._on_health = on_health
         self._on_draining = on_draining
-        self._on_state = on_state
         self._on_replicas = on_replicas
         self._backends: dict[str, LiveBackend] = {}
         self._declared: dict[str, Capabilities] = {}
@@ -107,7 +109,7 @@ class Fleet:
         self._snapshot = Snapshot.of((live.offers for live in backends.values()), self._unlisted())
         after = {each.replica for row in self._snapshot.models.values() for each in row}
         self._note_pauses(self._clock())
-        if self._on_replicas is not None and before != after:
+        if before != after:
             self._on_replicas()
 
     def _continued(self, new: LiveBackend) -> LiveBackend:
@@ -270,20 +272,17 @@ class Fleet:
         because a request may start it again.
         """
         live, model = self._replica(replica)
-        before = live.offers[model].state
         forgiven = not live.info.loads_models and state is not ReplicaState.READY and live.health.reset()
         if problem:
             live.health.note(problem, self._clock())
         live.states[model] = (state, wake_s)
-        if state is not before:
+        if state is not live.offers[model].state:
             live.state_since[model] = self._clock()
         if state is not ReplicaState.READY:
             live.pauses.clear(model)
         self._publish(live)
-        if forgiven and self._on_health is not None:
+        if forgiven:
             self._on_health(live.info.name, live.health.health)
-        if state is not before and self._on_state is not None:
-            self._on_state(replica, state)
 
     def locate(self, name: str, node: str, unit: str) -> None:
         """Set the labels of the place where a launched backend runs; empty ones if its host has them."""
@@ -341,7 +340,7 @@ class Fleet:
     def _offer(self, live: LiveBackend, offers: dict[str, Candidate]) -> None:
         before, live.offers = live.offers, offers
         self._snapshot = self._snapshot.replacing(before, offers, self._places, self._unlisted())
-        if self._on_replicas is not None and before.keys() != offers.keys():
+        if before.keys() != offers.keys():
             self._on_replicas()
 
     def _unlisted(self) -> tuple[str, ...]:
@@ -352,16 +351,14 @@ class Fleet:
         if live.health.health is Health.HEALTHY:
             live.load.forget_latencies()
         self._publish(live)
-        if self._on_health is not None:
-            self._on_health(live.info.name, live.health.health)
+        self._on_health(live.info.name, live.health.health)
 
     def _set_draining(self, name: str, draining: bool) -> None:
         live = self._backend(name)
         if live.draining is not draining:
             live.draining = draining
             self._publish(live)
-            if self._on_draining is not None:
-                self._on_draining(name, draining)
+            self._on_draining(name, draining)
 
     def _backend(self, name: str) -> LiveBackend:
         live = self._backends.get(name)

@@ -46,7 +46,7 @@ class LiveBackend:
     def __init__(self, backend: BackendInfo, checks: CheckSettings) -> None:
         self.info = backend
         self.health = HealthTracker(checks, backend.health)
-        self.load = Load()
+        self.load = Load(backend=backend.name)
         self.errors = ErrorWindow()
         self.pauses = RoutingPauses(checks.interval)
         self.draining = False

@@ -19,16 +19,13 @@ News = list[tuple[str, list[Any]]]
 class OutcomeReports:
     """Collects outcomes: failures go at once, successes of healthy backends with ``flush``, ten times a second.
 
-    ``name_of`` knows the backend of a load.
-
     The worker judges a backend by its news at once. What the owner told before it had them must not undo that.
     """
 
-    def __init__(self, send: Callable[[Answers, Latencies, News], None], name_of: Callable[[Load], str | None]) -> None:
+    def __init__(self, send: Callable[[Answers, Latencies, News], None]) -> None:
         self._send = send
-        self._name_of = name_of
         self._good: defaultdict[str, int] = defaultdict(int)
-        self._latencies: dict[int, list[Any]] = {}
+        self._latencies: Latencies = {}
         self._news: News = []
         self._sent = self._judged = 0
         self._unjudged: dict[str, int] = {}
@@ -41,11 +38,8 @@ class OutcomeReports:
 
     def answered(self, load: Load, latency_ms: float) -> None:
         """Add the time to the first byte of an answer."""
-        known = self._latencies.get(id(load))
-        if known is None:
-            known = self._latencies[id(load)] = [self._name_of(load), 0, 0.0]
-        known[1] += 1
-        known[2] += latency_ms
+        count, total = self._latencies.get(load.backend, (0, 0.0))
+        self._latencies[load.backend] = count + 1, total + latency_ms
 
     def tell(self, method: str, *facts: object) -> None:
         """Tell at once that a ``method`` of the fleet was called with these arguments."""
@@ -58,8 +52,7 @@ class OutcomeReports:
             self._sent += bool(self._news)
             for _, (name, *_) in self._news:
                 self._unjudged[name] = self._sent
-            latencies = {name: (count, total) for name, count, total in self._latencies.values() if name is not None}
-            self._send(dict(self._good), latencies, self._news)
+            self._send(dict(self._good), self._latencies, self._news)
             self._good.clear()
             self._latencies, self._news = {}, []
 

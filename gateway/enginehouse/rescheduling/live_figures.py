@@ -88,12 +88,12 @@ class PlacedRequests:
 
 def _read(live: LiveRequest, view: RequestView) -> RequestView:
     """``view`` with the figures of its stream so far."""
-    output = live.output_tokens
+    tokens = live.tokens()
     return msgspec.structs.replace(
         view,
-        prompt_tokens=live.prompt_tokens or view.prompt_tokens,
-        output_tokens=output or 0,
-        max_tokens=live.max_tokens,
+        prompt_tokens=tokens.prompt or view.prompt_tokens,
+        output_tokens=tokens.output or 0,
+        max_tokens=tokens.most,
         stays=live.why_not_movable,
     )
 

@@ -2,5 +2,5 @@
 
 Read ``router`` first. ``body`` reads and rewrites request bodies, ``models_to_try`` resolves aliases and fallbacks,
 ``filter_chain`` runs the filters, ``strategy_runner`` the strategy. ``refusals`` and ``explain`` make errors and
-explanations for people. ``prefixes`` is for strategies that know what engines have read before.
+explanations for people.
 """

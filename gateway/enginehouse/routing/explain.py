@@ -33,104 +33,98 @@ class HandOverRules(NamedTuple):
 NO_HAND_OVER = HandOverRules(lambda _: False, lambda _: True)
 
 
-class _Steps:
-    """The steps of one decision up to its end or its error. ``passed_over``: those that find no other half."""
+class DryRun:
+    """One decision as the router would make it at ``now``, with reasons. No strategy's state changes.
 
-    def __init__(self) -> None:
-        self.attempted: list[str] = []
-        self.candidates: list[ExplainedCandidate] = []
-        self.reason: Reason | None = None
-        self.first: Candidate | None = None
-        self.decode: Candidate | None = None
-        self.waits = False
-        self.passed_over: list[Candidate] = []
+    ``runner_of``: of a model's strategy.
+    """
 
+    def __init__(
+        self,
+        requirements: Requirements,
+        snapshot: RoutingSnapshot,
+        filter_chain: FilterChain,
+        runner_of: Callable[[str], StrategyRunner],
+        hand_over_rules: HandOverRules,
+        now: float,
+    ) -> None:
+        self._requirements = requirements
+        self._snapshot = snapshot
+        self._filter_chain = filter_chain
+        self._runner_of = runner_of
+        self._rules = hand_over_rules
+        self._now = now
+        self._attempted: list[str] = []
+        self._candidates: list[ExplainedCandidate] = []
+        self._alone: list[Candidate] = []  # those that find no other half
+        self._reason: Reason | None = None
+        self._first: Candidate | None = None
+        self._decode: Candidate | None = None
+        self._waits = False
 
-def explain(
-    requirements: Requirements,
-    snapshot: RoutingSnapshot,
-    models: Sequence[ModelToTry],
-    filter_chain: FilterChain,
-    runner_of: Callable[[str], StrategyRunner],
-    hand_over_rules: HandOverRules,
-    now: float,
-) -> Explanation:
-    """Decide as the router would at ``now``, with reasons. No strategy's state changes. ``models``: those to try."""
-    steps, error = _Steps(), None
-    try:
-        for model, reason in models:
-            strategy_runner = runner_of(model)
-            kept = _explain_model(steps, model, requirements, snapshot, filter_chain, strategy_runner, now)
-            if _choose(steps, kept, requirements, strategy_runner, hand_over_rules):
-                steps.reason = reason
-                break
-        else:
-            passed_over = [each.replica for each in steps.passed_over]
-            tried = [each.model for each in models if each.reason is Reason.MATCH]
-            others = [each for each in models if each.reason is not Reason.MATCH]
-            error = refusal(requirements, snapshot, passed_over, tried, others, filter_chain)
-            if steps.passed_over and not any(map(hand_over_rules.can_hand_over, steps.passed_over)):
-                error = unpaired(requirements)
-    except RequestError as raised:
-        error = raised
-    return _explanation(requirements, steps, error)
+    def explain(self, models: Sequence[ModelToTry]) -> Explanation:
+        """Try the ``models``. An error is part of the explanation."""
+        error = None
+        try:
+            for model, reason in models:
+                if self._choose(model, self._kept(model)):
+                    self._reason = reason
+                    break
+            else:
+                error = self._refusal(models)
+        except RequestError as raised:
+            error = raised
+        return self._explanation(error)
 
+    def _kept(self, model: str) -> Sequence[Candidate]:
+        """Explain the candidates of ``model``; returns those that no filter drops."""
+        self._attempted.append(model)
+        candidates = self._snapshot.candidates(model)
+        drops = self._filter_chain.drops(self._requirements, candidates)
+        kept = [candidate for candidate in candidates if candidate.replica not in drops]
+        verdicts = self._runner_of(model).verdicts(self._requirements, kept) if kept else {}
+        self._candidates += (
+            _explained(each, drops.get(each.replica), verdicts.get(each.replica, Verdict()), self._now)
+            for each in candidates
+        )
+        return kept
 
-def _choose(
-    steps: _Steps,
-    kept: Sequence[Candidate],
-    requirements: Requirements,
-    strategy_runner: StrategyRunner,
-    hand_over_rules: HandOverRules,
-) -> bool:
-    """Let the strategy pick; whether one of ``kept`` can serve, alone or with another one."""
-    while kept:
-        first, decode = strategy_runner.rehearse(requirements, kept, hand_over_rules.can_hand_over)
-        if decode is not None or not strategy_runner.hands_over or hand_over_rules.serves_alone(first):
-            steps.first, steps.decode = first, decode
-            steps.waits = strategy_runner.binds_late and must_wait(first, kept)
-            return True
-        steps.passed_over.append(first)
-        kept = [each for each in kept if each is not first]
-    return False
+    def _choose(self, model: str, kept: Sequence[Candidate]) -> bool:
+        """Let the strategy pick; whether one of ``kept`` can serve, alone or with another one."""
+        runner = self._runner_of(model)
+        while kept:
+            first, decode = runner.rehearse(self._requirements, kept, self._rules.can_hand_over)
+            if decode is not None or not runner.hands_over or self._rules.serves_alone(first):
+                self._first, self._decode = first, decode
+                self._waits = runner.binds_late and must_wait(first, kept)
+                return True
+            self._alone.append(first)
+            kept = [each for each in kept if each is not first]
+        return False
 
+    def _refusal(self, models: Sequence[ModelToTry]) -> RequestError:
+        if self._alone and not any(map(self._rules.can_hand_over, self._alone)):
+            return unpaired(self._requirements)
+        exclude = [each.replica for each in self._alone]
+        tried = [each.model for each in models if each.reason is Reason.MATCH]
+        others = [each for each in models if each.reason is not Reason.MATCH]
+        return refusal(self._requirements, self._snapshot, exclude, tried, others, self._filter_chain)
 
-def _explain_model(
-    steps: _Steps,
-    model: str,
-    requirements: Requirements,
-    snapshot: RoutingSnapshot,
-    filter_chain: FilterChain,
-    strategy_runner: StrategyRunner,
-    now: float,
-) -> Sequence[Candidate]:
-    """Explain the candidates of ``model``; returns those that no filter drops."""
-    steps.attempted.append(model)
-    candidates = snapshot.candidates(model)
-    drops = filter_chain.drops(requirements, candidates)
-    kept = [candidate for candidate in candidates if candidate.replica not in drops]
-    verdicts = strategy_runner.verdicts(requirements, kept) if kept else {}
-    steps.candidates += (
-        _explained(each, drops.get(each.replica), verdicts.get(each.replica, Verdict()), now) for each in candidates
-    )
-    return kept
-
-
-def _explanation(requirements: Requirements, steps: _Steps, error: RequestError | None) -> Explanation:
-    chosen = steps.decode or steps.first
-    alone = {each.replica for each in steps.passed_over}
-    return Explanation(
-        requested=requirements.model,
-        resolved=chosen.model if chosen else None,
-        reason=steps.reason.value if steps.reason else None,
-        attempted=steps.attempted,
-        requirements=msgspec.to_builtins(requirements, enc_hook=repr),
-        candidates=[_passed_over(each) if each.replica in alone else each for each in steps.candidates],
-        chosen=chosen.replica if chosen else None,
-        waits=steps.waits or msgspec.UNSET,
-        prefill=steps.first.replica if steps.first and steps.decode else msgspec.UNSET,
-        error=error.envelope()["error"] if error else None,
-    )
+    def _explanation(self, error: RequestError | None) -> Explanation:
+        chosen = self._decode or self._first
+        alone = {each.replica for each in self._alone}
+        return Explanation(
+            requested=self._requirements.model,
+            resolved=chosen.model if chosen else None,
+            reason=self._reason.value if self._reason else None,
+            attempted=self._attempted,
+            requirements=msgspec.to_builtins(self._requirements, enc_hook=repr),
+            candidates=[_passed_over(each) if each.replica in alone else each for each in self._candidates],
+            chosen=chosen.replica if chosen else None,
+            waits=self._waits or msgspec.UNSET,
+            prefill=self._first.replica if self._first and self._decode else msgspec.UNSET,
+            error=error.envelope()["error"] if error else None,
+        )
 
 
 def _passed_over(candidate: ExplainedCandidate) -> ExplainedCandidate:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-import msgspec
-
-from enginehouse.config.rescheduling_settings import ReschedulingSettings
-from enginehouse.domain.explanation import Verdict
+from enginehouse.domain.errors import RequestError
 from enginehouse.domain.inference_request import InferenceRequest
-from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
-from enginehouse.interfaces.scorers import WeightedScorer
-from enginehouse.interfaces.strategies import Placement, Strategy
-from enginehouse.telemetry.plugin_failures import wrong_result
+from enginehouse.interfaces.strategies import Placement
+from enginehouse.telemetry.plugin_failures import log_plugin_failure, wrong_result
 
 _FLAGS = ("stream", "needs_vision", "needs_tools", "needs_json_mode")
 
@@ -44,7 +39,7 @@ class GuardedExtractor(Extractor):
                 raise self._wrong(name, value, "a bool")
 
     def _wrong(self, field: str, value: object, wanted: str) -> Exception:
-        return wrong_result(self._plugin, f"set '{field}' to {_of_type(value)} instead of {wanted}")
+        return wrong_result(self._plugin, f"set '{field}' to {of_type(value)} instead of {wanted}")
 
 
 class GuardedFilter(Filter):
@@ -60,7 +55,7 @@ class GuardedFilter(Filter):
         if kept is candidates:
             return kept
         if not isinstance(kept, (list, tuple)):
-            raise wrong_result(self._plugin, f"returned {_of_type(kept)} instead of a list of candidates")
+            raise wrong_result(self._plugin, f"returned {of_type(kept)} instead of a list of candidates")
         if len(kept) > len(candidates) or not set(map(id, candidates)).issuperset(map(id, kept)):
             raise wrong_result(self._plugin, "returned something else than candidates that it was given")
         return kept
@@ -68,94 +63,48 @@ class GuardedFilter(Filter):
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
         reason = self._filter.why(requirements, candidate)
         if not isinstance(reason, str):
-            raise wrong_result(self._plugin, f"returned {_of_type(reason)} from why instead of a str")
+            raise wrong_result(self._plugin, f"returned {of_type(reason)} from why instead of a str")
         return reason
 
     def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
         names = self._filter.missing(requirements, candidate)
         if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-            raise wrong_result(self._plugin, f"returned {_of_type(names)} from missing instead of a list of names")
+            raise wrong_result(self._plugin, f"returned {of_type(names)} from missing instead of a list of names")
         return names
 
+    def refusal(self, requirements: Requirements, candidates: Sequence[Candidate]) -> RequestError | None:
+        error = self._filter.refusal(requirements, candidates)
+        if error is not None and not isinstance(error, RequestError):
+            raise wrong_result(self._plugin, f"returned {of_type(error)} from refusal instead of a RequestError")
+        return error
 
-class GuardedStrategy(Strategy):
-    """Runs another strategy and checks that it picks one of the candidates."""
 
-    def __init__(self, plugin: PluginId, strategy: Strategy) -> None:
+class GuardedPlacement(Placement):
+    """Logs the exceptions of a placement and drops them: the request goes on."""
+
+    def __init__(self, plugin: PluginId, placement: Placement) -> None:
         self._plugin = plugin
-        self._strategy = strategy
+        self._placement = placement
 
-    def use(self, scorers: Sequence[WeightedScorer]) -> None:
-        self._strategy.use(scorers)
+    def queued(self) -> None:
+        self._call(self._placement.queued)
 
-    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
-        self._strategy.on_view(view, settings)
+    def granted(self) -> None:
+        self._call(self._placement.granted)
 
-    def learned(self) -> Mapping[str, Mapping[str, float]]:
-        learned = self._strategy.learned()
+    def first_byte(self) -> None:
+        self._call(self._placement.first_byte)
+
+    def ended(self) -> None:
+        self._call(self._placement.ended)
+
+    def _call(self, method: Callable[[], None]) -> None:
         try:
-            return msgspec.convert(learned, dict[str, dict[str, float]])
-        except msgspec.ValidationError:
-            raise wrong_result(self._plugin, f"returned {_of_type(learned)} from learned instead of figures") from None
-
-    def news(self) -> bytes:
-        news = self._strategy.news()
-        if not isinstance(news, bytes):
-            raise wrong_result(self._plugin, f"returned {_of_type(news)} from news instead of bytes")
-        return news
-
-    def hear(self, news: bytes) -> None:
-        self._strategy.hear(news)
-
-    def remembered(self) -> bytes:
-        remembered = self._strategy.remembered()
-        if not isinstance(remembered, bytes):
-            raise wrong_result(self._plugin, f"returned {_of_type(remembered)} from remembered instead of bytes")
-        return remembered
-
-    def recall(self, remembered: bytes) -> None:
-        self._strategy.recall(remembered)
-
-    def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
-        placement = self._strategy.placed(requirements, chosen)
-        if placement is not None and not isinstance(placement, Placement):
-            raise wrong_result(self._plugin, f"returned {_of_type(placement)} from placed instead of a Placement")
-        return placement
-
-    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        chosen = self._strategy.pick(requirements, candidates)
-        for candidate in candidates:
-            if candidate is chosen:
-                return chosen
-        if isinstance(chosen, Candidate):
-            raise wrong_result(self._plugin, f"picked '{chosen.replica}', which is none of the given candidates")
-        raise wrong_result(self._plugin, f"picked {_of_type(chosen)} instead of a candidate")
-
-    def pick_decode(
-        self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
-    ) -> Candidate | None:
-        chosen = self._strategy.pick_decode(requirements, candidates, prefill)
-        if chosen is None or any(candidate is chosen for candidate in candidates):
-            return chosen
-        raise wrong_result(self._plugin, f"returned {_of_type(chosen)} from pick_decode instead of a candidate")
-
-    def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        verdicts = self._strategy.explain(requirements, candidates)
-        if not isinstance(verdicts, (list, tuple)) or not all(isinstance(each, Verdict) for each in verdicts):
-            raise wrong_result(
-                self._plugin, f"returned {_of_type(verdicts)} from explain instead of a list of Verdicts"
-            )
-        if len(verdicts) != len(candidates):
-            raise wrong_result(self._plugin, f"explained {len(verdicts)} of {len(candidates)} candidates")
-        return verdicts
-
-    def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
-        score = self._strategy.score(requirements, candidates, chosen)
-        if score is not None and not isinstance(score, (int, float)):
-            raise wrong_result(self._plugin, f"returned {_of_type(score)} from score instead of a number")
-        return float(score) if score is not None else None
+            method()
+        except Exception as error:
+            log_plugin_failure(self._plugin, "failed to follow a request", error)
 
 
-def _of_type(value: object) -> str:
+def of_type(value: object) -> str:
     """The type of a wrong value. Its content may be the client's, so errors do not show it."""
     return "None" if value is None else f"an object of type {type(value).__name__}"

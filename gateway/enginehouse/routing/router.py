@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.aliases import Aliases
-from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import Explanation, RouteDetails
 from enginehouse.domain.inference_request import InferenceRequest
-from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
@@ -23,8 +20,7 @@ from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.rule_effects import RuleEffects
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
-from enginehouse.interfaces.strategies import Strategy
-from enginehouse.routing.explain import NO_HAND_OVER, HandOverRules, explain, refused_details
+from enginehouse.routing.explain import NO_HAND_OVER, DryRun, HandOverRules, refused_details
 from enginehouse.routing.filter_chain import FilterChain
 from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.guards import GuardedExtractor
@@ -32,12 +28,12 @@ from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
 from enginehouse.routing.refusals import refusal
 from enginehouse.routing.rules import Rules
 from enginehouse.routing.snapshot import RoutingSnapshot
-from enginehouse.routing.strategy_runner import StrategyRunner, must_wait
+from enginehouse.routing.strategy_runner import must_wait
+from enginehouse.routing.strategy_table import StrategyTable
 from enginehouse.routing.zones import Zones
 from enginehouse.telemetry.plugin_failures import plugin_failed
 from enginehouse.telemetry.plugin_times import SampledCall
 
-_NO_STRATEGIES: Final[Mapping[str, tuple[PluginId, Strategy]]] = MappingProxyType({})
 _MATCH: Final = Reason.MATCH  # compiled code reads this name at once, and the enumeration's in 0.2 us
 _RETRY: Final = Reason.RETRY
 _NEVER_LEFT: Final = frozenset({"zone", "rule"})
@@ -49,24 +45,21 @@ class Router:
 
     If no candidate is left, the alias's target and then the fallbacks are tried. Decisions read only the given snapshot
     and never wait. Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
-    which the strategies have. ``strategies``: those for single models; ``now``: the clock; ``zones``: those of
-    ``[zones]``, and ``rules``: those of ``[[routing.rules]]``, if there are any, with the strategies that they name, by
-    type. ``filter_drops`` counts the candidates that each filter dropped.
+    which the strategies have. ``now``: the clock; ``zones``: those of ``[zones]``, and ``rules``: those of
+    ``[[routing.rules]]``, if there are any. ``filter_drops`` counts the candidates that each filter dropped.
     """
 
     def __init__(
         self,
         extractors: Sequence[tuple[PluginId, Extractor]],
         filters: Sequence[tuple[PluginId, Filter]],
-        strategy: tuple[PluginId, Strategy],
+        strategies: StrategyTable,
         aliases: Aliases,
         fallbacks: Mapping[str, Sequence[str]],
         scorers: Sequence[GuardedScorer] = (),
-        strategies: Mapping[str, tuple[PluginId, Strategy]] = _NO_STRATEGIES,
         now: Callable[[], float] = SYSTEM_CLOCK.now,
         zones: Zones | None = None,
         rules: Rules | None = None,
-        strategies_of_rules: Mapping[str, tuple[PluginId, Strategy]] = _NO_STRATEGIES,
     ) -> None:
         self._now = now
         self._zones = zones
@@ -78,21 +71,13 @@ class Router:
         self._extract = self._join([extractor for plugin, extractor in extractors if plugin.trusted])
         self._filter_chain = FilterChain(filters)
         self.filter_drops = self._filter_chain.dropped
-        self._default_runner = StrategyRunner(*strategy)
-        runners = {id(strategy[1]): self._default_runner}
-        for each in (*strategies.values(), *strategies_of_rules.values()):  # one strategy may serve several models
-            runners.setdefault(id(each[1]), StrategyRunner(*each))
-        self._runners = {model: runners[id(each[1])] for model, each in strategies.items()}
-        self._runners_of_rules = {type: runners[id(each[1])] for type, each in strategies_of_rules.items()}
-        self._all_runners = tuple(runners.values())
-        self.hands_over = any(runner.hands_over for runner in runners.values())
-        """Whether the strategy may pick one replica for the prompt and another one for the answer."""
+        self.strategies = strategies
         self._others = ModelsToTry(aliases, fallbacks)
         self._kept: Sequence[Candidate] = ()
         self.sampled = (
             *self._extractors,
             *self._filter_chain.steps,
-            *(runner.sampled for runner in runners.values()),
+            *(runner.sampled for runner in strategies.runners),
             *(scorer.sampled for scorer in scorers),
         )
         """The calls of plugins whose times can be sampled."""
@@ -169,13 +154,7 @@ class Router:
             if not fallbacks:
                 others = tuple(other for other in others if other.reason is not Reason.FALLBACK)
             return self._route_to_other(requirements, snapshot, exclude, others, waited_for, (model,))
-        self._kept = candidates
-        runner = self._runner_of(model, requirements)
-        chosen = runner.pick(requirements, candidates)
-        reason = _RETRY if exclude else _MATCH
-        if runner.binds_late and must_wait(chosen, candidates, waited_for):
-            return Route(model, chosen, reason, (model,), waits=True)
-        return Route(model, chosen, reason, (model,), placement=runner.placed(requirements, chosen))
+        return self._pick(requirements, model, candidates, _RETRY if exclude else _MATCH, (model,), waited_for)
 
     def reroute(
         self,
@@ -194,7 +173,7 @@ class Router:
         candidates = self._candidates(model, requirements, snapshot, exclude)
         if not candidates:
             return None
-        runner = self._runner_of(model, requirements)
+        runner = self.strategies.runner(model, requirements)
         chosen = runner.pick(requirements, candidates)
         waits = runner.binds_late and must_wait(chosen, candidates)
         details = waiting.details
@@ -205,7 +184,7 @@ class Router:
 
     def place(self, requirements: Requirements, route: Route) -> Route:
         """``route``, from ``reroute``, with what follows the request along it."""
-        placement = self._runner_of(route.chosen.model, requirements).placed(requirements, route.chosen)
+        placement = self.strategies.runner(route.chosen.model, requirements).placed(requirements, route.chosen)
         return replace(route, placement=placement, waits=False)
 
     def _join(self, extractors: Sequence[Extractor]) -> Callable[[InferenceRequest, Requirements], None] | None:
@@ -222,48 +201,12 @@ class Router:
         model = route.chosen.model
         served = replace(requirements, model=model)
         candidates = self._candidates(model, served, snapshot, exclude)
-        runner = self._runner_of(model, requirements)
+        runner = self.strategies.runner(model, requirements)
         decode = runner.pick_decode(served, candidates, route.chosen)
         if decode is None or decode.replica == route.chosen.replica:
             return route
         placement = runner.placed(served, decode)
         return replace(route, chosen=decode, prefill=route.chosen, placement=placement)
-
-    def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
-        """Hand the figures of all engines to the strategies."""
-        for runner in self._all_runners:
-            runner.on_view(view, settings)
-
-    def memories(self) -> dict[str, bytes]:
-        """What strategies should know after a reload or a restart, by their types."""
-        runners = {runner.type: runner for runner in [*self._runners.values(), self._default_runner]}
-        found = {type: runner.remembered() for type, runner in runners.items()}
-        return {type: memory for type, memory in found.items() if memory}
-
-    def recall(self, memories: Mapping[str, bytes]) -> None:
-        """Give the strategies what strategies of their types knew."""
-        for runner in dict.fromkeys([*self._runners.values(), self._default_runner]):
-            if runner.type in memories:
-                runner.recall(memories[runner.type])
-
-    def learned(self) -> Mapping[str, Mapping[str, float]]:
-        """What the strategies have learned of each backend."""
-        learned: dict[str, dict[str, float]] = {}
-        for runner in reversed(self._all_runners):
-            for backend, figures in runner.learned().items():
-                learned.setdefault(backend, {}).update(figures)
-        return learned
-
-    def news(self) -> dict[str, bytes]:
-        """What strategies have learned since the last call, by their types, for other workers."""
-        found = {runner.type: runner.news() for runner in self._all_runners}
-        return {type: news for type, news in found.items() if news}
-
-    def hear(self, news: Mapping[str, bytes]) -> None:
-        """Tell the strategies what they have learned in another worker."""
-        for runner in self._all_runners:
-            if runner.type in news:
-                runner.hear(news[runner.type])
 
     def explain(
         self,
@@ -281,14 +224,9 @@ class Router:
         else:
             others = self._others.of(requirements.model, snapshot, rehearsal=True)
             models = (ModelToTry(requirements.model, Reason.MATCH), *others)
-        runner_of = partial(self._runner_of, requirements=requirements)
-        return explain(requirements, snapshot, models, self._filter_chain, runner_of, hand_over_rules, self._now())
-
-    def _runner_of(self, model: str, requirements: Requirements) -> StrategyRunner:
-        effects = requirements.rule_effects
-        if effects is not None and effects.strategy:
-            return self._runners_of_rules[effects.strategy]
-        return self._runners.get(model, self._default_runner)
+        runner_of = partial(self.strategies.runner, requirements=requirements)
+        run = DryRun(requirements, snapshot, self._filter_chain, runner_of, hand_over_rules, self._now())
+        return run.explain(models)
 
     def _models_of_rule(
         self, effects: RuleEffects, snapshot: RoutingSnapshot, *, rehearsal: bool = False
@@ -306,7 +244,7 @@ class Router:
 
     def refused(self, requirements: Requirements, snapshot: RoutingSnapshot, traced_at: float) -> RouteDetails:
         """The figures of a decision, begun at ``traced_at``, that found no replica."""
-        runner = self._runner_of(requirements.model, requirements)
+        runner = self.strategies.runner(requirements.model, requirements)
         return refused_details(self.explain(requirements, snapshot), runner.type, traced_at)
 
     def _detailed(
@@ -320,7 +258,7 @@ class Router:
     ) -> Route:
         self._filter_chain.noted = dropped = dict[str, int]()
         route = self.route(requirements, snapshot, exclude, fallbacks=fallbacks, waited_for=waited_for)
-        runner = self._runner_of(route.chosen.model, requirements)
+        runner = self.strategies.runner(route.chosen.model, requirements)
         score, losers = runner.scores(requirements, self._kept, route.chosen)
         candidates = len(snapshot.candidates(route.attempted[-1]))
         route.details = RouteDetails(runner.type, candidates, dropped, score, began, losers)
@@ -344,18 +282,28 @@ class Router:
         tried: tuple[str, ...],
     ) -> Route:
         """Route to the first of ``others`` that can serve; ``tried``: the models before them."""
-        requested = requirements.model
         attempted = list(tried)
         for model, reason in others:
             attempted.append(model)
             candidates = self._candidates(model, requirements, snapshot, exclude)
             if candidates:
-                self._kept = candidates
-                runner = self._runner_of(model, requirements)
-                chosen = runner.pick(requirements, candidates)
                 reason = Reason.RETRY if exclude and reason is not Reason.FALLBACK else reason
-                if runner.binds_late and must_wait(chosen, candidates, waited_for):
-                    return Route(requested, chosen, reason, tuple(attempted), waits=True)
-                placement = runner.placed(requirements, chosen)
-                return Route(requested, chosen, reason, tuple(attempted), placement=placement)
+                return self._pick(requirements, model, candidates, reason, tuple(attempted), waited_for)
         raise refusal(requirements, snapshot, exclude, tried, others, self._filter_chain)
+
+    def _pick(
+        self,
+        requirements: Requirements,
+        model: str,
+        candidates: Sequence[Candidate],
+        reason: Reason,
+        attempted: tuple[str, ...],
+        waited_for: Container[str],
+    ) -> Route:
+        self._kept = candidates
+        runner = self.strategies.runner(model, requirements)
+        chosen = runner.pick(requirements, candidates)
+        if runner.binds_late and must_wait(chosen, candidates, waited_for):
+            return Route(requirements.model, chosen, reason, attempted, waits=True)
+        placement = runner.placed(requirements, chosen)
+        return Route(requirements.model, chosen, reason, attempted, placement=placement)

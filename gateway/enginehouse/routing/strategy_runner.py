@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import PluginFailed, RequestError
@@ -17,9 +19,8 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.strategies import Placement, Strategy
-from enginehouse.routing.guarded_placement import GuardedPlacement
-from enginehouse.routing.guards import GuardedStrategy
-from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed
+from enginehouse.routing.guards import GuardedPlacement, of_type
+from enginehouse.telemetry.plugin_failures import plugin_errors, plugin_failed, wrong_result
 from enginehouse.telemetry.plugin_times import SampledCall
 
 _log = logging.getLogger(__name__)
@@ -43,18 +44,19 @@ def must_wait(chosen: Candidate, candidates: Sequence[Candidate], waited_for: Co
 class StrategyRunner:
     """Runs the strategy. Its exceptions become ``PluginFailed``, except for a ``RequestError``.
 
-    ``hands_over``: it may pick one candidate for the prompt and another one for the answer. ``binds_late``: requests
-    wait for their model, not for a replica.
+    So do results that break the rules of ``Strategy``; where that would take time in every request, those of bundled
+    strategies are not looked at. ``hands_over``: it may pick one candidate for the prompt and another one for the
+    answer. ``binds_late``: requests wait for their model, not for a replica.
     """
 
     def __init__(self, plugin: PluginId, strategy: Strategy) -> None:
         self._plugin = plugin
-        self._strategy = strategy if plugin.trusted else GuardedStrategy(plugin, strategy)
+        self._strategy = strategy
         self.hands_over = type(strategy).pick_decode is not Strategy.pick_decode
         self.binds_late = strategy.binds_late and not self.hands_over
         self._follows = type(strategy).placed is not Strategy.placed
         self._scores_alone = type(strategy).score is not Strategy.score
-        self.sampled = SampledCall(plugin, self._strategy.pick)
+        self.sampled = SampledCall(plugin, strategy.pick if plugin.trusted else self._checked_pick)
 
     @property
     def type(self) -> str:
@@ -69,14 +71,18 @@ class StrategyRunner:
     def learned(self) -> Mapping[str, Mapping[str, float]]:
         """What the strategy has learned of each backend. A failure is logged."""
         with suppress(RequestError), plugin_errors(self._plugin):
-            return self._strategy.learned()
+            learned = self._strategy.learned()
+            if self._plugin.trusted:
+                return learned
+            try:
+                return msgspec.convert(learned, dict[str, dict[str, float]])
+            except msgspec.ValidationError:
+                raise self._wrong(learned, "learned", "figures") from None
         return {}
 
     def news(self) -> bytes:
         """What the strategy has learned since the last call, for other workers. A failure is logged."""
-        with suppress(RequestError), plugin_errors(self._plugin):
-            return self._strategy.news()
-        return b""
+        return self._bytes("news")
 
     def hear(self, news: bytes) -> None:
         """Tell the strategy what it has learned in another worker. A failure is logged."""
@@ -85,9 +91,7 @@ class StrategyRunner:
 
     def remembered(self) -> bytes:
         """What another instance of the strategy should know. A failure is logged."""
-        with suppress(RequestError), plugin_errors(self._plugin):
-            return self._strategy.remembered()
-        return b""
+        return self._bytes("remembered")
 
     def recall(self, remembered: bytes) -> None:
         """Give the strategy what another instance of it knew. A failure is logged."""
@@ -108,7 +112,7 @@ class StrategyRunner:
         self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
     ) -> Candidate | None:
         with plugin_errors(self._plugin):
-            return self._strategy.pick_decode(requirements, candidates, prefill)
+            return self._decode_of(self._strategy, requirements, candidates, prefill)
 
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
         """Tell the strategy that a request goes to ``chosen``; what follows it there, if anything does."""
@@ -122,12 +126,14 @@ class StrategyRunner:
             raise plugin_failed(self._plugin, error) from error
         if placement is None or self._plugin.trusted:
             return placement
+        if not isinstance(placement, Placement):
+            raise self._wrong(placement, "placed", "a Placement")
         return GuardedPlacement(self._plugin, placement)
 
     def verdicts(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Mapping[str, Verdict]:
         """The strategy's verdict on each candidate, by replica."""
         with plugin_errors(self._plugin):
-            verdicts = self._strategy.explain(requirements, candidates)
+            verdicts = self._explained(requirements, candidates)
             return {each.replica: verdict for each, verdict in zip(candidates, verdicts, strict=True)}
 
     def rehearse(
@@ -139,10 +145,10 @@ class StrategyRunner:
         """
         with plugin_errors(self._plugin):
             copy = self._copy()
-            first = copy.pick(requirements, candidates)
+            first = self._one_of(candidates, copy.pick(requirements, candidates))
             if not self.hands_over or not can_hand_over(first):
                 return first, None
-            decode = copy.pick_decode(requirements, candidates, first)
+            decode = self._decode_of(copy, requirements, candidates, first)
             return first, decode if decode is not None and decode is not first and can_hand_over(decode) else None
 
     def scores(
@@ -150,12 +156,12 @@ class StrategyRunner:
     ) -> tuple[float | None, tuple[tuple[str, float | None], ...]]:
         """The score of ``chosen``, and those of the first losers among ``candidates``; ``None`` where it has none."""
         losers = [each for each in candidates[: _MOST_LOSERS + 1] if each is not chosen][:_MOST_LOSERS]
-        some, strategy = [chosen, *losers], self._strategy
+        some = [chosen, *losers]
         try:
             if self._scores_alone:
-                found = [strategy.score(requirements, some, each) for each in some]
+                found = [self._score(requirements, some, each) for each in some]
             else:
-                found = [verdict.score for verdict in strategy.explain(requirements, some)]
+                found = [verdict.score for verdict in self._explained(requirements, some)]
         except Exception:
             return None, ()  # a trace is no reason to fail a request
         return found[0], tuple([(each.replica, score) for each, score in zip(losers, found[1:])])  # noqa: B905
@@ -166,3 +172,50 @@ class StrategyRunner:
         except Exception as error:
             text = f"The {self._plugin} cannot be explained: it cannot be copied, give it a __deepcopy__"
             raise PluginFailed(text, details=self._plugin.details) from error
+
+    # --- the rules of ``Strategy``
+
+    def _checked_pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+        return self._one_of(candidates, self._strategy.pick(requirements, candidates))
+
+    def _one_of(self, candidates: Sequence[Candidate], chosen: object) -> Candidate:
+        for candidate in candidates:
+            if candidate is chosen:
+                return candidate
+        if isinstance(chosen, Candidate):
+            raise wrong_result(self._plugin, f"picked '{chosen.replica}', which is none of the given candidates")
+        raise wrong_result(self._plugin, f"picked {of_type(chosen)} instead of a candidate")
+
+    def _decode_of(
+        self, strategy: Strategy, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
+    ) -> Candidate | None:
+        chosen = strategy.pick_decode(requirements, candidates, prefill)
+        if chosen is None or any(candidate is chosen for candidate in candidates):
+            return chosen
+        raise self._wrong(chosen, "pick_decode", "a candidate")
+
+    def _explained(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
+        verdicts: Any = self._strategy.explain(requirements, candidates)
+        if not isinstance(verdicts, (list, tuple)) or not all(isinstance(each, Verdict) for each in verdicts):
+            raise self._wrong(verdicts, "explain", "a list of Verdicts")
+        if len(verdicts) != len(candidates):
+            raise wrong_result(self._plugin, f"explained {len(verdicts)} of {len(candidates)} candidates")
+        return verdicts
+
+    def _score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
+        score: Any = self._strategy.score(requirements, candidates, chosen)
+        if score is not None and not isinstance(score, (int, float)):
+            raise self._wrong(score, "score", "a number")
+        return float(score) if score is not None else None
+
+    def _bytes(self, method: str) -> bytes:
+        """What a method without arguments returns; empty after a failure, which is logged."""
+        with suppress(RequestError), plugin_errors(self._plugin):
+            found = getattr(self._strategy, method)()
+            if not isinstance(found, bytes):
+                raise self._wrong(found, method, "bytes")
+            return found
+        return b""
+
+    def _wrong(self, result: object, method: str, wanted: str) -> PluginFailed:
+        return wrong_result(self._plugin, f"returned {of_type(result)} from {method} instead of {wanted}")

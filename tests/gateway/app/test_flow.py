@@ -10,8 +10,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from enginehouse import Body, Driver, InferenceRequest, VirtualClient, VirtualEngines, VirtualGateway, VirtualProcess
-from enginehouse.app.virtual.settings import VirtualSettings
+from enginehouse import (
+    Body,
+    Driver,
+    InferenceRequest,
+    VirtualClient,
+    VirtualEngines,
+    VirtualGateway,
+    VirtualProcess,
+    VirtualSettings,
+)
 from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection
 from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, PlayedDriver, PlayedModels
 from tests.support.virtual_time import Run, in_virtual_time

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from enginehouse import guarded
+from enginehouse import PageFacts, guarded
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -33,6 +33,23 @@ def pages() -> list[BaseRoute]:
         *guarded([]),
         Route("/after", page),
     ]
+
+
+def test_a_plugin_samples_facts_every_second_and_one_that_fails_harms_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[float] = []
+
+    def fails(facts: PageFacts) -> None:
+        raise SystemExit("away")
+
+    def hears(facts: PageFacts) -> None:
+        heard.append(facts.epoch())
+
+    served = made(lambda: [*guarded([], every_second=fails), *guarded([], every_second=hears)])
+    served.every_second.sample()
+    assert len(heard) == 1
+    assert "The routes 'extra' of plugin 'extra' failed in its call of every second" in caplog.text
 
 
 def made(pages: Callable[[], list[BaseRoute]], **sections: object) -> Gateway:
@@ -56,6 +73,15 @@ async def test_a_guarded_page_needs_an_admin_key(method: str, path: str) -> None
             assert (await client.request(method, path, headers={"x-api-key": key})).status_code == status
         assert [(await client.get(open)).status_code for open in ("/open", "/after")] == [200, 200]
         assert (await client.get("/nowhere")).status_code == 404
+
+
+@pytest.mark.parametrize(("disabled", "told"), [([], False), (["operations"], True)])
+async def test_a_path_that_a_disabled_plugin_may_answer_names_the_remedy(disabled: list[str], told: bool) -> None:
+    async with gateway(plugins={"disabled": disabled}) as client:
+        answer = await client.get("/api/nowhere")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"].startswith("GET /api/nowhere: Not Found")
+    assert ("take it out of plugins.disabled" in answer.text) is told
 
 
 async def test_without_keys_a_guarded_page_refuses_pages_of_other_origins() -> None:

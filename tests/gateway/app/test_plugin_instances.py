@@ -93,10 +93,18 @@ def test_a_type_that_is_called_as_a_kind_needs_its_kind(registry: Registry) -> N
         ({"laod": {}}, "plugins.laod"),
         ({"scorer": {"laod": {}}}, "plugins.scorer.laod"),
         ({"scorer": {"load": 1}}, "plugins.scorer.load"),
+        ({"scorer": {"load": {"wieght": 1}}}, "plugins.scorer.load.wieght"),
+        ({"scorer": {"load": {"limit": 1}}}, "plugins.scorer.load.limit"),
+        ({"observer": {"load": {"limit": 1}}}, "plugins.observer.load.limit"),
+        ({"load": {"wieght": 1}}, "plugins.load.wieght"),
     ],
 )
-def test_a_table_of_nothing_is_refused(registry: Registry, parameters: dict[str, Any], key: str) -> None:
+def test_a_table_or_a_parameter_of_nothing_is_refused(registry: Registry, parameters: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_parameters(config(parameters), registry)
     assert caught.value.key == key
     assert caught.value.remedy
+
+
+def test_a_shared_table_has_the_parameters_of_all_kinds(registry: Registry) -> None:
+    check_parameters(config({"load": {"weight": 1, "limit": 1}}), registry)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -21,11 +22,26 @@ from tests.support.request_facts import facts_of
 NOW = 1_700_000_000.0
 
 
-def keeper(folder: Path, clock: StoppedClock, store: SqliteUsage | None = None, keep: float = 0.0) -> UsageKeeper:
-    meter = UsageMeter(clock, Prices({"big*": PriceSettings(input=1.0, cached=0.5, output=3.0)}))
-    store = store or SqliteUsage()
-    store.prepare(folder)
-    return UsageKeeper(store, meter, keep, clock)
+class MakeKeeper(Protocol):
+    """Makes a keeper whose store is in the test's folder."""
+
+    def __call__(self, clock: StoppedClock, store: SqliteUsage | None = None, keep: float = 0.0) -> UsageKeeper: ...
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[MakeKeeper]:
+    with ExitStack() as stores:
+
+        def make(clock: StoppedClock, store: SqliteUsage | None = None, keep: float = 0.0) -> UsageKeeper:
+            meter = UsageMeter(clock, Prices({"big*": PriceSettings(input=1.0, cached=0.5, output=3.0)}))
+            store = store or SqliteUsage()
+            store.prepare(tmp_path)
+            stores.callback(store.close)
+            made = UsageKeeper(meter, keep, clock)
+            made.use(store)
+            return made
+
+        yield make
 
 
 def record(caller: str = "alice", **more: Any) -> RequestFacts:
@@ -40,8 +56,8 @@ def record(caller: str = "alice", **more: Any) -> RequestFacts:
     return facts_of(request_record(caller=caller, **{**facts, **more}))
 
 
-async def test_sums_are_there_at_once_and_after_a_kill(tmp_path: Path) -> None:
-    first = keeper(tmp_path, StoppedClock(NOW))
+async def test_sums_are_there_at_once_and_after_a_kill(keeper: MakeKeeper) -> None:
+    first = keeper(StoppedClock(NOW))
     for caller in ("alice", "bob", "alice"):
         first.meter.add(record(caller), "big-1", 0)
     (alice, bob) = sorted(await first.usage(0, NOW), key=lambda row: row.key or "")
@@ -49,13 +65,13 @@ async def test_sums_are_there_at_once_and_after_a_kill(tmp_path: Path) -> None:
     assert (alice.seconds, alice.failed) == (4.0, 0)
     assert alice.cost == pytest.approx(2 * (60 + 20 + 30) / 1e6)
     assert (bob.key, bob.model, bob.requests) == ("bob", "big-1", 1)
-    second = keeper(tmp_path, StoppedClock(NOW))  # the first one was not closed
+    second = keeper(StoppedClock(NOW))  # the first one was not closed
     second.meter.add(record("bob"), "big-1", 0)
     assert sum(row.requests for row in await second.usage(0, NOW)) == 4
 
 
-async def test_what_an_engine_did_not_count_is_estimated(tmp_path: Path) -> None:
-    it = keeper(tmp_path, StoppedClock(NOW))
+async def test_what_an_engine_did_not_count_is_estimated(keeper: MakeKeeper) -> None:
+    it = keeper(StoppedClock(NOW))
     uncounted: dict[str, Any] = {"tokens_in": None, "tokens_cached": None, "tokens_out": None}
     it.meter.add(record(**uncounted, status=502, events=7, first_byte=2.0), "m", 33)
     it.meter.add(record(**uncounted, status=429, sent=None), "m", 33)
@@ -72,9 +88,11 @@ class FullDisk(SqliteUsage):
         super().add(rows, entries)
 
 
-async def test_a_full_disk_is_a_warning_and_nothing_is_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_full_disk_is_a_warning_and_nothing_is_lost(
+    keeper: MakeKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
     store = FullDisk()
-    it = keeper(tmp_path, StoppedClock(NOW), store)
+    it = keeper(StoppedClock(NOW), store)
     entry = AuditEntry(NOW, "ops", "127.0.0.1", "POST /api/reload", 200)
     for _ in range(3):
         it.meter.add(record(), "m", 0)
@@ -89,9 +107,9 @@ async def test_a_full_disk_is_a_warning_and_nothing_is_lost(tmp_path: Path, capl
     assert "is written again" in caplog.text
 
 
-async def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:
+async def test_what_is_too_old_is_forgotten(keeper: MakeKeeper) -> None:
     clock = StoppedClock(NOW)
-    it = keeper(tmp_path, clock, keep=86400.0)
+    it = keeper(clock, keep=86400.0)
     it.meter.add(record(), "m", 0)
     await it.write()
     clock.now += 2 * 86400
@@ -100,7 +118,7 @@ async def test_what_is_too_old_is_forgotten(tmp_path: Path) -> None:
 
 
 async def test_without_a_store_the_last_acts_are_remembered() -> None:
-    it = UsageKeeper(None, UsageMeter(StoppedClock(NOW), Prices({})), 0, StoppedClock(NOW))
+    it = UsageKeeper(UsageMeter(StoppedClock(NOW), Prices({})), 0, StoppedClock(NOW))
     entries = [AuditEntry(NOW + n, "", "127.0.0.1", "POST /unload", 200) for n in range(3)]
     for each in entries:
         it.note(each)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from enginehouse.app.watch import FileWatch, FolderWatch
+from enginehouse.app.watch import ChangeWatch, stamp, watch_folders
 
 
 @pytest.fixture
@@ -17,22 +18,26 @@ def file(tmp_path: Path) -> Path:
     return file
 
 
-def looks(watch: FileWatch, times: int = 3) -> list[bool]:
+def watching(file: Path) -> ChangeWatch:
+    return ChangeWatch(partial(stamp, file))
+
+
+def looks(watch: ChangeWatch, times: int = 3) -> list[bool]:
     return [watch.changed() for _ in range(times)]
 
 
 def test_a_file_that_is_as_it_was_is_no_news(file: Path) -> None:
-    assert looks(FileWatch(file)) == [False] * 3
+    assert looks(watching(file)) == [False] * 3
 
 
 def test_a_change_is_told_once_when_the_file_rests(file: Path) -> None:
-    watch = FileWatch(file)
+    watch = watching(file)
     file.write_text("bb")
     assert looks(watch) == [False, True, False]
 
 
 def test_a_file_that_is_still_being_written_is_not_told(file: Path) -> None:
-    watch = FileWatch(file)
+    watch = watching(file)
     for size in range(2, 6):
         file.write_text("b" * size)
         assert not watch.changed()
@@ -40,13 +45,13 @@ def test_a_file_that_is_still_being_written_is_not_told(file: Path) -> None:
 
 
 def test_a_time_alone_is_a_change(file: Path) -> None:
-    watch = FileWatch(file)
+    watch = watching(file)
     os.utime(file, (1, 1))
     assert looks(watch) == [False, True, False]
 
 
 def test_a_file_of_the_same_size_and_time_in_its_place_is_a_change(file: Path) -> None:
-    watch = FileWatch(file)
+    watch = watching(file)
     before = file.stat()
     other = file.with_name("other")
     other.write_text("b")
@@ -56,7 +61,7 @@ def test_a_file_of_the_same_size_and_time_in_its_place_is_a_change(file: Path) -
 
 
 def test_a_missing_file_is_no_news_and_one_that_comes_is(file: Path) -> None:
-    watch = FileWatch(file)
+    watch = watching(file)
     file.rename(file.with_name("away"))
     assert looks(watch) == [False] * 3
     file.write_text("b")
@@ -64,7 +69,7 @@ def test_a_missing_file_is_no_news_and_one_that_comes_is(file: Path) -> None:
 
 
 def test_a_file_that_was_away_and_is_as_it_was_is_no_news(file: Path) -> None:
-    watch = FileWatch(file)
+    watch = watching(file)
     file.rename(file.with_name("away"))
     assert not watch.changed()
     file.with_name("away").rename(file)
@@ -72,7 +77,7 @@ def test_a_file_that_was_away_and_is_as_it_was_is_no_news(file: Path) -> None:
 
 
 def test_a_file_that_was_not_there_at_first_is_news_when_it_comes(tmp_path: Path) -> None:
-    watch = FileWatch(tmp_path / "enginehouse.toml")
+    watch = watching(tmp_path / "enginehouse.toml")
     assert looks(watch) == [False] * 3
     (tmp_path / "enginehouse.toml").write_text("a")
     assert looks(watch) == [False, True, False]
@@ -86,7 +91,7 @@ def test_links_that_are_exchanged_are_a_change(tmp_path: Path) -> None:
         os.utime(tmp_path / folder / "enginehouse.toml", (1, 1))
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "enginehouse.toml").symlink_to("..data/enginehouse.toml")
-    watch = FileWatch(tmp_path / "enginehouse.toml")
+    watch = watching(tmp_path / "enginehouse.toml")
     assert looks(watch) == [False] * 3
     (tmp_path / "..new").symlink_to("two")
     (tmp_path / "..new").rename(tmp_path / "..data")
@@ -97,13 +102,13 @@ def test_a_file_that_cannot_be_looked_at_is_no_news(file: Path) -> None:
     def stat(path: Path) -> os.stat_result:
         raise PermissionError
 
-    assert looks(FileWatch(file, stat)) == [False] * 3
+    assert looks(ChangeWatch(partial(stamp, file, stat))) == [False] * 3
 
 
 def test_a_folder_has_changed_once_its_files_have_come_to_rest(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "a").write_text("1")
-    watch = FolderWatch(lambda: [tmp_path, *(each for each in tmp_path.iterdir() if each.is_dir())])
+    watch = watch_folders(lambda: [tmp_path, *(each for each in tmp_path.iterdir() if each.is_dir())])
     assert not watch.changed()
     (tmp_path / "b").write_text("1")
     assert not watch.changed(), "it may still be written"

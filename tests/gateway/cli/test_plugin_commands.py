@@ -70,6 +70,12 @@ def test_a_bundled_plugin_that_is_disabled_adds_nothing(tmp_path: Path) -> None:
     assert run("bench", "--help").exit_code == 0
 
 
+def test_a_group_whose_plugin_is_disabled_says_why_it_is_empty(tmp_path: Path) -> None:
+    assert "is disabled" not in run("plugins", "--help").stdout
+    (tmp_path / "enginehouse.toml").write_text('[plugins]\ndisabled = ["kit"]\n')
+    assert "None: the plugin that has them is disabled, or cannot be used." in run("plugins", "--help").stdout
+
+
 def test_a_plugin_that_is_disabled_adds_nothing(install: Install, tmp_path: Path) -> None:
     install("greeter", GREET)
     (tmp_path / "enginehouse.toml").write_text('[plugins]\ndisabled = ["greeter"]\n')

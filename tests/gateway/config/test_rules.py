@@ -160,12 +160,25 @@ def test_models_that_only_a_backend_can_know_are_one_warning_for_each_table(load
         three = "known"
         [routing.fallbacks]
         known = ["c"]
+        [scheduling.priorities]
+        known = 1
+        knwon = 2
         """
     )
     warning = "not in this configuration, so a backend must report that it serves it"
     assert loaded.warnings == (
         f'routing.aliases: {warning}: "a", "b"',
         f'routing.fallbacks: {warning}: "c"',
+        f'scheduling.priorities: {warning}: "knwon"',
+    )
+
+
+def test_rules_behind_one_that_takes_every_request_are_a_warning(load: Load) -> None:
+    every, some = "[[routing.rules]]\nmodel = 'm'\n", "[[routing.rules]]\nmodel = 'm'\nkey = 'team'\n"
+    share = "[[routing.rules]]\nmodel = 'm'\nweight = 0.5\n"
+    assert load(f"[models.m]\n{some}{share}{every}").warnings == ()
+    assert load(f"[models.m]\n{some}{every}{some}{some}").warnings == (
+        "routing.rules[1]: takes every request, so no later rule counts (name a header or a key, or make it the last)",
     )
 
 

@@ -11,14 +11,16 @@ from enginehouse import (
     ReplicaState,
 )
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.ports import Ports
+from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.testing import HttpEngineClient
 from enginehouse_llamacpp import LlamaCppDriver
 from tests.support import real_gateways
 from tests.support.fake_engines import FakeLauncher, ScriptedDriver
+from tests.support.host_launchers import host_launcher
 from tests.support.launchers import local_launcher
 from tests.support.real_engines import RealEngine
 
@@ -49,10 +51,10 @@ async def llama_server(
         driver="llamacpp", path=str(real_engine.model), args=["-t", "1", "--no-warmup"], context_length=2048
     )
     states: list[ReplicaState] = []
+    state_file = StateFile(tmp_path / "state")
     supervisor = Supervisor(
         ManagedReplica("tiny", "tiny", model, support_of(LlamaCppDriver())),
-        launcher=local_launcher(tmp_path),
-        ports=Ports(),
+        host_launcher(local_launcher(tmp_path), state_file, ports=Ports()),
         connect=HttpEngineClient,
         on_state=states.append,
     )
@@ -60,4 +62,5 @@ async def llama_server(
     assert supervisor.address is not None
     yield HttpEngineClient(supervisor.address)
     await supervisor.stop()
+    state_file.close()
     assert states == [ReplicaState.STARTING, ReplicaState.READY, ReplicaState.STOPPING, ReplicaState.STOPPED]

@@ -10,7 +10,6 @@ import pytest
 
 from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
@@ -18,6 +17,7 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.fake_gpus import FakeGpus, gpu
+from tests.support.host_launchers import host_launcher
 
 SLEEPING, STOPPED, READY = ReplicaState.SLEEPING, ReplicaState.STOPPED, ReplicaState.READY
 
@@ -43,19 +43,15 @@ class GpuHost:
             file.close()
         self.files = [StateFile(self.folder)]
         return EnginePool(
-            "local",
+            host_launcher(self.launcher, self.files[0], gpus=HostGpus(self.reader)),
             {
                 f"{name}@{name}": ManagedReplica(name, name, model, support_of(self.driver))
                 for name, model in self.models.items()
             },
-            launcher=self.launcher,
-            ports=Ports(25_000, 25_999),
             connect=lambda backend, address: FakeClient({}),
-            state_file=self.files[0],
             on_state=lambda replica, state: None,
             on_examined=lambda replica: None,
             on_exited=lambda replica: None,
-            gpus=HostGpus(self.reader),
         )
 
     def devices(self) -> list[str | None]:

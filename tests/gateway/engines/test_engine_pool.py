@@ -10,13 +10,13 @@ import pytest
 
 from enginehouse import EngineClient, LoadFailed, NotEnoughMemory, ReplicaState, UpstreamError
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.state_file import Sleepers, StateFile
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.collaborators import EngineControl
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
+from tests.support.host_launchers import host_launcher
 from tests.support.virtual_time import Run
 
 STOPPED, STARTING, READY = ReplicaState.STOPPED, ReplicaState.STARTING, ReplicaState.READY
@@ -52,15 +52,12 @@ class Stage:
         states = self.states = []
         exited = self.exited = []
         return EnginePool(
-            "local",
+            host_launcher(self.launcher, self.files[-1]),
             {
                 f"{name}@{name}": ManagedReplica(name, name, model, support_of(self.driver))
                 for name, model in self.models.items()
             },
-            launcher=self.launcher,
-            ports=Ports(25_000, 25_999),
             connect=self._connect,
-            state_file=self.files[-1],
             on_state=lambda replica, state: states.append((replica, state)),
             on_examined=self.examined.append,
             on_exited=exited.append,
@@ -513,9 +510,9 @@ def test_an_adopted_engines_port_is_not_handed_out(in_virtual_time: Run, stage: 
         await killed(stage, "a@a")
         engines = stage.gateway()
         await engines.open()
-        assert engines._ports._taken == {stage.launcher.lines[0].port}
+        assert engines._launcher._ports._taken == {stage.launcher.lines[0].port}
         await engines.stop("a@a", None)
-        assert engines._ports._taken == set()
+        assert engines._launcher._ports._taken == set()
 
     in_virtual_time(scenario())
 

@@ -11,12 +11,12 @@ import pytest
 
 from enginehouse import LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
+from tests.support.host_launchers import host_launcher
 from tests.support.virtual_time import Run
 
 STOPPED, STARTING, READY = ReplicaState.STOPPED, ReplicaState.STARTING, ReplicaState.READY
@@ -33,12 +33,9 @@ class Stage:
         self.exited: list[str] = []
         self.file = StateFile(folder)
         self.engines = EnginePool(
-            "local",
+            host_launcher(launcher, self.file),
             {"a@a": self.managed("one")},
-            launcher=launcher,
-            ports=Ports(25_000, 25_999),
             connect=lambda backend, address: client,
-            state_file=self.file,
             on_state=lambda replica, state: self.shown.append(state),
             on_examined=lambda replica: None,
             on_exited=self.exited.append,

@@ -19,23 +19,22 @@ from enginehouse import (
     UpstreamError,
 )
 from enginehouse.config.schema import CheckSettings, ModelSettings
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.load_request import load
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
-from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteLoad, RemoteServer
+from enginehouse.engines.remote.remote_server import RemoteLoad, RemoteServer
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import support_of
-from enginehouse.interfaces.launchers import LaunchLine
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.log_ring import LogRing
 from tests.gateway.engines.test_load_request import Queue
 from tests.gateway.engines.test_prober import Sink
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.garbage import left_behind, without_collector
+from tests.support.host_launchers import host_launcher
 from tests.support.virtual_time import Run
 
 Fail = Callable[[], Awaitable[object]]
@@ -94,7 +93,7 @@ async def status() -> None:
 def supervisor(driver: ScriptedDriver, launcher: FakeLauncher) -> Supervisor:
     model = ModelSettings(command="engine", start_timeout=60, stop_timeout=7)
     return Supervisor(
-        ManagedReplica("tiny-1", "tiny", model, support_of(driver)), launcher=launcher, ports=Ports(25_000, 25_999),
+        ManagedReplica("tiny-1", "tiny", model, support_of(driver)), host_launcher(launcher),
         connect=lambda address: FakeClient({}), on_state=lambda state: None,
     )  # fmt: skip
 
@@ -143,7 +142,7 @@ def server() -> RemoteServer:
 
 async def load_on_a_server() -> None:
     with pytest.raises(UpstreamError):
-        await RemoteLauncher(server(), "a", 60.0).launch("one", LaunchLine(command=(), port=0), LogRing())
+        await server().load("a", 60.0, LogRing())
 
 
 async def unload_on_a_server() -> None:

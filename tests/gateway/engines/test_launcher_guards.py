@@ -11,13 +11,13 @@ import pytest
 from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed, PluginFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
+from tests.support.host_launchers import host_launcher
 from tests.support.unspeakable import Unspeakable, UnspeakableError
 from tests.support.virtual_time import Run
 
@@ -126,7 +126,7 @@ def test_an_engine_that_cannot_be_stopped_leaves_its_replica_at_rest(
     async def scenario() -> None:
         supervisor = Supervisor(
             ManagedReplica("tiny-1", "tiny", ModelSettings(command="engine"), support_of(ScriptedDriver())),
-            launcher=guarded(Launches()), ports=Ports(25_000, 25_999),
+            host_launcher(guarded(Launches())),
             connect=lambda address: FakeClient({}), on_state=lambda state: None,
         )  # fmt: skip
         await supervisor.start()
@@ -142,7 +142,7 @@ def test_clients_learn_nothing_of_a_failed_launch_but_whose_it_is(failure: BaseE
     async def scenario() -> None:
         supervisor = Supervisor(
             ManagedReplica("tiny-1", "tiny", ModelSettings(command="engine"), support_of(ScriptedDriver())),
-            launcher=guarded(Gives(failure)), ports=Ports(25_000, 25_999),
+            host_launcher(guarded(Gives(failure))),
             connect=lambda address: FakeClient({}), on_state=lambda state: None,
         )  # fmt: skip
         with pytest.raises(PluginFailed):

@@ -9,13 +9,13 @@ import pytest
 from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import ShuttingDown
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, LaunchLine
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
+from tests.support.host_launchers import host_launcher
 from tests.support.waiting import settled, within
 
 
@@ -35,11 +35,9 @@ class Engines(FakeLauncher):
     def supervisor(self, name: str, ownership: EngineOwnership) -> Supervisor:
         return Supervisor(
             ManagedReplica(name, name, ModelSettings(command="engine"), support_of(ScriptedDriver())),
-            launcher=self,
-            ports=Ports(),
+            host_launcher(self, ownership=ownership),
             connect=lambda _: FakeClient({}),
             on_state=lambda state: None,
-            ownership=ownership,
         )
 
 

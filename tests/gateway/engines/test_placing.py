@@ -23,18 +23,18 @@ from enginehouse import (
 )
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.placements import check_placement, placement_of
+from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_vllm import VllmDriver
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
+from tests.support.host_launchers import host_launcher
 from tests.support.virtual_time import Run
 
 PLACING, STARTING, READY = ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.READY
@@ -97,13 +97,14 @@ class Stage:
         self.addresses: list[str] = []
         self.ports = Ports(25_000, 25_999)
         self.supervisor = Supervisor(
-            _managed(ModelSettings()), launcher=self.cluster, ports=self.ports, connect=self._connect,
+            _managed(ModelSettings()), host_launcher(self.cluster, ports=self.ports), connect=self._connect,
             on_state=self.states.append,
         )  # fmt: skip
         self.set(command="engine --host ${bind} --port ${port}", gpus=1)
 
     def set(self, **model: Any) -> None:
-        self.supervisor.reconfigure(_managed(ModelSettings(**{"start_timeout": 60.0, **model})), Wishes(nodes=2))
+        managed = _managed(ModelSettings(**{"start_timeout": 60.0, **model}))
+        self.supervisor.setup.reconfigure(managed._replace(placement={"nodes": 2}))
 
     def _connect(self, address: str) -> FakeClient:
         self.addresses.append(address)
@@ -190,7 +191,7 @@ def test_the_launcher_is_asked_for_the_files_that_the_driver_names(in_virtual_ti
     stage = Stage()
     stage.cluster.room.set()
     model = ModelSettings(driver="vllm", path="/models/qwen", start_timeout=1.0)
-    stage.supervisor.reconfigure(_managed(model, VllmDriver()))
+    stage.supervisor.setup.reconfigure(_managed(model, VllmDriver()))
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed):
@@ -205,7 +206,7 @@ def test_an_engine_on_two_machines_has_a_command_for_each(in_virtual_time: Run) 
     stage.cluster.room.set()
     stage.cluster.place_found = Place(port=5000, bind="10.0.0.7", others=("10.0.0.8",), meet_at="10.0.0.7:5001")
     model = ModelSettings(driver="vllm", path="org/large", start_timeout=1.0, args=["-tp", "8"])
-    stage.supervisor.reconfigure(_managed(model, VllmDriver()))
+    stage.supervisor.setup.reconfigure(_managed(model, VllmDriver()))
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed):
@@ -238,7 +239,7 @@ def test_a_lost_engine_is_told_from_one_that_exited(in_virtual_time: Run, stage:
 async def test_where_an_engine_runs_is_recorded_and_survives_the_gateway(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "state")
     line = LaunchLine(command=["engine"], port=5000, bind="10.0.0.7", place=PLACE)
-    await EngineRecords("far", Cluster(), file).launch("a", line, LogRing())
+    await host_launcher(Cluster(), file, host="far").launch("a", line, LogRing())
     file.close()
     again = StateFile(tmp_path / "state")
     assert again.records["a"].place == PLACE
@@ -248,8 +249,8 @@ async def test_where_an_engine_runs_is_recorded_and_survives_the_gateway(tmp_pat
 async def test_an_engine_is_recorded_while_it_waits_for_its_place(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "state")
     cluster = Cluster()
-    records = EngineRecords("far", cluster, file)
-    wait = asyncio.ensure_future(records.place("a", EngineNeeds(), lambda why: None))
+    launcher = host_launcher(cluster, file, host="far")
+    wait = asyncio.ensure_future(launcher.place("a", EngineNeeds(), lambda why: None))
     await cluster.was_asked.wait()
     assert file.records["a"].handle == {}
     cluster.room.set()
@@ -274,10 +275,10 @@ class SlowToPrepare(Cluster):
 
 async def test_a_launcher_is_prepared_when_it_is_needed_first_and_again_after_a_failure(tmp_path: Path) -> None:
     file, cluster = StateFile(tmp_path / "state"), SlowToPrepare()
-    records = EngineRecords("far", cluster, file)
+    launcher = host_launcher(cluster, file, host="far")
     with pytest.raises(LoadFailed, match="no cluster answers"):
-        await records.place("a", EngineNeeds(), lambda why: None)
-    first, second = (asyncio.ensure_future(records.place(name, EngineNeeds(), lambda why: None)) for name in "ab")
+        await launcher.place("a", EngineNeeds(), lambda why: None)
+    first, second = (asyncio.ensure_future(launcher.place(name, EngineNeeds(), lambda why: None)) for name in "ab")
     await asyncio.sleep(0.01)
     first.cancel()
     cluster.connected.set()
@@ -335,12 +336,9 @@ async def test_a_launcher_without_marks_is_not_prepared_to_look_for_them(tmp_pat
     launcher = guarded_launcher(PluginId("launcher", "cluster", "acme"), cluster)
     assert file.is_lost
     pool = EnginePool(
-        "far",
+        host_launcher(launcher, file, host="far"),
         {},
-        launcher=launcher,
-        ports=Ports(),
         connect=lambda *_: FakeClient({}),
-        state_file=file,
         on_state=lambda *_: None,
         on_examined=lambda _: None,
         on_exited=lambda _: None,

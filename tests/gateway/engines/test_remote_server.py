@@ -16,15 +16,17 @@ from enginehouse import (
     ServedModel,
     SupportsLoading,
 )
-from enginehouse.engines.remote.remote_server import RemoteLauncher, RemoteServer
+from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.remote.remote_server import RemoteServer
+from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
-from enginehouse.interfaces.launchers import Exit, LaunchLine
+from enginehouse.interfaces.launchers import Exit
 from enginehouse.telemetry.log_ring import LogRing
-from tests.support.fake_engines import FakeClient, ScriptedDriver
+from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
+from tests.support.host_launchers import host_launcher
 from tests.support.virtual_time import Run
 from tests.support.waiting import within
-
-LINE = LaunchLine(command=(), port=0)
 
 
 class LoadingDriver(ScriptedDriver, SupportsLoading):
@@ -65,13 +67,35 @@ class RemoteSetting:
     def __init__(self) -> None:
         self.driver = LoadingDriver()
         self.found: dict[str, EngineProcess] = {}
+        self.timeouts: list[float] = []
         self.server = RemoteServer(
-            "one", "http://one", support_of(self.driver), lambda timeout: FakeClient({}), 60.0, self.found.__setitem__
+            "one", "http://one", support_of(self.driver), self._connect, 60.0, self.found.__setitem__
         )
         self.server.discover([ServedModel("a"), ServedModel("b", memory=7000)])
 
+    def _connect(self, timeout: float) -> FakeClient:
+        self.timeouts.append(timeout)
+        return FakeClient({})
+
     async def load(self, model: str) -> EngineProcess:
-        return await RemoteLauncher(self.server, model, 60.0).launch("one", LINE, LogRing())
+        return await self.server.load(model, 60.0, LogRing())
+
+
+def managed(scene: RemoteSetting, start_timeout: float) -> ManagedReplica:
+    model = ModelSettings(start_timeout=start_timeout)
+    return ManagedReplica("one", "a", model, support_of(scene.driver), server=scene.server)
+
+
+async def test_a_load_has_the_time_limit_of_the_configuration_in_force() -> None:
+    scene = RemoteSetting()
+    launcher = host_launcher(FakeLauncher())
+    supervisor = Supervisor(
+        managed(scene, 20.0), launcher, connect=lambda address: FakeClient({}), on_state=lambda state: None
+    )
+    supervisor.setup.reconfigure(managed(scene, 30.0))
+    await supervisor.start()
+    assert scene.timeouts[0] == 30.0
+    await supervisor.stop()
 
 
 async def test_a_load_runs_until_the_server_unloads_the_model() -> None:
@@ -175,7 +199,7 @@ def test_a_wait_ends_when_the_server_reports_a_change(in_virtual_time: Run) -> N
         scene, log, loop = RemoteSetting(), LogRing(), asyncio.get_running_loop()
         scene.driver.lists = False
         scene.server.begin()
-        load = asyncio.ensure_future(RemoteLauncher(scene.server, "a", 60.0).launch("one", LINE, log))
+        load = asyncio.ensure_future(scene.server.load("a", 60.0, log))
         await asyncio.sleep(7.3)
         assert scene.driver.on_news is not None
         scene.driver.on_news(LoadNews("a", "loading: 40 %", settled=False))

@@ -11,7 +11,6 @@ import pytest
 from enginehouse import EngineOutput, EngineProcess, LaunchLine, NotEnoughMemory, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.gpu import Gpu
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
@@ -19,6 +18,7 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
 from tests.support.fake_gpus import FakeGpus, gpu
+from tests.support.host_launchers import host_launcher
 from tests.support.virtual_time import Run
 
 
@@ -65,16 +65,12 @@ class Stage:
         self.file = StateFile(folder)
         model = ModelSettings(command="engine")
         self.pool = EnginePool(
-            "local",
+            host_launcher(self.launcher, self.file, gpus=gpus),
             {f"{name}@{name}": ManagedReplica(name, name, model, support_of(self.driver)) for name in "ab"},
-            launcher=self.launcher,
-            ports=Ports(25_000, 25_999),
             connect=lambda backend, address: FakeClient({}),
-            state_file=self.file,
             on_state=lambda replica, state: self.states.append((replica, state)),
             on_examined=lambda replica: None,
             on_exited=lambda replica: None,
-            gpus=gpus,
         )
 
     async def swap(self, free_after: float) -> float:

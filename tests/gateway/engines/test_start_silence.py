@@ -11,12 +11,12 @@ import pytest
 
 from enginehouse import EngineOutput, EngineProcess, LaunchLine, LoadFailed
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
+from tests.support.host_launchers import host_launcher
 from tests.support.launchers import local_launcher
 from tests.support.virtual_time import Run
 from tests.support.waiting import within
@@ -49,7 +49,7 @@ class ReadingLauncher(FakeLauncher):
 def starter(driver: ScriptedDriver, launcher: FakeLauncher, **settings: float) -> Supervisor:
     model = ModelSettings(command="engine", **settings)  # type: ignore[arg-type]
     return Supervisor(
-        ManagedReplica("tiny-1", "tiny", model, support_of(driver)), launcher=launcher, ports=Ports(25_000, 25_999),
+        ManagedReplica("tiny-1", "tiny", model, support_of(driver)), host_launcher(launcher),
         connect=lambda address: FakeClient({}), on_state=lambda state: None,
     )  # fmt: skip
 

@@ -12,11 +12,12 @@ import pytest
 
 from enginehouse import ConfigError, Launcher, LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_places import Ports
 from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.ports import Ports
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
+from tests.support.host_launchers import host_launcher
 from tests.support.launchers import local_launcher
 from tests.support.virtual_time import Run
 from tests.support.waiting import within
@@ -43,7 +44,7 @@ class Stage:
         self.ports = Ports(25_000, 25_999)
         self.supervisor = Supervisor(
             ManagedReplica("tiny-1", "tiny", model, support_of(driver)),
-            launcher=launches_with or launcher, ports=self.ports, connect=self._connect,
+            host_launcher(launches_with or launcher, ports=self.ports), connect=self._connect,
             on_state=self.states.append,
         )  # fmt: skip
         self._client = client
@@ -233,16 +234,17 @@ def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing_behind(
     in_virtual_time(scenario())
 
 
-def test_an_engine_whose_launch_nobody_waits_for_any_more_is_stopped(in_virtual_time: Run, stage: Stage) -> None:
-    class Stubborn:
+def test_an_engine_whose_launch_nobody_waits_for_any_more_is_stopped(
+    in_virtual_time: Run, driver: ScriptedDriver
+) -> None:
+    class Stubborn(FakeLauncher):
         async def launch(self, *args: Any) -> Any:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(1e6)
             await asyncio.sleep(5)
-            return await stage.launcher.launch(*args)
+            return await super().launch(*args)
 
-    means = stage.supervisor._means
-    stage.supervisor._means = means._replace(launcher=Stubborn())  # type: ignore[arg-type]
+    stage = Stage(driver, FakeClient({}), ModelSettings(command="engine", start_timeout=60), Stubborn())
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed, match="could not be launched in that time"):

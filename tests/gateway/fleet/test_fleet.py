@@ -286,24 +286,21 @@ def test_the_status_tells_what_people_ask_for(fleet: Fleet, backend: Make, clock
     assert (status.last_error, status.last_error_at) == ("connection refused", 123.0)
 
 
-def test_changes_of_health_and_state_are_told_once_they_can_be_seen(clock: StoppedClock, backend: Make) -> None:
+def test_changes_of_health_are_told_once_they_can_be_seen(clock: StoppedClock, backend: Make) -> None:
     told: list[object] = []
     fleet = Fleet(
         CheckSettings(failures=1, successes=1),
         clock,
         on_health=lambda name, health: told.append((name, health, fleet.snapshot.candidates("m")[0].health)),
-        on_state=lambda replica, state: told.append((replica, state, fleet.snapshot.candidates("m")[0].state)),
     )
     fleet.add(backend("a", "m"))
     fleet.succeeded("a")
     fleet.failed("a", "refused")
     fleet.failed("a", "refused")
     fleet.set_state("m@a", ReplicaState.STARTING, wake_s=3)
-    fleet.set_state("m@a", ReplicaState.STARTING, wake_s=2)
     assert told == [
         ("a", Health.UNHEALTHY, Health.UNHEALTHY),
         ("a", Health.HEALTHY, Health.HEALTHY),
-        ("m@a", ReplicaState.STARTING, ReplicaState.STARTING),
     ]
 
 

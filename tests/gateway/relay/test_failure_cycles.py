@@ -140,7 +140,7 @@ async def test_a_hand_over_that_fails(
 
     async def fail() -> None:
         gateway.fleet.succeeded("a")
-        gateway.relay.context.router.on_view(view(*roles), ReschedulingSettings())
+        gateway.relay.context.router.strategies.on_view(view(*roles), ReschedulingSettings())
         reads.scripts = [script]
         assert (await gateway.ask(gateway.post(TEXT, path="/v1/completions"))).status == 200
 

@@ -23,7 +23,7 @@ async def opened(house: OpenGateway, *engines: ModelEngine, **routing: object) -
     gateway = await house(*engines, backend={"driver": "vllm"}, routing={"strategy": "llumnix_load", **routing})
     roles = [Role.PREFILL] + [Role.DECODE] * (len(engines) - 1)
     instances = (instance(name, role=role) for name, role in zip("abc", roles, strict=False))
-    gateway.relay.context.router.on_view(view(*instances), ReschedulingSettings())
+    gateway.relay.context.router.strategies.on_view(view(*instances), ReschedulingSettings())
     return gateway
 
 

@@ -17,7 +17,7 @@ async def test_a_stream_tells_its_tokens(house: OpenGateway, model_engine: Start
     client = await gateway.client()
     body = {"prompt": "x" * 400, "max_tokens": 40, "stream": True}
     client.send(gateway.post(body, b"x-request-id: r1", path="/v1/completions"))
-    await gateway.until(lambda: any(each.output_tokens for each in gateway.relay.live))
+    await gateway.until(lambda: any(each.tokens().output for each in gateway.relay.live))
 
     [read] = live.at("a")
     assert (read.id, read.prompt_tokens, read.max_tokens, read.stays) == ("r1", 400, 40, None)

@@ -69,7 +69,7 @@ async def test_an_engine_reads_a_prompt_that_no_other_one_reads_for_it(
     reads, answers = await model_engine(), await model_engine()
     gateway = await house(reads, answers, backend=VLLM, routing={"strategy": "llumnix_load"})
     instances = (instance("a", role=Role.PREFILL), instance("b", role=Role.DECODE))
-    gateway.relay.context.router.on_view(view(*instances), ReschedulingSettings())
+    gateway.relay.context.router.strategies.on_view(view(*instances), ReschedulingSettings())
     Removes(gateway, removed, routed="b")
     reply = await gateway.ask(gateway.post({**BODY, "stream": True}, path=PATH))
     assert (reply.status, reply.header("x-enginehouse-backend")) == (200, "b")

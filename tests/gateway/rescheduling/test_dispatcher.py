@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from enginehouse import ClusterView, Migrated, Migration, Migrator, Plan, UpstreamError
+from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord, PreparedMigrator
+from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord
+from enginehouse.rescheduling.gateway_means import GatewayMeans
 from enginehouse.telemetry.counters import Counters
 from tests.support.cluster_views import instance, view
 
@@ -52,10 +55,7 @@ class Scene:
         self.counters = Counters()
         self.told: list[tuple[Migration, Migrated]] = []
         self.it = MigrationDispatcher(
-            [
-                PreparedMigrator(PluginId("migrator", f"m{place}", "test"), migrator)
-                for place, migrator in enumerate(migrators)
-            ],
+            [(PluginId("migrator", f"m{place}", "test"), migrator) for place, migrator in enumerate(migrators)],
             timeout=timeout,
             counters=self.counters,
             on_end=lambda migration, migrated: self.told.append((migration, migrated)),
@@ -105,6 +105,26 @@ async def test_a_migration_that_takes_too_long_is_cancelled() -> None:
     assert records["b"].moved == ("r",)
     await asyncio.sleep(0)
     assert migrator.cancelled == ["a"]
+
+
+async def test_what_a_migration_moved_before_it_was_cancelled_or_failed_is_recorded() -> None:
+    async def move(request: str, destination: str, engine_request: str, cause: str) -> None: ...
+
+    relay: Any = SimpleNamespace(context=SimpleNamespace(clock=SYSTEM_CLOCK), move=move)
+    unused: Any = None
+    means = GatewayMeans(unused, relay, unused, {})
+
+    class Partly(Scripted):
+        async def migrate(self, migration: Migration) -> Migrated:
+            moves = [means.move(f"{migration.source}{number}", migration.destination) for number in range(2)]
+            await asyncio.gather(*moves)
+            return await super().migrate(migration)
+
+    scene = Scene(Partly({"a": "never", "b": UpstreamError("it is gone")}), timeout=0.05)
+    records = await scene.run("ad", "bd")
+
+    assert {name: each.moved for name, each in records.items()} == {"a": ("a0", "a1"), "b": ("b0", "b1")}
+    assert scene.counters.failed_migrations == {KEY: 2}
 
 
 async def test_the_first_migrator_that_can_does_it() -> None:

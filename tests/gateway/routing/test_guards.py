@@ -12,6 +12,7 @@ from enginehouse import (
     Extractor,
     Filter,
     InferenceRequest,
+    InvalidRequest,
     PluginFailed,
     RequestError,
     Requirements,
@@ -32,8 +33,10 @@ pytestmark = pytest.mark.usefixtures("every_failure")
 class Keeps(Filter):
     """Keeps what ``keep`` makes of the candidates."""
 
-    def __init__(self, keep: Callable[[Sequence[Candidate]], Any], why: Any = "", missing: Any = ()) -> None:
-        self.make, self.reason, self.lacking = keep, why, missing
+    def __init__(
+        self, keep: Callable[[Sequence[Candidate]], Any], why: Any = "", missing: Any = (), refusal: Any = None
+    ) -> None:
+        self.make, self.reason, self.lacking, self.error = keep, why, missing, refusal
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         kept: Sequence[Candidate] = self.make(candidates)
@@ -46,6 +49,10 @@ class Keeps(Filter):
     def missing(self, requirements: Requirements, candidate: Candidate) -> Sequence[str]:
         names: Sequence[str] = self.lacking
         return names
+
+    def refusal(self, requirements: Requirements, candidates: Sequence[Candidate]) -> RequestError | None:
+        error: RequestError | None = self.error
+        return error
 
 
 class Picks(Strategy):
@@ -102,6 +109,16 @@ def test_a_filter_that_returns_nonsense_is_named(
 def test_a_filter_may_keep_a_tuple_or_what_it_was_given() -> None:
     for keep in (tuple, lambda found: found, lambda found: found[1:]):
         assert make_router(filters=[("tenant", Keeps(keep))]).route(requirements("m"), HERE)
+
+
+def test_a_filter_has_an_error_of_its_own() -> None:
+    error = InvalidRequest("No backend is in your country")
+    router = make_router(filters=[("tenant", Keeps(lambda found: [], refusal=error))])
+    with pytest.raises(InvalidRequest, match="in your country"):
+        router.route(requirements("m"), HERE)
+    router = make_router(filters=[("tenant", Keeps(lambda found: [], refusal="no"))])
+    with pytest.raises(PluginFailed, match=r"returned an object of type str from refusal instead of a RequestError"):
+        router.route(requirements("m"), HERE)
 
 
 @pytest.mark.parametrize("missing", [None, "gold", [1]])

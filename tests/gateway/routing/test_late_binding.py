@@ -99,8 +99,8 @@ class Learned(LeastPending):
 def test_what_strategies_have_learned_is_shown(caplog: pytest.LogCaptureFixture) -> None:
     strategy = Learned(RandomConfig())
     router = make_router(("acme_least", strategy))
-    assert router.learned() == {"a": {"ms": 1.0}}
+    assert router.strategies.learned() == {"a": {"ms": 1.0}}
     strategy.figures = "much"
-    assert router.learned() == {}
+    assert router.strategies.learned() == {}
     assert "acme_least" in caplog.text
-    assert make_router("smart").learned() == {}
+    assert make_router("smart").strategies.learned() == {}

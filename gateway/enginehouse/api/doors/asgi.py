@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 
 from starlette.types import Message, Receive, Scope, Send
 
@@ -21,6 +22,8 @@ _log = logging.getLogger(__name__)
 BODILESS = frozenset({204, 304})
 """Statuses of responses without a body (RFC 9112, 6.3)."""
 _MOST_BUFFERED = 64 * 1024
+Opens = Callable[[Door, str, Headers], OpenExchange]
+"""Makes the exchange of a request from its door, its path and its headers."""
 
 
 class Outbound(Door):
@@ -122,15 +125,16 @@ class Outbound(Door):
 
 
 class AsgiDoor:
-    """An ASGI application for the inference endpoints."""
+    """An ASGI application for requests whose exchanges ``opens`` makes: by default, those for inference endpoints."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, opens: Opens | None = None) -> None:
         self._admission = admission
+        self._opens = opens or admission.relay.open
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = headers_of(scope)
         out = Outbound(address_of(scope))
-        out.exchange = exchange = self._open(out, scope, headers)
+        out.exchange = exchange = self._opens(out, scope["path"], headers)
         try:
             await self._relay(exchange, out, headers, receive, send)
         except asyncio.CancelledError:  # the server stops, and waits no longer for the client
@@ -140,9 +144,6 @@ class AsgiDoor:
         finally:
             exchange.client_disconnected()
             out.exchange = None  # otherwise the cycle of the two, with the body, waits for the garbage collector
-
-    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> OpenExchange:
-        return self._admission.relay.open(out, scope["path"], headers)
 
     def _admit(self, headers: Headers) -> Caller | None:
         return self._admission.admit(headers)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.types import Receive, Scope, Send
 
 from enginehouse.api.doors.admission import Admission
-from enginehouse.api.doors.asgi import AsgiDoor, Outbound, disconnected, headers_of, receive_piece
+from enginehouse.api.doors.asgi import AsgiDoor, disconnected, headers_of, receive_piece
 from enginehouse.api.doors.body_memory import BodyShare
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
@@ -29,15 +31,10 @@ class FormDoor:
         if not is_form(headers):
             door = AsgiDoor(self._admission)
         elif length is not None and length <= _SMALL:
-            door = _SmallFormDoor(self._admission)
+            door = AsgiDoor(self._admission, self._admission.relay.open_form)
         else:
-            door = _UploadDoor(self._admission, length)
+            door = _UploadDoor(self._admission, headers, length)
         await door(scope, receive, send)
-
-
-class _SmallFormDoor(AsgiDoor):
-    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> OpenExchange:
-        return self._admission.relay.open_form(out, scope["path"], headers)
 
 
 class _UploadDoor(AsgiDoor):
@@ -47,15 +44,11 @@ class _UploadDoor(AsgiDoor):
     at the engine, as long as there is memory: only by reading can the gateway notice that the client has left.
     """
 
-    def __init__(self, admission: Admission, length: int | None) -> None:
-        super().__init__(admission)
+    def __init__(self, admission: Admission, headers: Headers, length: int | None) -> None:
         self._length = length
-        self._upload = Upload(chunked=length is None)
-
-    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> OpenExchange:
-        self._reader = FormReader(headers)
-        relay = self._admission.relay
-        return relay.open_upload(out, scope["path"], headers, self._reader, self._upload, self._length)
+        self._reader = reader = FormReader(headers)
+        self._upload = upload = Upload(chunked=length is None)
+        super().__init__(admission, partial(admission.relay.open_upload, reader=reader, upload=upload, length=length))
 
     def _admit(self, headers: Headers) -> Caller | None:
         """Admit the form whatever its length, as most of it is not held: only ``max_body`` bounds it."""

@@ -9,8 +9,7 @@
     operators   guards every page that needs an admin key
     operations  most of /api: status, live requests, decisions
     live_view   the state that operations and the events of plugins show
-    lifecycle   loads and unloads models
-    drains      takes backends out of service
+    lifecycle   loads and unloads models, takes backends out of service
     reload      reads the configuration again
     key_pages   keys of clients
     metrics/    for Prometheus

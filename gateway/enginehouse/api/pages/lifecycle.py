@@ -1,4 +1,4 @@
-"""Loads and unloads models, under ``/api`` and under llama-swap's paths."""
+"""Loads and unloads models, and takes backends out of service, under ``/api`` and under llama-swap's paths."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from enginehouse.api.pages.reading import read_body
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.relay.relay import Relay
 
 
 class _SwapQuestion(msgspec.Struct):
@@ -24,9 +25,10 @@ class _SwapQuestion(msgspec.Struct):
 
 
 class Lifecycle:
-    """``/api/models/{id}/load`` and ``/unload``, ``/api/explain/swap``, ``/running`` and ``/unload``."""
+    """The pages that change what runs, or tell what would."""
 
-    def __init__(self, engines: ManagedEngines) -> None:
+    def __init__(self, relay: Relay, engines: ManagedEngines) -> None:
+        self._relay = relay
         self._engines = engines
 
     @property
@@ -37,6 +39,9 @@ class Lifecycle:
             Route("/api/explain/swap", self.explain_swap, methods=["POST"]),
             Route("/running", self.running),
             Route("/unload", self.unload_all, methods=["GET", "POST"]),
+            Route("/api/backends/{name:path}/drain", self.drain, methods=["POST"]),
+            Route("/api/backends/{name:path}/undrain", self.undrain, methods=["POST"]),
+            Route("/api/backends/{name:path}/stop", self.stop, methods=["POST"]),
         ]
 
     async def load(self, request: Request) -> Response:
@@ -64,6 +69,28 @@ class Lifecycle:
         """The replicas that would stop so that a model can run, as in ``enginehouse explain swap``."""
         question = await read_body(request, _SwapQuestion, '{"target": "MODEL", "running": ["MODEL"]}')
         return json_response(self._engines.explain_swap(question.target, question.running))
+
+    async def drain(self, request: Request) -> Response:
+        """Send no new requests to a backend, and move its streams away. Answers at once, with the live requests."""
+        name = request.path_params["name"]
+        self._relay.context.fleet.drain(name)
+        self._relay.drains.begin(name)
+        return json_response({"backend": name, "draining": True, "live": len(self._relay.drains.live(name))})
+
+    async def undrain(self, request: Request) -> Response:
+        """Send new requests to a backend again."""
+        name = request.path_params["name"]
+        self._relay.context.fleet.undrain(name)
+        return json_response({"backend": name, "draining": False, "live": len(self._relay.drains.live(name))})
+
+    async def stop(self, request: Request) -> Response:
+        """Stop the engine of a drained backend that the gateway launched. Answers when it has stopped."""
+        name = request.path_params["name"]
+        self._relay.context.fleet.health(name)  # raises NotFound
+        if left := len(self._relay.drains.live(name)):
+            raise InvalidRequest(f"Backend '{name}' still has {left} live requests; drain it first")
+        await self._engines.stop(name)
+        return json_response({"backend": name, "state": ReplicaState.STOPPED})
 
 
 def _is_forced(request: Request) -> bool:

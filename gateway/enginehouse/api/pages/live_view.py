@@ -17,11 +17,15 @@ from enginehouse.domain.ticket import Phase
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.fleet.backend_info import BackendStatus
 from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.activity import Activity
 
 RequestProgress = tuple[Phase, int | None]
 """The phase of a live request, and its position in the queue if it waits there."""
+_SHOWN_FACTS = ("backend", "replica", "model", "reason", "attempted", "outcome", "why", "status")
+_SHOWN_TIMES = ("began", "granted", "sent", "first_byte", "ended")
+"""What operators see of an attempt."""
 _MOST_PROGRESS = 0.99
 """Of a load that takes longer than the last one did."""
 
@@ -83,23 +87,21 @@ class LiveView:
         """Every live request, oldest first."""
         now = self._relay.context.clock.now()
         return [
-            _request(exchange, progress, now) | {"progress": self._how_far(exchange, progress)}
+            _request(exchange.state(), progress, now) | {"progress": self._how_far(exchange, progress)}
             for exchange, progress in self._live_requests()
         ]
 
     def details(self, live: LiveRequest) -> Mapping[str, Any]:
         """A live request with its attempts, and the route that it would get if it came now."""
-        context, needs, attempt = self._relay.context, live.requirements, live.attempt
-        ticket = live.ticket
+        context, needs, ticket, state = self._relay.context, live.requirements, live.ticket, live.state()
         waits = self._engines.waiting().get(ticket) if ticket is not None else None
-        progress = (waits.phase, waits.position) if waits else (live.phase, None)
-        attempts = [*live.attempts, *([attempt.facts("live").record()] if attempt is not None else [])]
+        progress = (waits.phase, waits.position) if waits else (state.phase, None)
         return {
-            **_request(live, progress, context.clock.now()),
+            **_request(state, progress, context.clock.now()),
             "progress": self._how_far(live, progress),
-            "prompt_tokens": live.prompt_tokens,
-            "max_tokens": live.max_tokens,
-            "attempts": [_attempt(each, live.began) for each in attempts],
+            "prompt_tokens": state.tokens.prompt,
+            "max_tokens": state.tokens.most,
+            "attempts": [_attempt(each, state.began) for each in state.attempts],
             "explanation": context.router.explain(needs, context.fleet.snapshot) if needs is not None else None,
         }
 
@@ -182,42 +184,27 @@ def _attempt(attempt: AttemptRecord, began: float) -> dict[str, Any]:
     def since(at: float | None) -> float | None:
         return None if at is None else round((at - began) * 1000, 1)
 
-    return {
-        "backend": attempt.backend,
-        "replica": attempt.replica,
-        "model": attempt.model,
-        "reason": attempt.reason,
-        "attempted": attempt.attempted,
-        "outcome": attempt.outcome,
-        "why": attempt.why,
-        "status": attempt.status,
-        "began_ms": since(attempt.began),
-        "granted_ms": since(attempt.granted),
-        "sent_ms": since(attempt.sent),
-        "first_byte_ms": since(attempt.first_byte),
-        "ended_ms": since(attempt.ended),
-        "moved": attempt.gap,
-    }
+    facts = {name: getattr(attempt, name) for name in _SHOWN_FACTS}
+    return facts | {f"{name}_ms": since(getattr(attempt, name)) for name in _SHOWN_TIMES} | {"moved": attempt.gap}
 
 
-def _request(exchange: LiveRequest, progress: RequestProgress, now: float) -> dict[str, Any]:
-    route, needs = exchange.route, exchange.requirements
+def _request(state: LiveState, progress: RequestProgress, now: float) -> dict[str, Any]:
     phase, position = progress
     return {
-        "id": exchange.request_id.decode(),
-        "path": exchange.path,
-        "caller": exchange.caller,
-        "user": exchange.user,
-        "address": exchange.address,
-        "model": needs.model if needs else None,
+        "id": state.id.decode(),
+        "path": state.path,
+        "caller": state.caller,
+        "user": state.user,
+        "address": state.address,
+        "model": state.asked,
         "phase": phase,
         "position": position,
-        "replica": route.chosen.replica if route else None,
-        "waits_for": exchange.waits_for,
-        "moves": exchange.moves,
-        "output_tokens": exchange.output_tokens,
-        "stays": exchange.why_not_movable,
-        "age_ms": round((now - exchange.began) * 1000, 1),
+        "replica": state.replica,
+        "waits_for": state.waits_for,
+        "moves": state.moves,
+        "output_tokens": state.tokens.output,
+        "stays": state.stays,
+        "age_ms": round((now - state.began) * 1000, 1),
     }
 
 

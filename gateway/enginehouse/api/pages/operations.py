@@ -61,7 +61,7 @@ class Operations:
             "backends": self._relay.context.fleet.backends(),
             "replicas": self._live.status_rows(),
             "hosts": self._engines.memory(),
-            "learned": self._relay.context.router.learned(),
+            "learned": self._relay.context.router.strategies.learned(),
             "mirrors": self._relay.mirrors.figures(),
             "gpus": self._engines.gpus(),
         }

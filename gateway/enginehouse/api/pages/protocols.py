@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import Scope
 
 from enginehouse.api.doors.admission import Admission
-from enginehouse.api.doors.asgi import AsgiDoor, Outbound
+from enginehouse.api.doors.asgi import AsgiDoor
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.domain.errors import BodyTooLarge, ModelNotFound, RequestError
-from enginehouse.domain.request import Headers
 from enginehouse.interfaces.protocols import Protocol
-from enginehouse.relay.door import OpenExchange
 
 _LARGEST = 64 * 1024
 """Bytes of a body; these pages are asked for a name at most."""
@@ -33,18 +31,11 @@ def protocol_doors(admission: Admission, protocols: Sequence[Protocol]) -> Itera
     for protocol in protocols:
         for path in protocol.paths:
             if "{" in path:
-                yield Route(path, _ProtocolDoor(admission, protocol), methods=["POST"])
-
-
-class _ProtocolDoor(AsgiDoor):
-    """The ASGI door of requests in ``protocol``."""
-
-    def __init__(self, admission: Admission, protocol: Protocol) -> None:
-        super().__init__(admission)
-        self._protocol = protocol
-
-    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> OpenExchange:
-        return self._admission.relay.open_translated(out, scope["path"], headers, self._protocol)
+                yield Route(
+                    path,
+                    AsgiDoor(admission, partial(admission.relay.open_translated, protocol=protocol)),
+                    methods=["POST"],
+                )
 
 
 class _Page:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -13,13 +14,13 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from enginehouse.api.doors.admission import Admission
-from enginehouse.api.doors.asgi import AsgiDoor, Outbound, headers_of
+from enginehouse.api.doors.asgi import AsgiDoor, headers_of
 from enginehouse.api.doors.web_socket import AsgiWebSocketDoor
 from enginehouse.api.errors import refuse_web_socket
 from enginehouse.config.aliases import Aliases
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.relay.door import Caller, OpenExchange
+from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.engine_job import EngineCall
 
 _PREFIX = b"/upstream/"
@@ -114,30 +115,23 @@ class _CallDoor(AsgiDoor):
     """The ASGI door for one request to an engine."""
 
     def __init__(self, admission: Admission, call: EngineCall) -> None:
-        super().__init__(admission)
-        self._call = call
-
-    def _open(self, out: Outbound, scope: Scope, headers: Headers) -> OpenExchange:
-        return self._admission.relay.pass_through(out, scope["path"], headers, self._call)
+        super().__init__(admission, partial(admission.relay.pass_through, call=call))
+        self._target = call.target
 
     def _admit(self, headers: Headers) -> Caller | None:
         caller = self._admission.admit_direct(headers)
-        _check_path(self._call.target)
+        _check_path(self._target)
         return caller
 
 
 def engine_pages(admission: Admission) -> list[BaseRoute]:
     """Pass requests for ``_PAGES`` to an engine of the model, as below ``/upstream/``. The query goes along."""
-    return [Route(path, _EnginePage(admission), methods=["GET"]) for path in _PAGES]
 
-
-class _EnginePage:
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        model = Request(scope).query_params.get("model", "")
+    async def page(request: Request) -> _CallDoor:
+        model = request.query_params.get("model", "")
         if not model:
             raise InvalidRequest("The query has no 'model': name the model, as in /props?model=NAME", param="model")
-        target = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
-        await _CallDoor(self._admission, EngineCall(model, "GET", target))(scope, receive, send)
+        target = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
+        return _CallDoor(admission, EngineCall(model, "GET", target))
+
+    return [Route(path, page, methods=["GET"]) for path in _PAGES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -19,11 +20,10 @@ from enginehouse.interfaces.discoverers import FoundBackend
 
 
 class Offer(NamedTuple):
-    """A found backend as the configuration would have it. ``why_not``: it cannot be used; empty if it can."""
+    """A found backend as the configuration has it."""
 
     found: FoundBackend
     settings: BackendSettings
-    why_not: str = ""
 
 
 class Joined(NamedTuple):
@@ -52,6 +52,7 @@ class Source:
     """The backends that one discoverer found last, by their names in this gateway.
 
     - ``listed_at``: when that was; ``None`` before the first list.
+    - ``has_begun`` is set from the first list or failure on.
     - ``error``: why there is no newer list; empty if all is well.
     - ``refused``: the backends of the list that cannot be used, and why.
     """
@@ -61,6 +62,7 @@ class Source:
         self.settings = settings
         self.backends: dict[str, FoundBackend] = {}
         self.listed_at: float | None = None
+        self.has_begun = asyncio.Event()
         self.error = ""
         self.refused: dict[str, str] = {}
         self._prefix = f"{name}-" if settings.prefix is None else settings.prefix
@@ -78,13 +80,14 @@ class Source:
 class FoundBackends:
     """All that discoverers found, and the backends that they withdrew but that still have requests.
 
-    ``drivers``: the types of the installed drivers.
+    ``in_force``: what of them the configuration has now, at first ``config`` without any. ``drivers``: the types of the
+    installed drivers.
     """
 
-    def __init__(self, drivers: Collection[str]) -> None:
+    def __init__(self, config: Config, drivers: Collection[str]) -> None:
+        self.in_force = Joined(config)
         self.sources: dict[str, Source] = {}
         self._leaving: dict[str, Offer] = {}
-        self._offers: dict[str, Offer] = {}
         self._drivers = drivers
 
     @property
@@ -110,7 +113,7 @@ class FoundBackends:
 
     def draining(self) -> set[str]:
         """The names of the backends that shall get no new requests."""
-        return {*self._leaving, *(name for name, offer in self._offers.items() if offer.found.draining)}
+        return {*self._leaving, *(name for name, offer in self.in_force.offers.items() if offer.found.draining)}
 
     def joined_to(self, config: Config) -> Joined:
         """``config`` with the found backends, and the hosts that they bring. What is configured wins over them.
@@ -124,8 +127,8 @@ class FoundBackends:
             refused[source.name] = why = {}
             for name, found in source.backends.items():
                 offer = self._offer(name, found, source.settings, taken)
-                if offer.why_not:
-                    why[name] = offer.why_not
+                if isinstance(offer, str):
+                    why[name] = offer
                 else:
                     offers[name] = offer
                     taken.add(name)
@@ -143,29 +146,31 @@ class FoundBackends:
 
     def commit(self, joined: Joined) -> None:
         """Note that ``joined`` is in force."""
-        self._offers = dict(joined.offers)
+        self.in_force = joined
         for source in self.sources.values():
             source.refused = joined.refused.get(source.name, {})
 
     def _leave(self, names: Collection[str]) -> None:
-        self._leaving |= {name: self._offers[name] for name in names if name in self._offers}
+        offers = self.in_force.offers
+        self._leaving |= {name: offers[name] for name in names if name in offers}
 
-    def _offer(self, name: str, found: FoundBackend, source: DiscoverySettings, taken: Collection[str]) -> Offer:
-        known = self._offers.get(name)
-        if known is not None and known.found == found and name not in taken:
-            return known
-        settings, why_not = _settings(found, source)
+    def _offer(self, name: str, found: FoundBackend, source: DiscoverySettings, taken: Collection[str]) -> Offer | str:
+        """``found`` as the configuration would have it, or why it cannot be used."""
         if name in taken:
-            why_not = "there is a backend of this name already; set another 'prefix'"
-        elif found.driver not in self._drivers:
-            why_not = f"there is no driver '{found.driver}'; install it"
-        elif not is_base_url(found.url):
-            why_not = "its url is not the address of a server"
-        return Offer(found, settings, why_not)
+            return "there is a backend of this name already; set another 'prefix'"
+        known = self.in_force.offers.get(name)
+        if known is not None and known.found == found:
+            return known
+        if found.driver not in self._drivers:
+            return f"there is no driver '{found.driver}'; install it"
+        if not is_base_url(found.url):
+            return "its url is not the address of a server"
+        settings = _settings(found, source)
+        return settings if isinstance(settings, str) else Offer(found, settings)
 
 
-def _settings(found: FoundBackend, source: DiscoverySettings) -> tuple[BackendSettings, str]:
-    """``found`` as ``[backends.NAME]`` would have it, and what is wrong with it."""
+def _settings(found: FoundBackend, source: DiscoverySettings) -> BackendSettings | str:
+    """``found`` as ``[backends.NAME]`` would have it, or what is wrong with it."""
     table: dict[str, Any] = {
         "url": found.url,
         "driver": found.driver,
@@ -181,9 +186,9 @@ def _settings(found: FoundBackend, source: DiscoverySettings) -> tuple[BackendSe
     plain = decoder.read(_backend_type(), table)
     if decoder.problems:
         problem = decoder.problems[0]
-        return BackendSettings(url=found.url), f"{dotted(problem.path)}: {problem.text}"
+        return f"{dotted(problem.path)}: {problem.text}"
     settings = msgspec.convert(plain, BackendSettings)
-    return replace(settings, api_key=Secret(found.api_key or source.api_key)), ""
+    return replace(settings, api_key=Secret(found.api_key or source.api_key))
 
 
 @cache

@@ -2,7 +2,6 @@
 
 ::
 
-    settings         changes of the configuration: other values, more instances
     virtual_gateway  the gateway itself, with a virtual clock, network and launcher
     virtual_engines  the interface that the caller implements, and its description of each engine
     virtual_client   the client's side of one request

@@ -17,6 +17,7 @@ from enginehouse.app.build import build_engine_policy
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.virtual.virtual_client import VirtualClient, VirtualDoor
 from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualLauncher
+from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.config.usage import UsageSettings
 from enginehouse.domain.errors import Unauthorized
@@ -27,6 +28,7 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import DriverSupport, support_of
 from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.migrators import Migrator
+from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.outside import Connector, Outside
@@ -71,6 +73,12 @@ class VirtualGateway:
         self._folder = TemporaryDirectory(prefix="enginehouse-virtual-")
         gateway.build_hosts(StateFile(Path(self._folder.name)))
 
+    @classmethod
+    def of(cls, loaded: LoadedConfig, engines: VirtualEngines, seed: int = 0) -> VirtualGateway:
+        """The gateway of a configuration, with its plugins."""
+        with loaded.naming_file():
+            return cls(loaded.config, load_plugins(loaded.config.plugins).registry, engines, seed)
+
     @property
     def config(self) -> Config:
         """The configuration in force."""
@@ -103,7 +111,7 @@ class VirtualGateway:
     @property
     def hands_over(self) -> bool:
         """Whether one engine may read a prompt for another one."""
-        return self._context.router.hands_over
+        return self._context.router.strategies.hands_over
 
     @property
     def counts(self) -> VirtualCounts:

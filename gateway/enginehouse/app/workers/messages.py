@@ -12,7 +12,7 @@ import msgspec
 
 from enginehouse.app.workers.told_errors import TellingError
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.ticket import Phase
+from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
@@ -73,10 +73,13 @@ class ToWorker:
         """Tell the strategies what they have learned in another worker."""
 
     def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
-        """Call a method of ``Drains`` for a backend or a replica; ``retire`` has an error, ``cut_off`` a reason."""
+        """Call a method of ``Drains`` for a backend or a replica, with an error or a reason if it takes one."""
 
-    def act(self, request: int, act: str, error: TellingError | None, why: str) -> None:
-        """``cancel`` or ``cut_off`` a live request."""
+    def fail(self, request: int, error: TellingError) -> None:
+        """End a live request with an error."""
+
+    def cut_off(self, request: int, why: str) -> None:
+        """Act as if the engine of a live request had broken it off."""
 
     async def move(self, request: int, destination: str, engine_request: str, cause: str) -> MovedStream:
         """Move a live request. Raises ``RequestError``."""
@@ -123,20 +126,6 @@ class ToWorkerServer:
 
 
 # --- from a worker
-
-
-class Submission(msgspec.Struct, frozen=True, array_like=True):
-    """A request waits for ``replica`` of ``backend``. Times are on the monotonic clock; ``None`` for no deadline."""
-
-    ticket: int
-    backend: str
-    replica: str
-    request_id: str
-    priority: int
-    arrived: float
-    caller: str | None
-    deadline: float | None
-    turn: float
 
 
 class EndedRow(msgspec.Struct, frozen=True, array_like=True):
@@ -207,10 +196,10 @@ class ToOwner:
 class ToDesk:
     """What a worker asks of the owner's queues."""
 
-    def submit(self, submission: Submission) -> None:
-        """Ask for a replica. ``granted`` or ``refused`` follows."""
+    def submit(self, number: int, backend: str, ticket: Ticket) -> None:
+        """Ask for the replica of ``ticket``; ``granted`` or ``refused`` follows. Times are on the monotonic clock."""
 
-    async def ask_slot(self, submission: Submission) -> int | None:
+    async def ask_slot(self, number: int, backend: str, ticket: Ticket) -> int | None:
         """The engine's generation if it is granted, at once or as soon as workers have given back what they keep."""
 
     async def ask_exited(self, backend: str, replica: str, generation: int) -> bool:

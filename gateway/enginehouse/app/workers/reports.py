@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
 
-from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.app.gateway import Gateway
+from enginehouse.app.request_path import RequestPath
 from enginehouse.app.workers.messages import EndedRow, WorkerReport
 from enginehouse.domain.ticket import Ticket
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.relay.live.live_state import LiveState, state_of
-from enginehouse.relay.relay import Relay
+from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry import counter_transfer
 from enginehouse.telemetry.activity import EndedRequest
 from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor
@@ -27,44 +25,14 @@ _MOST_ANSWERS: Final = 64
 _SHOWN_HEADER: Final = b"user-agent"
 
 
-class LiveNumbers:
-    """Gives live requests numbers that no later one gets."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._by_request: dict[LiveRequest, int] = {}
-        self._by_number: dict[int, LiveRequest] = {}
-
-    def of(self, live: Collection[LiveRequest]) -> Sequence[tuple[int, LiveRequest]]:
-        """All live requests with their numbers."""
-        known, self._by_request = self._by_request, {}
-        for each in live:
-            self._by_request[each] = known.get(each) or next(self._numbers)
-        self._by_number = {number: each for each, number in self._by_request.items()}
-        return [(number, each) for each, number in self._by_request.items()]
-
-    def find(self, number: int) -> LiveRequest | None:
-        """The request that had a number at the last call of ``of``."""
-        return self._by_number.get(number)
-
-
 class Reporter:
-    """Makes the reports of a worker. ``ticket``: the owner's number of a ticket. ``sessions``: headers of sessions."""
+    """Makes the reports of a worker. ``ticket``: the owner's number of a ticket."""
 
-    def __init__(
-        self,
-        relay: Relay,
-        body_memory: BodyMemory,
-        monitor: LoopMonitor,
-        ticket: Callable[[Ticket], int | None],
-        sessions: Callable[[], Sequence[str]],
-    ) -> None:
-        self.numbers = LiveNumbers()
-        self._relay = relay
-        self._body_memory = body_memory
+    def __init__(self, path: RequestPath, monitor: LoopMonitor, ticket: Callable[[Ticket], int | None]) -> None:
+        self._path = path
+        self._relay = path.relay
         self._monitor = monitor
         self._ticket = ticket
-        self._sessions = sessions
         self._load = LoopLoad()
         self._ended = self._told = 0
 
@@ -75,7 +43,7 @@ class Reporter:
         ended, self._ended = count - self._ended, count
         rows = context.activity.since(self._told) if past else []
         self._told = count if past else self._told
-        shown = {_SHOWN_HEADER, *(name.encode() for name in self._sessions())}
+        shown = {_SHOWN_HEADER, *(name.encode() for name in self._path.session_headers())}
         filter_drops, engine_drops = _drained(context.router.filter_drops), _drained(context.engine_memory.dropped)
         dropped, self._relay.endings.delivery.dropped = self._relay.endings.delivery.dropped, 0
         return WorkerReport(
@@ -86,7 +54,7 @@ class Reporter:
             self._load.share(),
             len(self._relay.live),
             counter_transfer.take_histogram(self._monitor.lag),
-            self._body_memory.held,
+            self._path.admission.body_memory.held,
             context.engine_memory.held,
             dropped,
             filter_drops,
@@ -94,13 +62,18 @@ class Reporter:
             self._live() if live else None,
         )
 
+    def find(self, number: int) -> LiveRequest | None:
+        """The live request with this number."""
+        return next((each for each, its in self._relay.live.items() if its == number), None)
+
     def _live(self) -> list[LiveState]:
         waiting = self._relay.context.waiting_room.waiting()
         states = []
-        for number, each in self.numbers.of(self._relay.live):
+        for each, number in self._relay.live.items():
             place = waiting.get(each.ticket) if each.ticket is not None else None
             position = place.position if place is not None else None
-            states.append(state_of(number, each, self._ticket, position))
+            ticket = self._ticket(each.ticket) if each.ticket is not None else None
+            states.append(msgspec.structs.replace(each.state(), number=number, ticket=ticket, position=position))
         return states
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
-from enginehouse.app.workers.channel import Send
+from enginehouse.app.workers.channel import Channel, Send
 from enginehouse.app.workers.messages import ToOwner
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import Requirements
@@ -30,7 +29,6 @@ class RequestEvents(Observer):
     def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
         chosen = route.chosen
         state = LiveState(
-            number=0,
             id=request_id.encode(),
             path=requirements.path,
             requirements=requirements.told(),
@@ -49,20 +47,16 @@ class RequestEvents(Observer):
 
 
 class OwnerExporter:
-    """Collects traced requests. While the owner reads too slowly, no further request is traced.
+    """Collects traced requests. While the ``owner`` reads too slowly, no further request is traced."""
 
-    ``waiting``: the bytes that the owner has not read.
-    """
-
-    def __init__(self, send: Send, waiting: Callable[[], int]) -> None:
-        self._send = send
-        self._waiting = waiting
+    def __init__(self, owner: Channel) -> None:
+        self._owner = owner
         self._requests: list[TracedRequest] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def admits(self) -> bool:
         """Whether a request that begins now may be traced."""
-        return self._waiting() < _MOST_WAITING_BYTES
+        return self._owner.waiting < _MOST_WAITING_BYTES
 
     def add(self, request: TracedRequest) -> None:
         """Send ``request``, with those that follow soon."""
@@ -77,5 +71,5 @@ class OwnerExporter:
             self._timer.cancel()
             self._timer = None
         if self._requests:
-            self._send(ToOwner.export, self._requests)
+            self._owner.send(ToOwner.export, self._requests)
             self._requests = []

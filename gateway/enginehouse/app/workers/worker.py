@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import pickle
 from collections.abc import AsyncIterator
@@ -74,7 +73,7 @@ class Worker(ToWorker):
         config = _share_of(pickle.loads(first.config), board.workers)
         outside = Outside()
         self._now = outside.clock.now
-        self.exporter = OwnerExporter(channel.send, lambda: channel.waiting)
+        self.exporter = OwnerExporter(channel)
         self.queues = OwnerQueues(
             channel, lambda: self.path.config.scheduling.priorities, lambda: self._queue_changed()
         )
@@ -92,24 +91,20 @@ class Worker(ToWorker):
         self._queue_changed = partial(notify, path.observers.callbacks("queue_changed"))
         self._reader = BoardReader(self._now)
         self._outcomes = OutcomeReports(
-            lambda good, latencies, news: channel.send(ToOwner.judge, good, latencies, news),
-            lambda load: self._names.get(id(load)),
+            lambda good, latencies, news: channel.send(ToOwner.judge, good, latencies, news)
         )
         path.fleet.reports, path.fleet.refresh = self._outcomes, self._reader.refresh
-        self.relay.context.router.recall(first.memories)
+        self.relay.context.router.strategies.recall(first.memories)
         room = self.relay.context.waiting_room
         room.join_others(RoomTurns(board, number, room.plan, room.models))
         path.callers.share(memory.key_changes)
         path.open(Path(first.folder), lambda rows, used: channel.send(ToOwner.take_usage, rows, used))
         self.loop_monitor = LoopMonitor()
-        self._reporter = Reporter(
-            self.relay, self.admission.body_memory, self.loop_monitor, self.queues.number, self.path.session_headers
-        )
+        self._reporter = Reporter(path, self.loop_monitor, self.queues.number)
         self.pages = OwnerPages(channel.send)
         self.application = WorkerApplication(path, self.pages, self._lifespan)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._share_load(first.columns)
         channel.attach(ToWorker, self)
         channel.attach(ToWorkerQueues, self.queues)
@@ -122,7 +117,8 @@ class Worker(ToWorker):
         self._tasks.start(self.path.callers.start())
         self.path.follow_caches()
         self._beat()
-        self._report_soon()
+        self._tasks.every(_BEAT_S, self._beat)
+        self._tasks.every(_REPORT_S, self._report)
 
     def tell_ready(self) -> None:
         """Tell the owner that connections are accepted."""
@@ -136,10 +132,8 @@ class Worker(ToWorker):
         await self.path.close()
         self.exporter.flush()
         self._outcomes.flush()
-        self._channel.send(ToOwner.take_report, self._reporter.report(live=False, past=False))
+        self._report()
         self._tasks.cancel()
-        for timer in self._timers.values():
-            timer.cancel()
 
     # --- from the owner
 
@@ -180,53 +174,40 @@ class Worker(ToWorker):
             self._events = None
 
     def learn(self, news: dict[str, bytes]) -> None:
-        self.relay.context.router.hear(news)
+        self.relay.context.router.strategies.hear(news)
 
     def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
-        drains = self.relay.drains
-        if step == "retire" and error is not None:
-            drains.retire(place, told(error))
-        elif step == "cut_off":
-            drains.cut_off(place, why)
-        elif step == "begin":
-            drains.begin(place)
-        else:
-            drains.vacate(place)
+        more = [told(error)] if error is not None else [why] if why else []
+        getattr(self.relay.drains, step)(place, *more)
 
-    def act(self, request: int, act: str, error: TellingError | None, why: str) -> None:
-        live = self._reporter.numbers.find(request)
-        if live is None:
-            return
-        if act == "cancel":
-            live.cancel(told(error) if error is not None else None)
-        else:
+    def fail(self, request: int, error: TellingError) -> None:
+        if (live := self._reporter.find(request)) is not None:
+            live.fail(told(error))
+
+    def cut_off(self, request: int, why: str) -> None:
+        if (live := self._reporter.find(request)) is not None:
             live.cut_off(why)
 
     async def move(self, request: int, destination: str, engine_request: str, cause: str) -> MovedStream:
-        live = self._reporter.numbers.find(request)
+        live = self._reporter.find(request)
         if live is None:
             raise CannotContinue("The request has ended")
         return await live.move(destination, engine_request, cause)
 
     async def report(self, past: bool) -> None:
         self._outcomes.flush()
-        self._channel.send(ToOwner.take_report, self._reporter.report(live=True, past=past))
+        self._report(live=True, past=past)
 
     # --- inside
 
     def _beat(self) -> None:
         self._board.beats[self.number] = self._now()
         self._outcomes.flush()
-        if news := self.relay.context.router.news():
+        if news := self.relay.context.router.strategies.news():
             self._channel.send(ToOwner.learned, news)
-        self._timers["beat"] = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
 
-    def _report_soon(self) -> None:
-        self._timers["report"] = asyncio.get_running_loop().call_later(_REPORT_S, self._send_report)
-
-    def _send_report(self) -> None:
-        self._report_soon()
-        self._channel.send(ToOwner.take_report, self._reporter.report(live=False, past=False))
+    def _report(self, *, live: bool = False, past: bool = False) -> None:
+        self._channel.send(ToOwner.take_report, self._reporter.report(live=live, past=past))
 
     def _share_load(self, columns: dict[str, int]) -> None:
         self._hosts = {each.name: each.host for each in self.path.fleet.backends()}
@@ -236,7 +217,6 @@ class Worker(ToWorker):
             load.share(None if column is None else self._board.cells(column), self.number)
             loads.append(load)
         self._reader.watch(loads)
-        self._names = {id(load): name for name, load in zip(self.relay.context.upstreams, loads, strict=True)}
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:

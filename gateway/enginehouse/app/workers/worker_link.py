@@ -16,7 +16,7 @@ from enginehouse.app.workers.messages import ToDesk, ToOwner, ToPages, ToWorker,
 from enginehouse.app.workers.pages import PageAnswers
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.reports import add_report, hold, take_outcomes
-from enginehouse.app.workers.told_errors import telling
+from enginehouse.app.workers.worker_request import WorkerRequest
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request_record import RequestRecord
@@ -25,10 +25,8 @@ from enginehouse.domain.route import Route
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
-from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.live.traced_request import swaps_of
-from enginehouse.relay.live.worker_request import WorkerRequest
 
 
 class OwnerParts(NamedTuple):
@@ -50,18 +48,26 @@ class WorkerLink(ToOwner):
 
     - ``version``: of the configuration that it says it has; 0 until it accepts connections.
     - ``live``: how many requests it has. ``busy``: the share of the processor that its loop takes.
+    - ``started``: when it was forked, in seconds. ``is_hung``: it was killed, because it did not answer any more.
     - ``changed`` is set when it becomes ready. ``on_lost`` is called when it is gone.
     """
 
     def __init__(
-        self, number: int, pid: int, parts: OwnerParts, changed: asyncio.Event, on_lost: Callable[[WorkerLink], None]
+        self,
+        number: int,
+        pid: int,
+        started: float,
+        parts: OwnerParts,
+        changed: asyncio.Event,
+        on_lost: Callable[[WorkerLink], None],
     ) -> None:
         self.number = number
         self.pid = pid
         self.version = 0
         self.busy = 0.0
         self.live = 0
-        self.is_lost = False
+        self.started = started
+        self.is_hung = False
         self._parts = parts
         self._changed = changed
         self._on_lost = on_lost
@@ -151,9 +157,9 @@ class WorkerLink(ToOwner):
         for state in states:
             request = shown.pop(state.number, None)
             if request is None:
-                request = WorkerRequest(state, self._act, self._move)
-                live[request] = None
-            request.renew(state, self._place(state), self.desk.ticket(state.ticket))
+                request = WorkerRequest(state, self._channel)
+                live[request] = 0
+            request.renew(state, self._place, self.desk.ticket(state.ticket))
             self._requests[state.number] = request
         for request in shown.values():
             live.pop(request, None)
@@ -166,17 +172,9 @@ class WorkerLink(ToOwner):
         if chosen is None:
             backend = state.replica.rpartition("@")[2]
             chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
-        asked = state.requirements["model"] if state.requirements is not None else state.model
-        return Route(asked, chosen, state.reason, state.attempted)
-
-    def _act(self, number: int, act: str, error: RequestError | None, why: str) -> None:
-        self.send(ToWorker.act, number, act, telling(error) if error is not None else None, why)
-
-    async def _move(self, number: int, destination: str, engine_request: str, cause: str) -> MovedStream:
-        return await self._channel.ask(ToWorker.move, number, destination, engine_request, cause)
+        return Route(state.asked or state.model, chosen, state.reason, state.attempted)
 
     def _lost(self) -> None:
-        self.is_lost = True
         self.desk.release()
         self._pages.close()
         self._show([])

@@ -59,17 +59,13 @@ class WorkerPool(Observer):
         self._memory = memory
         self._board = board = memory.board
         self._server = server
-        relay = gateway.relay
-        self._now = relay.context.clock.now
-        self._publisher = Publisher(relay, gateway.current, board, self.send, lambda: gateway.callers.folder)
+        self._now = gateway.relay.context.clock.now
+        self._publisher = Publisher(gateway.current, board, self.send)
         self._parts = OwnerParts(gateway, self._publisher, self._prepare, self._recall, self._learned)
         gateway.callers.share(memory.key_changes)
         self._changed = asyncio.Event()
         self._tasks = BackgroundTasks()
-        self._started: dict[int, float] = {}
         self._pause: dict[int, float] = {}
-        self._hung: set[int] = set()
-        self._timer: asyncio.TimerHandle | None = None
         self._queue_news: asyncio.Handle | None = None
         self._turns = 0
         self._refreshing: asyncio.Task[None] | None = None
@@ -89,7 +85,7 @@ class WorkerPool(Observer):
         self._publisher.configure()  # now the folder of the state is known
         self._publisher.open()
         await asyncio.gather(*(self._begin(number) for number in range(self._board.workers)))
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
+        self._tasks.every(_LOOK_EVERY_S, self._look)
         while not all(number in self.links and self.links[number].version for number in range(self._board.workers)):
             self._changed.clear()
             await self._changed.wait()
@@ -144,8 +140,6 @@ class WorkerPool(Observer):
         self._publisher.close()
         self._tasks.cancel()
         self._server.close()
-        if self._timer is not None:
-            self._timer.cancel()
         for link in self.links.values():
             link.close()
 
@@ -159,8 +153,8 @@ class WorkerPool(Observer):
     async def _begin(self, number: int) -> None:
         pid, connected = self._server.fork(number)
         self._board.beats[number] = 0.0
-        self._started[number] = self._now()
-        self.links[number] = link = WorkerLink(number, pid, self._parts, self._changed, self._gone)
+        link = WorkerLink(number, pid, self._now(), self._parts, self._changed, self._gone)
+        self.links[number] = link
         await link.open(connected)
         link.send(ToWorker.watch_requests, self._watched)
 
@@ -172,11 +166,10 @@ class WorkerPool(Observer):
         self._changed.set()
         if self._leaving:
             return
-        why = "hung" if link.pid in self._hung else "died"
-        self._hung.discard(link.pid)
+        why = "hung" if link.is_hung else "died"
         self.replaced[why] += 1
         _log.error("The worker with pid %d has %s: another one takes its place", link.pid, why)
-        young = self._now() - self._started[number] < _YOUNG_S
+        young = self._now() - link.started < _YOUNG_S
         pause = min(max(0.1, self._pause.get(number, 0.0) * 2), _LONGEST_PAUSE_S) if young else 0.0
         self._pause[number] = pause
         self._tasks.start(self._replace(number, pause))
@@ -190,13 +183,12 @@ class WorkerPool(Observer):
 
     def _look(self) -> None:
         """Kill workers that hang, and tell the others the places of their tickets."""
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
         now, longest = self._now(), self._gateway.config.server.worker_timeout
         for link in self.links.values():
             beat = self._board.beats[link.number]
-            silent = now - beat > longest if beat else now - self._started[link.number] > _START_S
-            if silent and longest and link.pid not in self._hung:
-                self._hung.add(link.pid)
+            silent = now - beat > longest if beat else now - link.started > _START_S
+            if silent and longest and not link.is_hung:
+                link.is_hung = True
                 _log.error("The worker with pid %d has not answered for %.1f s", link.pid, now - beat)
                 self._server.kill(link.pid)
         if self._gateway.config.telemetry.per_worker:
@@ -249,7 +241,7 @@ class WorkerPool(Observer):
             self.send(ToWorkerQueues.recall, backend)
 
     def _learned(self, teller: WorkerLink, news: dict[str, bytes]) -> None:
-        self._gateway.relay.context.router.hear(news)
+        self._gateway.relay.context.router.strategies.hear(news)
         for link in self.links.values():
             if link is not teller:
                 link.send(ToWorker.learn, news)

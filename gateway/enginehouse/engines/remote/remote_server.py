@@ -14,7 +14,7 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import LoadFailed, RequestError
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EventClient, LoadedModel, LoadNews, ServedModel
-from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine
+from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Exit
 
 _log = logging.getLogger(__name__)
 
@@ -84,15 +84,14 @@ class RemoteServer:
         ``output`` gets what the server reports meanwhile.
         """
         self._outputs[model] = output
+        output.write(f"Loading {model} on {self.url}\n".encode())
         try:
             engine = self._connect(timeout)
             await self.loading.load(engine, model)
-            within = _LISTED_WITHIN_S if self.loading.answers_when_loaded else None
-            await asyncio.wait_for(self._until(partial(self._is_loaded, engine, model)), within)
-        except asyncio.TimeoutError:
-            raise LoadFailed(
-                f"{self.name} says that it has loaded '{model}', but does not list it among its loaded models"
-            ) from None
+            await self._wait_until_listed(engine, model)
+        except LoadFailed as error:
+            output.write(f"{error}\n".encode())
+            raise
         finally:
             del self._outputs[model]
         load = RemoteLoad(self, model)
@@ -134,6 +133,15 @@ class RemoteServer:
         """Drop a load that has ended."""
         if self._holders.get(load.model) is load:
             del self._holders[load.model]
+
+    async def _wait_until_listed(self, engine: EventClient, model: str) -> None:
+        within = _LISTED_WITHIN_S if self.loading.answers_when_loaded else None
+        try:
+            await asyncio.wait_for(self._until(partial(self._is_loaded, engine, model)), within)
+        except asyncio.TimeoutError:
+            raise LoadFailed(
+                f"{self.name} says that it has loaded '{model}', but does not list it among its loaded models"
+            ) from None
 
     async def _is_loaded(self, engine: EventClient, model: str) -> bool:
         """Whether the list has ``model``. Raises ``LoadFailed`` if the server has given the load up."""
@@ -244,25 +252,3 @@ class RemoteLoad(EngineProcess):
         self._server.remove(self)
         if not self._end.done():
             self._end.set_result(None)
-
-
-class RemoteLauncher(Launcher):
-    """Launches one model of a server by loading it."""
-
-    def __init__(self, server: RemoteServer, model: str, timeout: float) -> None:
-        self._server = server
-        self._model = model
-        self._timeout = timeout
-
-    async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
-        output.write(f"Loading {self._model} on {self._server.url}\n".encode())
-        try:
-            return await self._server.load(self._model, self._timeout, output)
-        except LoadFailed as error:
-            output.write(f"{error}\n".encode())
-            raise
-
-    async def adopt(
-        self, name: str, line: LaunchLine, handle: Mapping[str, Any], output: EngineOutput
-    ) -> EngineProcess | None:
-        return None

@@ -7,30 +7,35 @@ from collections import deque
 
 from enginehouse.domain.errors import CannotContinue
 
-_STEP_S = 0.02
-"""About a step of a busy engine: streams that are cut already wait no longer for the texts of others."""
-_RISE = 0.1
-"""A text that the backend had in its cache is read quickly, so one fast reading says little of its speed."""
+_SHORT_S = 0.02
+"""About a step of a busy engine: streams that are cut already wait so long for the texts of others anyway."""
+_KEPT = 0.9
+"""The weight of what was noted, at each further note: a text may have been in the cache, so one says little."""
 
 
 class ReadingAhead:
     """The texts that one backend reads, or has read for streams that it does not continue yet.
 
-    A text has its turn when there is no other one, or when all together take at most ``_STEP_S`` at the speed of the
-    readings so far.
+    A text has its turn when there is no other one, or when the backend reads all together in half of a usual gap, or in
+    ``_SHORT_S`` if that is longer. Gaps contain the reading of other texts, and so become at most twice as long.
     """
 
     def __init__(self, backend: str) -> None:
         self.backend = backend
         self._tokens = 0
-        self._speed = 0.0  # tokens a second
         self._waiting: deque[ReadingTurn] = deque()
+        self._notes = self._noted_tokens = self._noted_seconds = self._noted_gaps = 0.0
 
-    def note(self, tokens: int, seconds: float) -> None:
-        """Note that the backend has read a text in so many seconds."""
-        speed = tokens / max(seconds, 1e-6)
-        slower = not self._speed or speed < self._speed
-        self._speed = speed if slower else self._speed + _RISE * (speed - self._speed)
+    def note(self, tokens: int, seconds: float, gap: float) -> None:
+        """Note that the backend has answered a text in so many ``seconds``, and then continued it in ``gap`` seconds.
+
+        Both times have a step of the engine, and the rest of the one that was under way. The continuation reads next to
+        nothing, so what the text took longer was its reading.
+        """
+        self._notes = _KEPT * self._notes + 1
+        self._noted_tokens = _KEPT * self._noted_tokens + tokens
+        self._noted_seconds = _KEPT * self._noted_seconds + seconds - gap
+        self._noted_gaps = _KEPT * self._noted_gaps + gap
 
     def ask(self, turn: ReadingTurn) -> None:
         """Let ``turn`` come after those that wait."""
@@ -46,11 +51,18 @@ class ReadingAhead:
         self._grant()
 
     def _grant(self) -> None:
-        waiting = self._waiting
-        while waiting and (not self._tokens or self._tokens + waiting[0].tokens <= self._speed * _STEP_S):
+        waiting, most = self._waiting, self._most() if self._notes else 0.0
+        while waiting and (not self._tokens or self._tokens + waiting[0].tokens <= most):
             turn = waiting.popleft()
             self._tokens += turn.tokens
             turn.granted.set_result(None)
+
+    def _most(self) -> float:
+        """How many tokens may be read together."""
+        gap = self._noted_gaps / self._notes
+        # Steps begin at any moment of a gap, so a difference of a quarter says nothing.
+        seconds = max(self._noted_seconds, gap / 4, 1e-6)
+        return self._noted_tokens / seconds * max(gap / 2, _SHORT_S)
 
 
 class ReadingTurn:

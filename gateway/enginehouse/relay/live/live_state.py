@@ -1,26 +1,43 @@
-"""A live request of a worker, as the worker tells it to the process that shows requests."""
+"""What is shown of a live request, here or in another process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Reason
-from enginehouse.domain.ticket import Phase, Ticket
-from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.domain.ticket import Phase
+
+
+class StreamTokens(NamedTuple):
+    """The tokens of a stream: those of its prompt, those of its answer so far, and the most that this may have.
+
+    ``None`` if no engine has told them, or if only the context limits the answer.
+    """
+
+    prompt: int | None = None
+    output: int | None = None
+    most: int | None = None
 
 
 class LiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What ``LiveRequest`` tells, under the same names.
+    """A live request as it is at one moment.
 
-    ``number``: by which its worker knows it. ``replica``: where it is, or waits. ``attempts``: all, also the current
-    one. ``ticket``: the number of its ticket at the owner, if it has one.
+    - ``id``: the value of ``x-request-id``. ``number``: by which its worker knows it.
+    - ``caller``: the name of its key. ``user``: the end user that the body names.
+    - ``began``: when it was whole, in seconds of the gateway's clock.
+    - ``requirements``: as ``Requirements.told``; ``None`` until it is whole.
+    - ``replica``: where it is. ``model``: of that, or which it waits for; ``None`` until that is decided.
+    - ``waits_for``: the replicas of which one may serve it, while it waits for its model.
+    - ``position``: its place among those that wait for its model, where another process keeps these.
+    - ``stays``: why it cannot be moved to another backend; ``None`` if it can.
+    - ``ticket``: the number of its ticket at the owner, if it has one.
+    - ``attempts``: all, also the current one.
     """
 
-    number: int
+    number: int = 0
     id: bytes
     path: str
     address: str = ""
@@ -36,39 +53,12 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     phase: Phase = Phase.ROUTING
     position: int | None = None
     moves: int = 0
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    max_tokens: int | None = None
+    tokens: StreamTokens = StreamTokens()
     stays: str | None = None
     ticket: int | None = None
     attempts: tuple[AttemptRecord, ...] = ()
 
-
-def state_of(number: int, live: LiveRequest, ticket: Callable[[Ticket], int | None], position: int | None) -> LiveState:
-    """The state of ``live``; ``ticket`` knows the numbers of tickets, ``position`` is that in the waiting room."""
-    route, requirements, attempt = live.route, live.requirements, live.attempt
-    now: Sequence[AttemptRecord] = [attempt.facts("live").record()] if attempt is not None else []
-    return LiveState(
-        number=number,
-        id=live.request_id,
-        path=live.path,
-        address=live.address,
-        caller=live.caller,
-        user=live.user,
-        began=live.began,
-        requirements=requirements.told() if requirements is not None else None,
-        replica=route.chosen.replica if route is not None else None,
-        model=live.model,
-        reason=route.reason if route is not None else Reason.MATCH,
-        attempted=route.attempted if route is not None else (),
-        waits_for=tuple(live.waits_for),
-        phase=live.phase,
-        position=position,
-        moves=live.moves,
-        prompt_tokens=live.prompt_tokens,
-        output_tokens=live.output_tokens,
-        max_tokens=live.max_tokens,
-        stays=live.why_not_movable,
-        ticket=ticket(live.ticket) if live.ticket is not None else None,
-        attempts=(*live.attempts, *now),
-    )
+    @property
+    def asked(self) -> str | None:
+        """The model that the client asked for."""
+        return self.requirements["model"] if self.requirements is not None else None

@@ -57,6 +57,7 @@ class Move:
         self._turn: ReadingTurn | None = None
         self._translator: ContinuationTranslator | None = None
         self._reply: JoinedReply | None = None
+        self._reading = 0.0  # the seconds for which the destination has read ahead
         self._cut_at = 0.0
         self._adopted = False
         # The reason for a failure, or "". Not an exception: that would refer to this move, and keep it.
@@ -72,6 +73,9 @@ class Move:
             if self._turn is not None and self._driver.streams.caches_prefixes:
                 await self._read_ahead(history)
             await self._cut()
+            gap = self._context.clock.now() - self._cut_at
+            if self._turn is not None and self._reading:
+                self._readings.note(self._turn.tokens, self._reading, gap)
         finally:
             if self._turn is not None:
                 self._turn.end()
@@ -80,7 +84,6 @@ class Move:
                 self._attempt.release()
             self._reply = None  # which refers to this move
         source, destination = self._source.route.chosen.backend, self._attempt.route.chosen.backend
-        gap = self._context.clock.now() - self._cut_at
         assert self._translator is not None
         outcome = "tokens" if self._translator.continuation.exact else "text"
         self._context.moved(self._stream.job.request_id, source, destination, gap, outcome)
@@ -139,8 +142,7 @@ class Move:
         response = await self._unless_ended(question)
         if response is not None and response.status != 200:
             raise self._failed(f"answered {response.status} to the text so far")
-        if self._turn is not None:
-            self._readings.note(self._turn.tokens, self._context.clock.now() - began)
+        self._reading = self._context.clock.now() - began
 
     async def _continuation(self, history: StreamHistory) -> Continuation:
         body = history.body_for(self._attempt.route.chosen)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from enginehouse import FoundBackend
-from enginehouse.app.discovery.found_backends import FoundBackends, Source
+from enginehouse.app.discovery.found_backends import FoundBackends, Joined, Source
 from enginehouse.config.schema import Config, DiscoverySettings
 from enginehouse.domain.replica import Role
 
@@ -25,10 +25,9 @@ class House:
     """What is found, and the configuration in force."""
 
     def __init__(self, *names: str) -> None:
-        self.found = FoundBackends(("openai", "sim"))
+        self.found = FoundBackends(CONFIG, ("openai", "sim"))
         for name in names:
             self.found.sources[name] = Source(name, DiscoverySettings(type="static"))
-        self.joined = self.found.joined_to(CONFIG)
 
     def lists(self, source: str, **backends: FoundBackend) -> bool:
         changed = self.found.listed(self.found.sources[source], backends, now=1.0)
@@ -36,8 +35,11 @@ class House:
         return changed
 
     def join(self) -> None:
-        self.joined = self.found.joined_to(self.joined.without_found(self.joined.config))
-        self.found.commit(self.joined)
+        self.found.commit(self.found.joined_to(self.joined.without_found(self.joined.config)))
+
+    @property
+    def joined(self) -> Joined:
+        return self.found.in_force
 
     @property
     def backends(self) -> set[str]:

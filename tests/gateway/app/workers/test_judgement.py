@@ -22,7 +22,7 @@ class Pair:
     def __init__(self) -> None:
         self.owner, self.worker = (Fleet(CheckSettings(failures=3, successes=2), StoppedClock(100.0)) for _ in range(2))
         self.sent: list[tuple[Answers, Latencies, News]] = []
-        self.outcomes = self.worker.reports = OutcomeReports(lambda *told: self.sent.append(told), lambda _: "a")
+        self.outcomes = self.worker.reports = OutcomeReports(lambda *told: self.sent.append(told))
         for fleet in (self.owner, self.worker):
             fleet.add(BackendInfo(name="a", url="http://a", models={"m": UNKNOWN}, health=Health.HEALTHY))
 

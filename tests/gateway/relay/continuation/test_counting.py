@@ -61,7 +61,7 @@ async def read(gateway: ServedGateway, asked: Asked) -> bytes:
 
 async def move_on(gateway: ServedGateway, asked: Asked) -> None:
     [live] = gateway.relay.find(asked.id.decode())
-    await gateway.until(lambda: (live.output_tokens or 0) > 0 and live.why_not_movable is None)
+    await gateway.until(lambda: (live.tokens().output or 0) > 0 and live.why_not_movable is None)
     assert live.route is not None
     here = live.route.chosen.backend
     await gateway.relay.move(asked.id.decode(), "abc"[("abc".index(here) + 1) % 3])

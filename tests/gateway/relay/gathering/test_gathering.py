@@ -117,7 +117,9 @@ async def test_an_operator_may_move_it(house: OpenGateway, model_engine: StartMo
     source.gate = (6, asyncio.Event())
     client = await gateway.client()
     client.send(gateway.post(body(), b"x-request-id: r1"))
-    await gateway.until(lambda: any(live.why_not_movable is None and live.output_tokens for live in gateway.relay.live))
+    await gateway.until(
+        lambda: any(live.why_not_movable is None and live.tokens().output for live in gateway.relay.live)
+    )
     await gateway.relay.move("r1", "b")
     answer = msgspec.json.decode((await client.reply()).body)
     assert answer["choices"][0]["message"]["content"] == streamed().text

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from enginehouse import Launcher, LaunchLine, LoadFailed
-from enginehouse.engines.engine_records import EngineRecords
 from enginehouse.engines.state_file import StateFile
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.launcher import LocalProcess
 from enginehouse_local.processes import identity, members
+from tests.support.host_launchers import host_launcher
 from tests.support.launchers import local_launcher
 
 LINE = LaunchLine(command=["sleep", "60"], port=4711)
@@ -61,7 +61,7 @@ class Process:
 
 async def test_an_engine_is_written_down_before_it_is_launched(state_file: StateFile) -> None:
     witness = Witness(state_file, Process())
-    await EngineRecords("local", witness, state_file).launch("a", LINE, LogRing())
+    await host_launcher(witness, state_file).launch("a", LINE, LogRing())
     assert witness.seen == {"a": {}}
     assert on_disk(state_file) == {"a": {"pid": 1}}
 
@@ -72,7 +72,7 @@ async def test_an_engine_that_could_not_be_launched_has_no_record(
 ) -> None:
     witness = Witness(state_file, failure)
     with pytest.raises(type(failure)):
-        await EngineRecords("local", witness, state_file).launch("a", LINE, LogRing())
+        await host_launcher(witness, state_file).launch("a", LINE, LogRing())
     assert witness.seen == {"a": {}}
     assert on_disk(state_file) == {}
 
@@ -90,10 +90,10 @@ async def test_an_engine_whose_gateway_died_while_it_launched_it_is_found_and_wr
     witness.launch = dies  # type: ignore[method-assign]
     state_file.remove = lambda *given: None  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        await EngineRecords("local", witness, state_file).launch("a", LINE, LogRing())
+        await host_launcher(witness, state_file).launch("a", LINE, LogRing())
     assert on_disk(state_file) == {"a": {}}
 
-    found = await EngineRecords("local", local, state_file).adopt("a", LINE, LogRing())
+    found = await host_launcher(local, state_file).adopt("a", LINE, LogRing())
     assert found is not None
     assert on_disk(state_file) == {"a": launched[0].handle}
     await found.stop(5)
@@ -128,8 +128,8 @@ async def test_a_launcher_that_fails_to_adopt_does_not_keep_the_gateway_from_sta
         async def adopt(self, *given: Any) -> Any:
             raise KeyError("pid")
 
-    await EngineRecords("local", Witness(state_file, Process()), state_file).launch("a", LINE, LogRing())
-    failing = EngineRecords("local", Fails(state_file, None), state_file)
+    await host_launcher(Witness(state_file, Process()), state_file).launch("a", LINE, LogRing())
+    failing = host_launcher(Fails(state_file, None), state_file)
     assert await failing.adopt("a", LINE, LogRing()) is None
     assert on_disk(state_file) == {}
     assert "Fails of host 'local' failed to take over a" in caplog.text
@@ -140,12 +140,12 @@ async def test_an_engine_has_a_record_until_it_has_ended(state_file: StateFile) 
     first: Any = Process()
     second: Any = Process()
     witness = Witness(state_file, first)
-    records = EngineRecords("local", witness, state_file)
-    await records.launch("a", LINE, LogRing())
+    launcher = host_launcher(witness, state_file)
+    await launcher.launch("a", LINE, LogRing())
     witness._process = second
-    await records.launch("a", LINE, LogRing())
-    records.ended(first)
+    await launcher.launch("a", LINE, LogRing())
+    launcher.ended(first)
     assert on_disk(state_file) == {"a": {"pid": 1}}, "it is that of a later engine"
-    records.ended(second)
-    records.ended(second)
+    launcher.ended(second)
+    launcher.ended(second)
     assert on_disk(state_file) == {}

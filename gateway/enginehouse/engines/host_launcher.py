@@ -1,4 +1,4 @@
-"""Records of the engines of one host, by which the next gateway finds them."""
+"""Places and launches the engines of one host, and records them for the next gateway."""
 
 from __future__ import annotations
 
@@ -8,14 +8,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from enginehouse.config.schema import HostSettings
+from enginehouse.config.units import parse_ports
+from enginehouse.domain.errors import EnginehouseError
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.guards import unguarded_launcher
-from enginehouse.engines.host_gpus import CUDA_VISIBLE_DEVICES
+from enginehouse.engines.host_gpus import CUDA_VISIBLE_DEVICES, HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.launch_line import fingerprint
+from enginehouse.engines.launch_line import fingerprint, is_own_port
+from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.placements import decode_placement
+from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
-from enginehouse.interfaces.places import EngineNeeds, Place, PlacementOptions
+from enginehouse.interfaces.places import EngineNeeds, Place
 
 _log = logging.getLogger(__name__)
 
@@ -31,18 +37,41 @@ class EngineMark(msgspec.Struct, frozen=True, kw_only=True):
     record: EngineRecord
 
 
-class EngineRecords:
-    """Keeps ``state_file`` up to date on the engines that ``launcher`` starts on ``host``. Every engine gets a mark."""
+class HostLauncher:
+    """Places and launches the engines of ``host`` through ``launcher``.
 
-    def __init__(self, host: str, launcher: Launcher, state_file: StateFile) -> None:
+    The next gateway finds them by their records in ``state_file`` or, if these are lost, by their marks. ``ports``: for
+    engines that the launcher does not place. ``gpus``: those that the engines may use. ``downloads``: of models that
+    are not there yet.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        launcher: Launcher,
+        ports: Ports,
+        state_file: StateFile,
+        gpus: HostGpus,
+        ownership: EngineOwnership,
+        downloads: Downloads | None = None,
+    ) -> None:
+        self.host = host
+        self.state_file = state_file
+        self.gpus = gpus
+        self.ownership = ownership
+        self.downloads = downloads
         self.places_gpus = launcher.places_gpus
         self._reads_marks = getattr(type(unguarded_launcher(launcher)), "marks", None) is not Launcher.marks
-        self._host = host
         self._launcher = launcher
+        self._ports = ports
         self._prepared: asyncio.Task[None] | None = None
-        self._state_file = state_file
         self._marked: dict[str, int] = {}
         self._running: dict[EngineProcess, tuple[str, EngineRecord]] = {}
+
+    def reconfigure(self, settings: HostSettings) -> None:
+        """Use other ports and GPUs for engines launched from now on."""
+        self.gpus.reconfigure(settings)
+        self._ports.limit_to(*parse_ports(settings.ports))
 
     async def prepare(self) -> None:
         """Prepare the launcher, if that has not been done. Raises what the launcher raises; the next call tries again.
@@ -51,7 +80,7 @@ class EngineRecords:
         """
         before = self._prepared
         if before is None or (before.done() and (before.cancelled() or before.exception() is not None)):
-            self._prepared = before = asyncio.ensure_future(self._launcher.prepare(self._state_file.logs))
+            self._prepared = before = asyncio.ensure_future(self._launcher.prepare(self.state_file.logs))
             before.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(before)
 
@@ -60,27 +89,54 @@ class EngineRecords:
         if self._prepared is not None:
             self._prepared.cancel()
 
-    def placement(self, managed: ManagedReplica) -> PlacementOptions:
-        """The configured options of the place of ``managed``, which has been checked before."""
-        return decode_placement(self._launcher, managed.placement)
+    # --- places
 
-    async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
-        """Ask the launcher for a place. It is recorded meanwhile, because the gateway may die before the launch."""
+    def needs(self, managed: ManagedReplica) -> EngineNeeds:
+        """What the engine of ``managed`` needs of its place. Its options have been checked before."""
+        model = managed.model
+        return EngineNeeds(
+            gpus=model.gpus if isinstance(model.gpus, int) else 0,
+            memory=model.memory,
+            ports=self._ports.limits,
+            options=decode_placement(self._launcher, managed.placement),
+        )
+
+    async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place:
+        """Find a place: the launcher's, else a port. It is recorded, because the gateway may die before the launch."""
         await self.prepare()
-        begun = EngineRecord(host=self._host, port=0, fingerprint="", handle={})
-        self._state_file.put(name, begun)
+        begun = EngineRecord(host=self.host, port=0, fingerprint="", handle={})
+        self.state_file.put(name, begun)
         try:
-            return await self._launcher.place(name, needs, waits)
+            found = await self._launcher.place(name, needs, waits)
         finally:
-            self._state_file.remove(name, begun)
+            self.state_file.remove(name, begun)
+        return found or Place(port=self._ports.take())
 
-    async def release(self, place: Place) -> None:
-        """Let the launcher free a place without an engine."""
-        await self._launcher.release(place)
+    def claim(self, place: Place) -> None:
+        """Note that an engine of an earlier gateway runs in ``place``."""
+        if is_own_port(place):
+            self._ports.claim(place.port)
+
+    def vacated(self, place: Place) -> None:
+        """Note that the engine in ``place`` has ended."""
+        if is_own_port(place):
+            self._ports.give_back(place.port)
+
+    async def release(self, name: str, place: Place) -> None:
+        """Free the place of ``name``, in which no engine was launched."""
+        self.vacated(place)
+        if is_own_port(place):
+            return
+        try:
+            await self._launcher.release(place)
+        except EnginehouseError as error:
+            _log.error("The place of %s may still be taken: %s", name, error)
 
     async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
-        """Why the engine of ``line`` cannot start in its place; empty if it may."""
+        """Why the engine of ``line``, which reads ``files``, cannot start in its place; empty if it may."""
         return await self._launcher.why_not(line, files)
+
+    # --- engines
 
     async def recover(self) -> None:
         """Record the engines of this gateway that still run without a record, as their marks show."""
@@ -88,47 +144,47 @@ class EngineRecords:
             return
         await self.prepare()
         for pid, mark in _readable(await self._launcher.marks(MARK)):
-            mine = mark.gateway == str(self._state_file.folder) and mark.record.host == self._host
-            if mine and mark.engine not in self._state_file.records:
+            mine = mark.gateway == str(self.state_file.folder) and mark.record.host == self.host
+            if mine and mark.engine not in self.state_file.records:
                 _log.warning("%s runs as process %d without a record", mark.engine, pid)
                 self._marked[mark.engine] = pid
-                self._state_file.put(mark.engine, mark.record)
+                self.state_file.put(mark.engine, mark.record)
 
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
         """Start an engine. It is recorded before and after the launch, because the gateway may die in between."""
         gpus = line.environment.get(CUDA_VISIBLE_DEVICES, "")
         begun = EngineRecord(
-            host=self._host,
+            host=self.host,
             port=line.port,
             fingerprint=fingerprint(line),
             handle={},
             gpus=gpus,
             placed=line.place,
         )
-        self._state_file.put(name, begun)
-        mark = msgspec.json.encode(EngineMark(gateway=str(self._state_file.folder), engine=name, record=begun)).decode()
+        self.state_file.put(name, begun)
+        mark = msgspec.json.encode(EngineMark(gateway=str(self.state_file.folder), engine=name, record=begun)).decode()
         try:
             line = msgspec.structs.replace(line, environment={**line.environment, MARK: mark})
             process = await self._launcher.launch(name, line, output)
         except BaseException:
-            self._state_file.remove(name, begun)
+            self.state_file.remove(name, begun)
             raise
         self._put(process, name, begun)
         return process
 
     async def adopt(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess | None:
         """Adopt a recorded engine. Its record is removed if it does not run, or if the launcher fails to adopt it."""
-        record = self._state_file.records[name]
+        record = self.state_file.records[name]
         try:
             await self.prepare()
             process = await self._launcher.adopt(name, line, record.handle, output)
         except (Exception, SystemExit):
             launcher = type(unguarded_launcher(self._launcher))
             text = "The launcher %s.%s of host '%s' failed to take over %s, which may still run"
-            _log.exception(text, launcher.__module__, launcher.__qualname__, self._host, name)
+            _log.exception(text, launcher.__module__, launcher.__qualname__, self.host, name)
             process = None
         if process is None:
-            self._state_file.remove(name, record)
+            self.state_file.remove(name, record)
             if (pid := self._marked.pop(name, None)) is not None:
                 _log.warning("%s could not be taken over: see whether its process %d still runs", name, pid)
             return None
@@ -138,12 +194,12 @@ class EngineRecords:
     def ended(self, process: EngineProcess) -> None:
         """Remove the record of an engine that has ended."""
         if (recorded := self._running.pop(process, None)) is not None:
-            self._state_file.remove(*recorded)
+            self.state_file.remove(*recorded)
 
     def _put(self, process: EngineProcess, name: str, before: EngineRecord) -> None:
         record = msgspec.structs.replace(before, handle=dict(process.handle))
         self._running[process] = (name, record)
-        self._state_file.put(name, record)
+        self.state_file.put(name, record)
 
 
 def _readable(marks: Mapping[int, str]) -> Iterator[tuple[int, EngineMark]]:

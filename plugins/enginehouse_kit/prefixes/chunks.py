@@ -6,10 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import cast
 
-from enginehouse.domain.inference_request import InferenceRequest
-from enginehouse.domain.request import Body, Message, Part
-from enginehouse.domain.requirements import Requirements
-from enginehouse.interfaces.extractors import Extractor
+from enginehouse import Body, Extractor, InferenceRequest, Message, Part, Requirements
 
 _CHARACTERS_PER_TOKEN = 4
 _MOST_CHUNKS = 2048

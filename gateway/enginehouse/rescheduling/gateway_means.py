@@ -11,6 +11,7 @@ from enginehouse.engines.probing.status_puller import Reports
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
+from enginehouse.rescheduling.dispatcher import note_moved
 from enginehouse.rescheduling.live_figures import PlacedRequests
 from enginehouse.rescheduling.recent_moves import MoveLimit
 
@@ -33,16 +34,19 @@ class GatewayMeans:
         return [self._limit.seen(request) for request in self._live.at(instance)]
 
     async def move(self, request: str, destination: str) -> None:
-        await self._relay.move(request, destination, cause="rescheduling")
-        self._limit.note(request)
+        await self.join(request, destination, "")
 
     async def join(self, request: str, destination: str, engine_request: str) -> None:
         await self._relay.move(request, destination, engine_request, "rescheduling")
-        self._limit.note(request)
+        self._note(request)
 
     def moved_by_engine(self, request: str, destination: str) -> None:
-        self._limit.note(request)
+        self._note(request)
         self._live.note_move(request, destination)
+
+    def _note(self, request: str) -> None:
+        self._limit.note(request)
+        note_moved(request)
 
     def engine(self, instance: str) -> EngineClient:
         upstreams = self._context().upstreams

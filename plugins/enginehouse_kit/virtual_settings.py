@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +10,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.app.virtual.virtual_engines import VirtualEngines
-from enginehouse.app.virtual.virtual_gateway import VirtualGateway
-from enginehouse.config.load_config import LoadedConfig, load_config, read_document
-from enginehouse.domain.errors import ConfigError
-from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse import ConfigError, LoadedConfig, VirtualEngines, VirtualGateway
 
 _LAUNCHING = ("driver", "path", "command")
 
@@ -36,19 +31,15 @@ class VirtualSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def load(self) -> LoadedConfig:
         """The changed configuration. Raises ``ConfigError``."""
-        if self.file is not None:
-            return load_config(self.file, os.environ, self._change)
-        document = {"backends": {"engine": {"url": "http://engine", "driver": "sim"}}}
-        self._change(document)
-        return read_document(document, None, os.environ)
+        return LoadedConfig.changed(self.file, self._change)
 
     def gateway(self, engines: VirtualEngines) -> VirtualGateway:
         """A virtual gateway with this configuration. Raises ``ConfigError`` or ``PluginError``."""
-        loaded = self.load()
-        with loaded.naming_file():
-            return VirtualGateway(loaded.config, load_plugins(loaded.config.plugins).registry, engines, self.seed)
+        return VirtualGateway.of(self.load(), engines, self.seed)
 
     def _change(self, document: dict[str, Any]) -> None:
+        if self.file is None:
+            document["backends"] = {"engine": {"url": "http://engine", "driver": "sim"}}
         document.setdefault("plugins", {}).setdefault("random", {}).setdefault("seed", self.seed)
         for key, text in self.values:
             _merge(document, _parsed(key, text))

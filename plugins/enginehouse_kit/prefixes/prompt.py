@@ -6,12 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 from zlib import crc32
 
-from enginehouse.domain.inference_request import InferenceRequest
-from enginehouse.domain.request import Body
-from enginehouse.domain.requirements import Requirements
-from enginehouse.interfaces.extractors import Extractor
-from enginehouse.routing.prefixes.chunks import text_or_ids
-from enginehouse.routing.prefixes.known_texts import KnownTexts, number_of
+from enginehouse import Body, Extractor, InferenceRequest, Requirements
+from enginehouse_kit.prefixes.chunks import text_or_ids
+from enginehouse_kit.prefixes.known_texts import KnownTexts, number_of
 
 _KEY: Final = "routing.prompt"
 _FINE_TOKENS: Final = 64

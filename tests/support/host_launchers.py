@@ -1,0 +1,41 @@
+"""The means by which a host launches engines, around a launcher of a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from enginehouse import Launcher
+from enginehouse.engines.host_gpus import HostGpus
+from enginehouse.engines.host_launcher import HostLauncher
+from enginehouse.engines.ownership import EngineOwnership
+from enginehouse.engines.ports import Ports
+from enginehouse.engines.state_file import StateFile
+
+
+def host_launcher(
+    launcher: Launcher,
+    state_file: StateFile | None = None,
+    *,
+    host: str = "local",
+    ports: Ports | None = None,
+    gpus: HostGpus | None = None,
+    ownership: EngineOwnership | None = None,
+) -> HostLauncher:
+    """By default, it records nothing, and nobody else can have taken its ports."""
+    return HostLauncher(
+        host,
+        launcher,
+        ports or Ports(25_000, 25_999),
+        state_file or no_state_file(),
+        gpus or HostGpus(),
+        ownership or EngineOwnership(),
+    )
+
+
+def no_state_file() -> StateFile:
+    """Takes records and drops them."""
+    folder = Path("/nowhere")
+    drop: Any = lambda name, record: None  # noqa: E731
+    return cast(StateFile, SimpleNamespace(folder=folder, logs=folder / "logs", put=drop, remove=drop, records={}))
