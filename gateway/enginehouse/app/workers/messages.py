@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from enginehouse.app.workers.told_errors import TellingError
-from enginehouse.domain.request_record import RequestRecord
+from enginehouse.domain.request_record import EndedRequest, RequestRecord
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
@@ -128,25 +128,16 @@ class ToWorkerServer:
 # --- from a worker
 
 
-class EndedRow(msgspec.Struct, frozen=True, array_like=True):
-    """A request that has ended, as ``Activity`` remembers it. ``headers``: those that its row shows."""
-
-    time: float
-    record: RequestRecord
-    headers: list[tuple[bytes, bytes]]
-    address: str
-
-
 class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     """What has happened since the last report, and what is. ``ended``: how many requests. ``live``, and ``rows`` of
-    the last that ended, and ``decisions``: only if they were asked for.
+    the last that ended, with the headers that they show, and ``decisions``: only if they were asked for.
 
     ``busy``: the share of the last seconds in which the event loop worked.
     """
 
     counted: CountedTotals
     ended: int
-    rows: list[EndedRow]
+    rows: list[EndedRequest]
     decisions: bytes
     busy: float
     requests: int
