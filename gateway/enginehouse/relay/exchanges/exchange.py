@@ -113,7 +113,7 @@ class Exchange(AnsweredExchange):
 
     def _continue(self, saved: SavedStream) -> None:
         job, context = self._job, self._job.context
-        driver = context.continuation.drivers.get(saved.backend)
+        driver = context.drivers.get(saved.backend)
         if driver is None:
             raise CannotContinue(f"Backend '{saved.backend}', which had begun the answer, is no longer configured")
         traits = driver.continuation.streams
