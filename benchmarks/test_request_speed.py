@@ -64,7 +64,7 @@ def test_a_request(
         sections = {"backends": backends, **({} if counted == "nothing" else KEYS)}
         gateway = Gateway(msgspec.convert(sections, Config), load_plugins(PluginSettings()).registry)
         if counted == "usage":
-            gateway.callers.open(tmp_path, gateway.relay.context)
+            gateway.callers.open(tmp_path)
         for upstream in gateway.relay.context.upstreams.values():  # an engine without a name for priorities
             gateway.relay.context.engine_facts._of(upstream).order_until = math.inf
         engines, batches, loop = [], {gateway.admission.writes}, asyncio.get_running_loop()

@@ -60,11 +60,10 @@ if _typing.TYPE_CHECKING:
     from enginehouse.hookspecs import hookimpl as hookimpl
     from enginehouse.interfaces.routes import guarded as guarded
     from enginehouse.api.page_facts import PageFacts as PageFacts
-    from enginehouse.telemetry.activity import EndedRequest as EndedRequest
+    from enginehouse.domain.request_record import EndedRequest as EndedRequest
     from enginehouse.telemetry.log_ring import LogLine as LogLine
     from enginehouse.telemetry.log_ring import LogRing as LogRing
-    from enginehouse.telemetry.series.reading import SeriesReader as SeriesReader
-    from enginehouse.telemetry.series.reading import SeriesAnswer as SeriesAnswer
+    from enginehouse.telemetry.model_totals import ModelTotals as ModelTotals
     from enginehouse.config.scheduling import GroupSettings as GroupSettings
     from enginehouse.config.scheduling import MatrixSettings as MatrixSettings
     from enginehouse.config.rescheduling_settings import ReschedulingSettings as ReschedulingSettings
@@ -272,8 +271,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.config.render import json_schema as json_schema
     from enginehouse.cli.listen import configured_url as configured_url
     from enginehouse.cli.options import config_option as config_option
-    from enginehouse.cli.output import print_json as print_json
-    from enginehouse.cli.output import printable as printable
+    from enginehouse_kit.output import print_json as print_json
+    from enginehouse_kit.output import printable as printable
     from enginehouse.cli.output import warn as warn
     from enginehouse_kit.new_file import write_new_file as write_new_file
     from enginehouse.app.reload import Reloaded as Reloaded

@@ -12,6 +12,7 @@
     completion           names that shells complete
     options, waiting     what several commands share
     pages/               events, logs, the last requests, figures over time, usage
+    series/              keeps figures over time
 """
 
 from __future__ import annotations
@@ -58,11 +59,14 @@ def _pages() -> Any:
     from enginehouse_operations.pages.events import event_routes
     from enginehouse_operations.pages.history import HISTORY_ROUTES
     from enginehouse_operations.pages.logs import LOG_ROUTES
-    from enginehouse_operations.pages.series import SERIES_ROUTES
+    from enginehouse_operations.pages.series import SeriesPage
     from enginehouse_operations.pages.usage import OWN_USAGE, USAGE_ROUTES
+    from enginehouse_operations.series.series_store import SeriesStore
 
-    routes = [*event_routes(), *LOG_ROUTES, *HISTORY_ROUTES, *SERIES_ROUTES, *USAGE_ROUTES, *CLUSTER_ROUTES]
-    return [*guarded(routes), OWN_USAGE]
+    store = SeriesStore()
+    series = SeriesPage(store).routes
+    routes = [*event_routes(), *LOG_ROUTES, *HISTORY_ROUTES, *series, *USAGE_ROUTES, *CLUSTER_ROUTES]
+    return [*guarded(routes, every_second=store.sample), OWN_USAGE]
 
 
 def _command(module: str, name: str = "") -> Any:

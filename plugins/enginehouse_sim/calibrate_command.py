@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from enginehouse import ConfigError, EnginehouseError
-from enginehouse_sim.simulator.core.options import POSITIVE, duration_option
+from enginehouse import ConfigError, print_json
+from enginehouse_sim.simulator.core.options import POSITIVE, duration_option, reports_errors
 
 if TYPE_CHECKING:
     from enginehouse_sim.simulator.calibration.calibrate import Calibration, CalibrationPlan
@@ -52,6 +52,7 @@ class _CalibrateFlags(msgspec.Struct, kw_only=True):
 @click.option("--force", is_flag=True, help="Write the profile even if the fit is unusable.")
 @click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw it: an .svg or .png file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@reports_errors
 def calibrate(output: Path, force: bool, picture: Path | None, as_json: bool, **flags: Any) -> None:
     """Measure the speed of the engine at URL.
 
@@ -61,16 +62,13 @@ def calibrate(output: Path, force: bool, picture: Path | None, as_json: bool, **
     together. It takes about two minutes, in which the engine should have no other work. An interrupted run goes on.
     --from-traces fits the records of /api/history instead, and asks no engine.
     """
-    try:
-        if output.suffix != ".toml":
-            raise ConfigError(f"{str(output)!r} is no .toml file", key="--output", remedy="write -o engine.toml")
-        asked = _CalibrateFlags(**flags)
-        found = _of_probes(asked, output) if asked.records is None else _of_records(asked, asked.records)
-        if found is not None:
-            _tell(*found, picture, as_json=as_json)
-            _write(found[0], output, force=force)
-    except EnginehouseError as error:
-        raise click.ClickException(str(error)) from error
+    if output.suffix != ".toml":
+        raise ConfigError(f"{str(output)!r} is no .toml file", key="--output", remedy="write -o engine.toml")
+    asked = _CalibrateFlags(**flags)
+    found = _of_probes(asked, output) if asked.records is None else _of_records(asked, asked.records)
+    if found is not None:
+        _tell(*found, picture, as_json=as_json)
+        _write(found[0], output, force=force)
 
 
 def _of_records(asked: _CalibrateFlags, records: Path) -> _Found:
@@ -120,7 +118,7 @@ def _tell(found: Calibration, observations: Sequence[Observation], picture: Path
     if picture is not None:
         draw_fit(found.profile, observations, picture)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+        print_json(msgspec.json.encode(found))
     else:
         print_calibration(found)
 

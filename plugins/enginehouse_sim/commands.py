@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from enginehouse import ConfigError, EnginehouseError, VirtualSettings
+from enginehouse import ConfigError, VirtualSettings
 from enginehouse_sim.calibrate_command import calibrate
-from enginehouse_sim.simulator.core.options import POSITIVE, Finite, core_options, duration_option
+from enginehouse_sim.simulator.core.options import (
+    FORMAT_OPTION,
+    LIMIT_OPTION,
+    POSITIVE,
+    Finite,
+    core_options,
+    duration_option,
+    reports_errors,
+)
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
 from enginehouse_sim.simulator.steps.latency_files import first_token_file, output_token_file
@@ -31,20 +39,14 @@ sim.add_command(validate)
 
 
 _trace = click.argument("trace", type=click.Path(path_type=Path))
-_limit = click.option("--limit", type=POSITIVE, help="Read only this number of requests of the trace.")
-_format = click.option(
-    "--format",
-    type=click.Choice(["azure", "bailian", "mooncake", "plain"]),
-    help="Format of the trace; by default, its fields decide.",
-)
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @sim.command(context_settings={"show_default": True})
 @_trace
 @core_options
-@_limit
-@_format
+@LIMIT_OPTION
+@FORMAT_OPTION
 @_json
 @click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw the figures: an .svg or .png file.")
 @click.option("--slo", help="Objectives: ttft=2s,tpot=50ms,latency=1m.")
@@ -61,11 +63,12 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="ENGINE:KIND@TIME[+DURATION], with KIND kill, stall, refuse or slow=F: gpu-1:kill@30s+10s.",
 )
 @click.option("--jobs", type=POSITIVE, help="Replays at once; default: one for each core.", show_default=False)
+@reports_errors
 def replay(
     trace: Path,
     core: CoreSettings,
     limit: int | None,
-    format: str | None,
+    format_name: str | None,
     as_json: bool,
     picture: Path | None,
     slo: str | None,
@@ -97,35 +100,32 @@ def replay(
     from enginehouse_sim.simulator.replay.traffic import TraceFile
     from enginehouse_sim.simulator.replay.variants import choice_of
 
-    def run() -> None:
-        file = TraceFile(path=trace, limit=limit, format=format or "")
-        objectives = Slo.parse(slo) if slo else None
-        if config is None and instances is None and not changes and not faults:
-            run_replay(file, core, objectives, as_json, picture)
-            return
-        gateway = VirtualSettings(file=config, instances=instances, seed=core.seed)
-        planned = tuple(PlannedFault.parse(fault) for fault in faults)
-        setting = Setting(gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives, faults=planned)
-        run_comparison(file, setting, [choice_of(change) for change in changes], as_json, picture, jobs)
-
-    _report_errors(run)
+    file = TraceFile(path=trace, limit=limit, format=format_name)
+    objectives = Slo.parse(slo) if slo else None
+    if config is None and instances is None and not changes and not faults:
+        run_replay(file, core, objectives, as_json, picture)
+        return
+    gateway = VirtualSettings(file=config, instances=instances, seed=core.seed)
+    planned = tuple(PlannedFault.parse(fault) for fault in faults)
+    setting = Setting(gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives, faults=planned)
+    run_comparison(file, setting, [choice_of(change) for change in changes], as_json, picture, jobs)
 
 
 @sim.command(context_settings={"show_default": True})
 @_trace
 @core_options
-@_limit
-@_format
+@LIMIT_OPTION
+@FORMAT_OPTION
 @_json
-def steps(trace: Path, core: CoreSettings, limit: int | None, format: str | None, as_json: bool) -> None:
+@reports_errors
+def steps(trace: Path, core: CoreSettings, limit: int | None, format_name: str | None, as_json: bool) -> None:
     """Print the scheduler's plan for each step of TRACE.
 
     With --json the whole plan, one object in each line."""
     from enginehouse_sim.simulator.replay.command import run_steps
     from enginehouse_sim.simulator.replay.traffic import TraceFile
 
-    file = TraceFile(path=trace, limit=limit, format=format or "")
-    _report_errors(run_steps, file, core, as_json)
+    run_steps(TraceFile(path=trace, limit=limit, format=format_name), core, as_json)
 
 
 @sim.command(context_settings={"show_default": True})
@@ -133,6 +133,7 @@ def steps(trace: Path, core: CoreSettings, limit: int | None, format: str | None
 @click.option("--ttft", type=click.Path(path_type=Path), required=True, help="The file for times to first token.")
 @click.option("--tpot", type=click.Path(path_type=Path), required=True, help="The file for times per output token.")
 @click.option("--kv-tokens", type=POSITIVE, default=262144, help="Tokens in the KV cache.")
+@reports_errors
 def profile(name: str, ttft: Path, tpot: Path, kv_tokens: int) -> None:
     """Write a speed PROFILE for [rescheduling].
 
@@ -141,10 +142,6 @@ def profile(name: str, ttft: Path, tpot: Path, kv_tokens: int) -> None:
     PROFILE is a bundled profile or a .toml file; ttft_profile and tpot_profile take the files, which have Llumnix's
     form.
     """
-    _report_errors(_write_profile, name, ttft, tpot, kv_tokens)
-
-
-def _write_profile(name: str, ttft: Path, tpot: Path, kv_tokens: int) -> None:
     found = load_profile(name)
     metadata = {"model": name, "timestamp": "", "description": f"{found.description}. {found.source}"}
     _write(ttft, first_token_file(found.steps, metadata))
@@ -165,6 +162,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 @click.option("--prefix-sharing", type=Finite(0, 1), default=0.0, help="Share of each prompt that others have too.")
 @click.option("--models", default="", metavar="A,B", help="Models, each equally likely.")
 @click.option("--seed", type=int, default=0, help="Equal seeds make equal traces.")
+@reports_errors
 def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, models: str, seed: int) -> None:
     """Print a made-up trace, as JSON lines.
 
@@ -176,7 +174,7 @@ def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, model
 
     names = [name.strip() for name in models.split(",") if name.strip()]
     workload = Workload(rate=rate, lengths=lengths, prefix_sharing=prefix_sharing, models=names, seed=seed)
-    _report_errors(lambda: write(workload.requests(requests), sys.stdout.buffer))
+    write(workload.requests(requests), sys.stdout.buffer)
 
 
 @sim.command(context_settings={"show_default": True})
@@ -194,6 +192,7 @@ def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, model
     default=0.8,
     help="Share of the GPU's bandwidth that is reached.",
 )
+@reports_errors
 def roofline(gpu: str, model: str, flops_share: float, bandwidth_share: float) -> None:
     """Print a speed profile from the data sheet of a GPU.
 
@@ -205,16 +204,6 @@ def roofline(gpu: str, model: str, flops_share: float, bandwidth_share: float) -
     from enginehouse_sim.simulator.steps.hardware import gpu_called, model_of
     from enginehouse_sim.simulator.steps.roofline import computed_profile
 
-    def run() -> None:
-        shares = {"flops_share": flops_share, "bandwidth_share": bandwidth_share}
-        made = computed_profile(msgspec.structs.replace(gpu_called(gpu), **shares), model_of(model))
-        click.echo(profile_text(made), nl=False)
-
-    _report_errors(run)
-
-
-def _report_errors(run: Callable[..., None], *arguments: object) -> None:
-    try:
-        run(*arguments)
-    except EnginehouseError as error:
-        raise click.ClickException(str(error)) from error
+    shares = {"flops_share": flops_share, "bandwidth_share": bandwidth_share}
+    made = computed_profile(msgspec.structs.replace(gpu_called(gpu), **shares), model_of(model))
+    click.echo(profile_text(made), nl=False)

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from enginehouse import ConfigError, EnginehouseError, VirtualSettings
-from enginehouse_sim.simulator.core.options import POSITIVE, Finite, core_options, duration_option
+from enginehouse import ConfigError, VirtualSettings, print_json
+from enginehouse_sim.simulator.core.options import (
+    FORMAT_OPTION,
+    LIMIT_OPTION,
+    POSITIVE,
+    Finite,
+    core_options,
+    duration_option,
+    reports_errors,
+)
 from enginehouse_sim.simulator.core.settings import CoreSettings
 
 if TYPE_CHECKING:
@@ -30,8 +38,8 @@ if TYPE_CHECKING:
 @click.option("--rate", type=Finite(min=0, min_open=True), help="Without TRACE: mean arrivals in a second.")
 @click.option("--lengths", default="azure-conversation", help="Without TRACE: tokens in and out, as for sim trace.")
 @click.option("--requests", type=POSITIVE, default=1000, help="Without TRACE: number of requests.")
-@click.option("--limit", type=POSITIVE, help="Read only this number of requests of the trace.")
-@click.option("--format", "format_name", type=click.Choice(["azure", "bailian", "mooncake", "plain"]), help="Format.")
+@LIMIT_OPTION
+@FORMAT_OPTION
 @click.option("--model", default="", help="Model of requests without one in the trace; by default the first.")
 @duration_option("--load-time", default="5s", help="Time in which an engine loads a model.")
 @click.option("--seeds", type=POSITIVE, default=3, help="How often the traffic is made, or its gaps are shuffled.")
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
 @click.option("--jobs", type=POSITIVE, help="Replays at once; default: one for each core.", show_default=False)
 @click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw the fleets: an .svg or .png file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@reports_errors
 def plan(core: CoreSettings, jobs: int | None, picture: Path | None, as_json: bool, **flags: Any) -> None:
     """Say how many engines a trace needs for objectives.
 
@@ -52,17 +61,14 @@ def plan(core: CoreSettings, jobs: int | None, picture: Path | None, as_json: bo
     from enginehouse_sim.simulator.replay.progress import progress
     from enginehouse_sim.simulator.steps.profile import load_profile
 
-    try:
-        profile = load_profile(_given_profile(core))
-        question = _question(core, _PlanFlags(**flags))
-        with progress("fleets") as on_progress:
-            found = planned(question, profile, on_progress, jobs)
-        if picture is not None:
-            draw_plan(found, picture)
-    except EnginehouseError as error:
-        raise click.ClickException(str(error)) from error
+    profile = load_profile(_given_profile(core))
+    question = _question(core, _PlanFlags(**flags))
+    with progress("fleets") as on_progress:
+        found = planned(question, profile, on_progress, jobs)
+    if picture is not None:
+        draw_plan(found, picture)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found.plan), indent=2))
+        print_json(msgspec.json.encode(found.plan))
     else:
         print_plan(found.plan)
 
@@ -113,7 +119,7 @@ def _traffic(seed: int, flags: _PlanFlags) -> Traffic:
     from enginehouse_sim.simulator.replay.traffic import MadeUpTraffic, TraceFile
 
     if flags.trace is not None and flags.rate is None:
-        return TraceFile(path=flags.trace, limit=flags.limit, format=flags.format_name or "")
+        return TraceFile(path=flags.trace, limit=flags.limit, format=flags.format_name)
     if flags.trace is None and flags.rate is not None:
         workload = Workload(rate=flags.rate, lengths=flags.lengths, seed=seed)
         return MadeUpTraffic(workload=workload, number=flags.requests)

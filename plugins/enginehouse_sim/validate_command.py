@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from enginehouse import ConfigError, EnginehouseError
-from enginehouse_sim.simulator.core.options import POSITIVE, core_options
+from enginehouse import ConfigError, print_json
+from enginehouse_sim.simulator.core.options import FORMAT_OPTION, LIMIT_OPTION, POSITIVE, core_options, reports_errors
 from enginehouse_sim.simulator.core.settings import CoreSettings
 
 if TYPE_CHECKING:
@@ -47,11 +47,12 @@ class _ValidateFlags(msgspec.Struct, kw_only=True):
     type=click.Path(path_type=Path),
     help="Keep what the engine did in this file; if there is one, compare with it and ask no engine.",
 )
-@click.option("--limit", type=POSITIVE, help="Read only this number of requests of the trace.")
-@click.option("--format", "format_name", type=click.Choice(["azure", "bailian", "mooncake", "plain"]), help="Format.")
+@LIMIT_OPTION
+@FORMAT_OPTION
 @click.option("--save", is_flag=True, help="Write the errors into the profile, where enginehouse plan reads them.")
 @click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw it: an .svg or .png file.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@reports_errors
 def validate(core: CoreSettings, save: bool, picture: Path | None, as_json: bool, **flags: Any) -> None:
     """Compare a replay of TRACE with a real engine.
 
@@ -66,20 +67,17 @@ def validate(core: CoreSettings, save: bool, picture: Path | None, as_json: bool
     from enginehouse_sim.simulator.replay.traffic import TraceFile
 
     asked = _ValidateFlags(**flags)
-    try:
-        profile = _profile(core, save=save)
-        requests = list(TraceFile(path=asked.trace, limit=asked.limit, format=asked.format_name or "").open())
-        predicted = _replayed(core, requests)
-        runs, records = _measured(asked, requests)
-        found = compared(measured_run(predicted), runs, profile.description)
-        if picture is not None:
-            _draw([predicted, *records], picture)
-        if save:
-            _save(Path(core.profile), profile, found)
-    except EnginehouseError as error:
-        raise click.ClickException(str(error)) from error
+    profile = _profile(core, save=save)
+    requests = list(TraceFile(path=asked.trace, limit=asked.limit, format=asked.format_name).open())
+    predicted = _replayed(core, requests)
+    runs, records = _measured(asked, requests)
+    found = compared(measured_run(predicted), runs, profile.description)
+    if picture is not None:
+        _draw([predicted, *records], picture)
+    if save:
+        _save(Path(core.profile), profile, found)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+        print_json(msgspec.json.encode(found))
     else:
         print_validation(found)
 

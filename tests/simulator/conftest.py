@@ -12,7 +12,7 @@ from enginehouse.testing.engines import SimEngine
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
+from enginehouse_sim.simulator.grammar.manager import GrammarManager
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
@@ -39,7 +39,7 @@ def new_scheduler() -> Schedulers:
 
     def new(
         connector: KvConnector | None = None,
-        grammars: StructuredOutputManager | None = None,
+        grammars: GrammarManager | None = None,
         **constants: Any,
     ) -> BatchScheduler:
         fields = {"block_size": 4, "total_gpu_blocks": 101, "max_num_batched_tokens": 100, "max_num_seqs": 10}

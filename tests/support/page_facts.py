@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from enginehouse import PageFacts, SeriesReader
-from enginehouse.telemetry.counters import Counters
-from enginehouse.telemetry.series.series_store import SeriesStore
+from enginehouse import PageFacts
 
 
 def page_facts(**known: Any) -> PageFacts:
     """Facts of a gateway that has done nothing yet, with those that are ``known``."""
     idle = {
         "epoch": lambda: 0.0,
-        "series": SeriesReader(SeriesStore(Counters(), lambda: (), lambda: 0.0)),
+        "totals": lambda: (),
+        "gauges": lambda: (),
         "ended": lambda: iter(()),
         "ended_count": lambda: 0,
         "session_headers": lambda: (),

@@ -8,7 +8,7 @@ from typing import Any
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
+from enginehouse_sim.simulator.grammar.manager import GrammarManager
 from enginehouse_sim.simulator.kv.connector import ConnectorMatch, KvConnector
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 
@@ -49,18 +49,16 @@ class FakeConnector(KvConnector):
     def update_connector_output(self, model_runner_output: ModelRunnerOutput) -> None: ...
 
 
-class FakeGrammars(StructuredOutputManager):
+class FakeGrammars(GrammarManager):
     """Allows the tokens from 0 to 9. The grammars of ``ready`` are compiled, those of ``broken`` never will be."""
 
     def __init__(self, ready: Sequence[str], broken: Sequence[str]) -> None:
+        super().__init__()
         self.ready = set(ready)
         self.broken = set(broken)
         self.accepted: dict[str, list[int]] = {}
         self.rows_for: list[list[str]] = []
         self.forgotten: list[str] = []
-
-    def grammar_init(self, request: RequestState) -> None:
-        self.accepted[request.request_id] = []
 
     def is_ready(self, request: RequestState) -> bool:
         if request.request_id in self.broken:
@@ -77,7 +75,7 @@ class FakeGrammars(StructuredOutputManager):
         return True
 
     def accept_tokens(self, request: RequestState, token_ids: Sequence[int]) -> bool:
-        self.accepted[request.request_id].extend(token_ids)
+        self.accepted.setdefault(request.request_id, []).extend(token_ids)
         return all(token < 10 for token in token_ids)
 
     def validate_tokens(self, request: RequestState, token_ids: Sequence[int]) -> Sequence[int]:

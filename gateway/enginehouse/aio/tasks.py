@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
+
+_log = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
@@ -23,10 +26,25 @@ class BackgroundTasks:
         task.add_done_callback(self._running.pop)
         return task
 
+    def every(self, seconds: float, act: Callable[[], Awaitable[None] | None]) -> None:
+        """Call ``act`` again and again, so many seconds after it was done. An exception of it is logged."""
+        self.start(_repeat(seconds, act))
+
     def cancel(self) -> None:
         """Cancel every task that still runs."""
         for task in self._running:
             task.cancel()
+
+
+async def _repeat(seconds: float, act: Callable[[], Awaitable[None] | None]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            done = act()
+            if done is not None:
+                await done
+        except Exception:
+            _log.exception("Something that is done regularly has failed, and is tried again")
 
 
 async def wait_for_first(tasks: Collection[asyncio.Future[Any]], stop: asyncio.Future[Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ import msgspec
 from enginehouse.api.callers import CallerLimits, KeyHolder, configured
 from enginehouse.config.auth import KeySettings
 from enginehouse.domain.errors import ConfigError, InvalidRequest, NotFound
+from enginehouse.engines.state_file import replace_file
 
 _PREFIX = "eh"
 _MOST_VERIFIED = 10_000
@@ -225,15 +225,10 @@ class KeptKeys:
         return secret
 
     def _write(self, keys: dict[str, KeptKey]) -> None:
-        """Replace the file in one step, then the keys in force. Nobody else may read the file."""
+        """Replace the file, then the keys in force."""
         assert self._file is not None
-        unfinished = self._file.with_suffix(".new")
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(keys))
-            file.flush()
-            os.fsync(file.fileno())  # else a crash may leave the new name with an empty file, and nobody could come in
-        unfinished.replace(self._file)
+        replace_file(self._file, msgspec.json.encode(keys), lasting=True)  # without them, nobody could come in
         self._read_at = self._stamp()
         self._keys = keys
         self._verified.clear()

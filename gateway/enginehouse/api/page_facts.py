@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 
 from enginehouse.domain.request import Headers
+from enginehouse.domain.request_record import EndedRequest
 from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.observers import Observer
-from enginehouse.telemetry.activity import EndedRequest
 from enginehouse.telemetry.log_ring import LogRing
-from enginehouse.telemetry.series.reading import SeriesReader
+from enginehouse.telemetry.model_totals import ModelTotals
 
 
 class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,8 +24,11 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     epoch: Callable[[], float]
     """The time of day in seconds."""
-    series: SeriesReader
-    """The gateway's figures over time."""
+    totals: Callable[[], Iterable[ModelTotals]]
+    """What has ended at each model of each backend."""
+    gauges: Callable[[], Iterable[tuple[str, str, str, float]]]
+    """Requests in queues (``queue``), shares of KV caches (``kv_usage``) and bytes of GPUs (``gpu_memory``) in use: the
+    metric, whether that is of a ``model``, a ``backend``, a ``gpu`` or, if empty, of the gateway; which; the value."""
     ended: Callable[[], Iterator[EndedRequest]]
     """The last 1000 requests that have ended, newest first."""
     ended_count: Callable[[], int]

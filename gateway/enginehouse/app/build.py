@@ -36,9 +36,9 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.preloads import check_preloads
+from enginehouse.scheduling.scheduling_rules import host_facts, host_names, swapper_parameters
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from enginehouse.relay.guarding.guards import GuardInForce, Guards
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
-from enginehouse.scheduling.facts import scheduling_limits
+from enginehouse.scheduling.scheduling_rules import scheduling_limits
 
 Drivers = Mapping[str, DriverSupport]
 

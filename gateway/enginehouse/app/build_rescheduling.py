@@ -11,20 +11,21 @@ from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import NotFound
 from enginehouse.domain.migration import Migrated, Migration
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.probing.status_puller import EngineToAsk, InstanceReport, StatusPuller
-from enginehouse.interfaces.migrators import MigrationMeans
+from enginehouse.interfaces.migrators import MigrationMeans, Migrator
 from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.rescheduling.cluster import Cluster
-from enginehouse.rescheduling.dispatcher import MigrationDispatcher, PreparedMigrator
+from enginehouse.rescheduling.dispatcher import MigrationDispatcher
+from enginehouse.rescheduling.gateway_means import GatewayMeans
 from enginehouse.rescheduling.live_figures import PlacedRequests
-from enginehouse.rescheduling.means import GatewayMeans
-from enginehouse.rescheduling.planner import Planner, PreparedPolicy
+from enginehouse.rescheduling.planner import Planner
 from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.rescheduling.rescheduler import Rescheduler
 from enginehouse.telemetry.observers import Callbacks, notify
@@ -99,10 +100,10 @@ def _policy_types(settings: ReschedulingSettings) -> Iterator[str]:
         yield from (type for type in _ADAPTIVE_PD if type not in settings.policies)
 
 
-def _prepared(config: Config, registry: Registry, type: str) -> PreparedPolicy:
+def _prepared(config: Config, registry: Registry, type: str) -> tuple[PluginId, ReschedulingPolicy]:
     policy: ReschedulingPolicy = create(config, registry, "rescheduling_policy", type, "rescheduling.policies")
     prepare(registry, "rescheduling_policy", type, partial(policy.prepare, config.rescheduling))
-    return PreparedPolicy(identity(registry, "rescheduling_policy", type), policy)
+    return identity(registry, "rescheduling_policy", type), policy
 
 
 def _migrator_types(settings: ReschedulingSettings) -> Sequence[str]:
@@ -111,7 +112,7 @@ def _migrator_types(settings: ReschedulingSettings) -> Sequence[str]:
 
 def _prepared_migrator(
     config: Config, registry: Registry, type: str, means: MigrationMeans, outside: Outside
-) -> PreparedMigrator:
+) -> tuple[PluginId, Migrator]:
     migrator = outside.migrator(type, create(config, registry, "migrator", type, "rescheduling.migrators"))
     prepare(registry, "migrator", type, partial(migrator.prepare, means))
-    return PreparedMigrator(identity(registry, "migrator", type), migrator)
+    return identity(registry, "migrator", type), migrator

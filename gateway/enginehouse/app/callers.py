@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -10,7 +9,6 @@ from pathlib import Path
 
 from starlette.routing import BaseRoute
 
-from enginehouse.aio.clock import Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.api.address_limits import AddressLimits
 from enginehouse.api.callers import CallerLimits, month_of
@@ -43,25 +41,31 @@ Deliver = Callable[[list[UsageRow], list[str]], None]
 class Callers:
     """Begins with ``open``, which reads the state folder, and ``start``.
 
-    ``limits``: in place of the configured store.
+    ``context``: of the requests to count. ``limits``: in place of the configured store.
     """
 
     def __init__(
-        self, config: Config, registry: Registry, clock: Clock, observers: Observers, limits: LimitStore | None = None
+        self,
+        config: Config,
+        registry: Registry,
+        context: RelayContext,
+        observers: Observers,
+        limits: LimitStore | None = None,
     ) -> None:
         self._config = config
         self._registry = registry
-        self._clock = clock
+        self._context = context
+        self._clock = clock = context.clock
         self._on_operated = observers.callbacks("operated")
-        self.store = limits or _limit_store(config, registry, clock)
+        self.store = limits or self._limit_store()
         counting = CallerLimits(self.store, Prices(config.prices))
         self.keyring = Keyring(config.auth.keys, counting, clock.epoch)
         self._kept = KeptKeys(counting, lambda: [key.name for key in self._config.auth.keys], clock.epoch)
         self.keeper = UsageKeeper(UsageMeter(clock.epoch, counting.prices), config.usage.keep, clock.epoch)
         self._token_keys: TokenKeys | None = None
         self._folder: Path | None = None
-        self._context: RelayContext | None = None
         self._tasks = BackgroundTasks()
+        self._written = 0
         self._deliver: Deliver | None = None
         self._use_recognisers()
         self._addresses = AddressLimits(config.server, counting)
@@ -88,15 +92,14 @@ class Callers:
 
     def _use_addresses(self) -> None:
         """Count requests by their addresses, but only if addresses have limits: counting takes time."""
-        if self._context is not None:
-            self._context.addresses = self._addresses if self._config.server.per_address else None
+        self._context.addresses = self._addresses if self._config.server.per_address else None
 
-    def open(self, folder: Path, context: RelayContext, deliver: Deliver | None = None) -> None:
-        """Read the keys that were made at run time. Raises ``ConfigError``. ``context``: of the requests to count.
+    def open(self, folder: Path, deliver: Deliver | None = None) -> None:
+        """Read the keys that were made at run time. Raises ``ConfigError``.
 
         ``deliver``: takes what is used, in a process that writes nothing itself.
         """
-        self._folder, self._context, self._deliver = folder, context, deliver
+        self._folder, self._deliver = folder, deliver
         self._use_addresses()
         self._kept.open(folder)
         self._keep_usage()
@@ -119,8 +122,9 @@ class Callers:
         """Begin to write what is used, and count what was used before against limits of this day and month."""
         await self.store.open()
         await self._recall()
-        self._tasks.start(self._run())
+        self._tasks.every(_EVERY_S, self._write)
         self._tasks.start(self._fetch_keys())
+        self._tasks.every(_EVERY_S, self._fetch_keys)
 
     async def close(self) -> None:
         self._tasks.cancel()
@@ -140,7 +144,7 @@ class Callers:
     def _keep_usage(self) -> None:
         """Use the store that is configured; by default, there is one as soon as there are keys."""
         type = self._config.usage.store or (_NO_STORE if self.keyring.is_open else "sqlite")
-        if type == _NO_STORE or self.keeper.has_store or self._folder is None or self._context is None:
+        if type == _NO_STORE or self.keeper.has_store or self._folder is None:
             return
         self._context.usage = self.keeper.meter
         self._context.asks_usage = self._config.usage.ask_streams
@@ -150,26 +154,21 @@ class Callers:
         prepare(self._registry, "usage_store", type, partial(store.prepare, self._folder))
         self.keeper.use(store)
 
-    async def _run(self) -> None:
-        seconds = 0
-        while True:
-            await asyncio.sleep(_EVERY_S)
-            seconds += 1
-            try:
-                self._keep_usage()
-                self._hand_on()
-                await self.keeper.write()
-                if seconds % _SAVE_USE_EVERY == 0 and self._deliver is None:
-                    self._kept.save_use()
-            except Exception:
-                _log.exception("what callers use could not be kept")
+    async def _write(self) -> None:
+        self._written += 1
+        try:
+            self._keep_usage()
+            self._hand_on()
+            await self.keeper.write()
+            if self._written % _SAVE_USE_EVERY == 0 and self._deliver is None:
+                self._kept.save_use()
+        except Exception:
+            _log.exception("what callers use could not be kept")
 
     async def _fetch_keys(self) -> None:
         """Keep the keys of the identity provider, if there is one. Nothing waits for it."""
-        while True:
-            if self._token_keys is not None:
-                await self._token_keys.refresh()
-            await asyncio.sleep(_EVERY_S)
+        if self._token_keys is not None:
+            await self._token_keys.refresh()
 
     def _hand_on(self) -> None:
         if self._deliver is None:
@@ -197,10 +196,10 @@ class Callers:
             elif self._token_keys is not None:
                 self._token_keys.callers.recall(name, used, now)
 
-
-def _limit_store(config: Config, registry: Registry, clock: Clock) -> LimitStore:
-    """The store that counts what keys have used of their limits. It is not open yet."""
-    type, url = config.limits.store, str(config.limits.url)
-    store: LimitStore = create(config, registry, "limit_store", type, "limits.store")
-    prepare(registry, "limit_store", type, partial(store.prepare, url, clock.now, clock.epoch))
-    return store
+    def _limit_store(self) -> LimitStore:
+        """The store that counts what keys have used of their limits. It is not open yet."""
+        settings, clock = self._config.limits, self._clock
+        store: LimitStore = create(self._config, self._registry, "limit_store", settings.store, "limits.store")
+        how = partial(store.prepare, str(settings.url), clock.now, clock.epoch)
+        prepare(self._registry, "limit_store", settings.store, how)
+        return store

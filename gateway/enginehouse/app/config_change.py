@@ -16,13 +16,12 @@ from enginehouse.app.plugin_instances import check_parameters, create, create_in
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.app.scaling.scaling import Scaling, make_scaler
-from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rules
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
-from enginehouse.engines.pulled_models import Downloads
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
@@ -74,10 +73,6 @@ class CurrentConfig:
     @property
     def config(self) -> Config:
         return self.context.config
-
-    @property
-    def aliases(self) -> Aliases:
-        return self.path.relay.context.filters.aliases
 
     def prepare(self, new: Config) -> ConfigChange:
         """Make everything that ``new`` needs. Nothing changes yet.

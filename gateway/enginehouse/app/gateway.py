@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from enginehouse.app.pages import Pages
 from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.request_path import RequestPath
-from enginehouse.app.sampling import EverySecond, gauges
+from enginehouse.app.sampling import EverySecond
 from enginehouse.app.scaling.scaling import Scaling
 from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
@@ -43,8 +42,6 @@ from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.logs import GatewayLog
 from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor, worker_row
 from enginehouse.telemetry.plugin_times import PluginTimes
-from enginehouse.telemetry.series.reading import SeriesReader
-from enginehouse.telemetry.series.series_store import SeriesStore
 from enginehouse.telemetry.swap_reports import SwapReports
 
 _log = logging.getLogger(__name__)
@@ -89,13 +86,10 @@ class Gateway:
         context = build_host_context(config, path, path.relay.context.upstreams, path.drivers)
         self.engines = ManagedEngines(context, queues)
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
-        self.series = SeriesStore(
-            self.relay.context.counters, partial(gauges, self.relay, self.engines), outside.clock.epoch
-        )
-        self.every_second = EverySecond(self.series.sample, outside.clock.epoch)
+        self.every_second = EverySecond(outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
-        self.discovery = Discovery(config, registry, self.relay)
-        self.scaling = Scaling(config, registry, self.relay, self.engines)
+        self.discovery = Discovery(path)
+        self.scaling = Scaling(path, self.engines)
         self.current = CurrentConfig(path, self.engines, self._prober, self.discovery, self.scaling, context)
         source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
         self.reloader = Reloader(self.current, source, self.callers.note)
@@ -120,7 +114,7 @@ class Gateway:
             self.current,
             self.reloader,
             self.rescheduler,
-            SeriesReader(self.series),
+            self.every_second,
             self.closing,
             self.health,
             self.metrics,

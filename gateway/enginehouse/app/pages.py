@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -21,19 +21,17 @@ from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
-from enginehouse.api.pages.protocols import protocol_doors, protocol_pages
+from enginehouse.api.pages.protocols import protocol_pages
 from enginehouse.api.pages.reload import reload_page
-from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
 from enginehouse.app.build import build_sources
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
-from enginehouse.config.schema import Config
+from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.domain.foreign import shown
-from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.rescheduling.rescheduler import Rescheduler
-from enginehouse.telemetry.series.reading import SeriesReader
+from enginehouse.telemetry.model_totals import model_totals
 
 _version = cache(version)
 
@@ -48,7 +46,7 @@ class Pages(NamedTuple):
     current: CurrentConfig
     reloader: Reloader
     rescheduler: Rescheduler
-    series: SeriesReader
+    every_second: EverySecond
     closing: asyncio.Event
     health: HealthPages
     metrics: Metrics
@@ -57,30 +55,28 @@ class Pages(NamedTuple):
 
     def application(self, lifespan: Lifespan) -> Starlette:
         """All pages; ``lifespan`` starts and stops the gateway."""
-        config, admission = self._config(), self.current.path.admission
-        routes = [*self._of_plugins(of_compat=True), *self._of_clients(), self._of_operators()]
+        config, admission = self.current.config, self.current.path.admission
+        facts = self._facts()
+        routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), self._of_operators()]
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
             routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
-        routes += self._of_plugins(of_compat=False)
+        routes += self._of_plugins(facts, of_compat=False)
         application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
-        application.state.series = self.series
-        application.state.facts = self._facts()
+        application.state.facts = facts
         application.state.disables_plugins = bool(config.plugins.disabled)
         return application
 
     def _of_clients(self) -> Iterator[BaseRoute]:
-        path, engines, current = self.current.path, self.current.engines, self.current
-        admission, protocols, born = path.admission, [*path.protocols.values()], int(path.outside.clock.epoch())
+        path, engines, born = self.current.path, self.current.engines, int(self.current.path.outside.clock.epoch())
+        context = path.relay.context
         models = ModelList(
-            admission, lambda: self._config().models, lambda: current.aliases, engines.quantizations, born
+            path.admission, lambda: path.config.models, lambda: context.filters.aliases, engines.quantizations, born
         )
         yield from models.routes
-        yield from protocol_pages(protocols, models)
-        yield from protocol_doors(admission, protocols)
-        yield from engine_pages(admission)
+        yield from protocol_pages([*path.protocols.values()], models)
+        yield from path.routes()
         yield from self.health.routes
-        yield UpstreamRoute(admission, lambda: current.aliases, lambda: self._config().scheduling.never_load_for)
 
     def _of_operators(self) -> BaseRoute:
         path, relay, engines = self.current.path, self.current.path.relay, self.current.engines
@@ -95,8 +91,8 @@ class Pages(NamedTuple):
             path.callers.note,
         )
 
-    def _of_plugins(self, *, of_compat: bool) -> Iterator[BaseRoute]:
-        config, path = self._config(), self.current.path
+    def _of_plugins(self, facts: PageFacts, *, of_compat: bool) -> Iterator[BaseRoute]:
+        config, path = self.current.config, self.current.path
         wanted = routes_of_plugins(config, path.registry, of_compat=of_compat)
         for plugin, routes in create_installed(config, path.registry, "routes", wanted):
             if not isinstance(routes, (list, tuple)) or not all(isinstance(each, BaseRoute) for each in routes):
@@ -104,18 +100,20 @@ class Pages(NamedTuple):
                 skip_or_raise(config, path.registry.get("routes", plugin.type).error(problem))
                 continue
             for route in routes:
-                guarded = isinstance(route, GuardedRoutes)
-                yield OperatorPages(path.admission, route.routes, path.callers.note) if guarded else route
-
-    def _config(self) -> Config:
-        return self.current.config
+                if not isinstance(route, GuardedRoutes):
+                    yield route
+                    continue
+                yield OperatorPages(path.admission, route.routes, path.callers.note)
+                if route.every_second is not None:
+                    self.every_second.add(plugin, partial(route.every_second, facts))
 
     def _facts(self) -> PageFacts:
         path, engines = self.current.path, self.current.engines
         context, live = path.relay.context, LiveView(path.relay, engines)
         return PageFacts(
             epoch=context.clock.epoch,
-            series=self.series,
+            totals=lambda: model_totals(context.counters),
+            gauges=lambda: gauges(path.relay, engines),
             ended=context.activity.newest_first,
             ended_count=lambda: context.activity.count,
             session_headers=path.session_headers,
@@ -128,17 +126,14 @@ class Pages(NamedTuple):
             usage=path.callers.keeper.usage,
             audit=path.callers.keeper.audit,
             caller=path.admission.admit_caller,
-            pulled=self._pulled,
+            pulled=lambda: build_sources(path.config, path.registry),
             observe=path.observers.add,
             ignore=path.observers.remove,
             closing=self.closing,
         )
 
-    def _pulled(self) -> PulledModels:
-        return build_sources(self._config(), self.current.path.registry)
-
     def _about(self) -> Mapping[str, Any]:
-        config, current = self._config(), self.current
+        config, current = self.current.config, self.current
         return {
             "version": _version("enginehouse"),
             "strategy": config.routing.strategy,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from starlette.routing import BaseRoute
+
 from enginehouse.api.cross_origin import CrossOriginProtection
+from enginehouse.api.pages.protocols import protocol_doors
+from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
 from enginehouse.app.build import build_admission, build_drivers, renew_upstreams, time_limits
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_relay import build_guards, configure_relay
@@ -79,7 +83,7 @@ class RequestPath:
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
         self.access_log = AccessLog(json=config.telemetry.log_format == "json")
-        self.callers = Callers(config, registry, outside.clock, self.observers, limits)
+        self.callers = Callers(config, registry, context, self.observers, limits)
         self.admission = build_admission(config, self.relay, self.callers.keyring)
 
     def _context(self, queues: Mapping[str, RequestQueue], traces: TraceTaker | None) -> RelayContext:
@@ -115,9 +119,16 @@ class RequestPath:
 
         ``deliver``: takes what callers use, in a process that writes nothing itself.
         """
-        self.callers.open(folder, self.relay.context, deliver)
+        self.callers.open(folder, deliver)
         for type, protocol in self.protocols.items():
             prepare(self.registry, "protocol", type, partial(protocol.open, folder))
+
+    def routes(self) -> Iterator[BaseRoute]:
+        """What relays the requests that the fast door leaves to the application."""
+        context, admission = self.relay.context, self.admission
+        yield from protocol_doors(admission, [*self.protocols.values()])
+        yield from engine_pages(admission)
+        yield UpstreamRoute(admission, lambda: context.filters.aliases, lambda: self.config.scheduling.never_load_for)
 
     def session_headers(self) -> Sequence[str]:
         """The headers that name the session of a request, as ``routing.session`` has them."""

@@ -1,25 +1,32 @@
-"""Samples the gateway's figures once a second."""
+"""Once a second: plugins take samples of the gateway's figures."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterator
 
-from enginehouse.domain.ticket import Ticket
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.relay import Relay
-from enginehouse.telemetry.series.bucket_ring import WHOLE, SeriesKey
-from enginehouse.telemetry.series.series_store import Gauges
+from enginehouse.telemetry.plugin_failures import log_plugin_failure
+
+Gauge = tuple[str, str, str, float]
+"""A metric, whether its value is of a ``model``, a ``backend``, a ``gpu`` or the whole gateway (empty), whose, and the
+value."""
 
 
 class EverySecond:
-    """Calls ``sample`` on the event loop at the beginning of each second of the time of day."""
+    """Calls functions of plugins on the event loop at the beginning of each second of the time of day."""
 
-    def __init__(self, sample: Callable[[], None], epoch: Callable[[], float]) -> None:
-        self._sample = sample
+    def __init__(self, epoch: Callable[[], float]) -> None:
         self._epoch = epoch
+        self._calls: list[tuple[PluginId, Callable[[], None]]] = []
         self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, plugin: PluginId, call: Callable[[], None]) -> None:
+        """Call ``call`` of ``plugin`` too. What it raises is logged."""
+        self._calls.append((plugin, call))
 
     def start(self) -> None:
         now = self._epoch()
@@ -29,34 +36,34 @@ class EverySecond:
         if self._timer is not None:
             self._timer.cancel()
 
+    def sample(self) -> None:
+        """Call all of them now."""
+        for plugin, call in self._calls:
+            try:
+                call()
+            except BaseException as error:  # noqa: PERF203 - not even SystemExit ends the gateway
+                log_plugin_failure(plugin, "failed in its call of every second", error)
+
     def _tick(self) -> None:
         self.start()
-        self._sample()
+        self.sample()
 
 
-def gauges(relay: Relay, engines: ManagedEngines) -> Gauges:
+def gauges(relay: Relay, engines: ManagedEngines) -> Iterator[Gauge]:
     """The waiting requests, the engines' KV caches in use and the GPUs' memory in use, as they are now."""
     waiting = engines.waiting()
     if waiting:
-        yield "queue", WHOLE, len(waiting)
-        yield from _queues(relay, waiting.keys())
+        yield "queue", "", "", len(waiting)
+        chosen = [live.route.chosen for live in relay.live if live.ticket in waiting and live.route is not None]
+        for by in ("model", "backend"):
+            for name, count in Counter(getattr(each, by) for each in chosen).items():
+                yield "queue", by, name, count
     fleet = relay.context.fleet
     for backend in fleet.backends():
         if usage := fleet.load(backend.name).kv_usage:
-            yield "kv_usage", SeriesKey("backend", backend.name), usage
-            yield "kv_usage", WHOLE, usage
+            yield "kv_usage", "backend", backend.name, usage
+            yield "kv_usage", "", "", usage
             for model in backend.models[:1]:
-                yield "kv_usage", SeriesKey("model", model), usage
+                yield "kv_usage", "model", model, usage
     for gpu in engines.gpus():
-        yield "gpu_memory", SeriesKey("gpu", f"{gpu.host}:{gpu.gpu}"), gpu.used
-
-
-def _queues(relay: Relay, waiting: Collection[Ticket]) -> Gauges:
-    """The waiting requests of each model and each backend."""
-    queues: Counter[SeriesKey] = Counter()
-    for live in relay.live:
-        if live.ticket in waiting and live.route is not None:
-            chosen = live.route.chosen
-            queues.update((SeriesKey("model", chosen.model), SeriesKey("backend", chosen.backend)))
-    for key, count in queues.items():
-        yield "queue", key, count
+        yield "gpu_memory", "gpu", f"{gpu.host}:{gpu.gpu}", gpu.used

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.engines.state_file import replace_file
 from enginehouse.interfaces.strategies import MOST_REMEMBERED
 
 _log = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ class StrategyMemory:
         self._recall = recall
         self._path: Path | None = None
         self._written: Mapping[str, bytes] = {}
-        self._keeping: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
 
     async def open(self, folder: Path) -> None:
         """Read the file in ``folder``, if there is one, and keep it up to date from now on."""
@@ -54,7 +56,7 @@ class StrategyMemory:
         if memories:
             self._recall(memories)
         self._written = self._memories()
-        self._keeping = asyncio.create_task(self._keep(), name="strategy memory")
+        self._tasks.every(_EVERY_S, self.save)
 
     async def save(self) -> None:
         """Write the file now, if something has changed."""
@@ -68,13 +70,7 @@ class StrategyMemory:
     def close(self) -> None:
         """Write no more: the file is another gateway's, or this one ends."""
         self._path = None
-        if self._keeping is not None:
-            self._keeping.cancel()
-
-    async def _keep(self) -> None:
-        while True:
-            await asyncio.sleep(_EVERY_S)
-            await self.save()
+        self._tasks.cancel()
 
 
 def _fits(type: str, memory: bytes) -> bool:
@@ -105,10 +101,7 @@ def _read(path: Path) -> Mapping[str, bytes]:
 
 
 def _write(path: Path, memories: Mapping[str, bytes]) -> None:
-    unfinished = path.with_suffix(".new")
     try:
-        unfinished.write_bytes(msgspec.msgpack.encode(_Kept(_FORMAT, _PYTHON, dict(memories))))
-        unfinished.chmod(0o600)
-        unfinished.replace(path)
+        replace_file(path, msgspec.msgpack.encode(_Kept(_FORMAT, _PYTHON, dict(memories))))
     except OSError as error:
         _log.warning("%s cannot be written, so the next gateway's strategies learn anew: %s", path, error)

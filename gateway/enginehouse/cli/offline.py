@@ -38,7 +38,7 @@ from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.explain import explain_unread
 from enginehouse.scheduling.explain import explain_swap
-from enginehouse.scheduling.facts import host_facts
+from enginehouse.scheduling.scheduling_rules import host_facts
 
 
 class OfflinePlanner:

@@ -138,11 +138,8 @@ def _run(server: GatewayServer) -> None:
 
 def _adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:
     """``config`` with the options of the command line."""
-    server = msgspec.structs.replace(config.server, watch=watch or config.server.watch)
-    if host is not None:
-        server = msgspec.structs.replace(server, host=host)
-    if port is not None:
-        server = msgspec.structs.replace(server, port=port)
+    given = {"host": host, "port": port, "watch": watch or None}
+    server = msgspec.structs.replace(config.server, **{key: value for key, value in given.items() if value is not None})
     return msgspec.structs.replace(config, server=server)
 
 

@@ -64,7 +64,17 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The most adapters that run at once."""
 
 
-class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """The address at which other instances and the gateway reach an instance for migrations; a port of 0 means none."""
+
+    ip: str = ""
+    llumlet_port: int = 0
+    """The port for Llumnix's ``Migrate``."""
+    kvt_port: int = 0
+    """The port for requests with their keys and values from other instances."""
+
+
+class InstanceMetadata(InstanceAddress, frozen=True, kw_only=True):
     """The constant facts of an instance, under Llumnix's names. A fact that an engine leaves out is empty or 0."""
 
     node_id: str = ""
@@ -75,11 +85,6 @@ class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens per block of the KV cache."""
     max_num_batched_tokens: int = 0
     """The most tokens that one step computes."""
-    ip: str = ""
-    llumlet_port: int = 0
-    """The port for Llumnix's ``Migrate``; 0 for none."""
-    kvt_port: int = 0
-    """The port for requests with their keys and values from other instances; 0 for none."""
 
 
 class InFlight(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,16 +98,6 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     num_inflight_dispatch_decode_requests: int = 0
     num_uncomputed_tokens_inflight_dispatch_prefill_requests: int = 0
     num_tokens_inflight_dispatch_decode_requests: int = 0
-
-
-class InstanceAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """The address at which other instances and the gateway reach an instance for migrations; a port of 0 means none."""
-
-    ip: str = ""
-    llumlet_port: int = 0
-    """The port for Llumnix's ``Migrate``."""
-    kvt_port: int = 0
-    """The port for requests with their keys and values from other instances."""
 
 
 class RequestView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

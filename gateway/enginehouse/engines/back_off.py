@@ -1,26 +1,19 @@
-"""The pauses before engines that keep failing are started again, and second tries of those that lack memory."""
+"""The pauses before engines that keep failing are started again."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from enginehouse.domain.errors import LoadFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.host_gpus import HostGpus
-
-_log = logging.getLogger(__name__)
 
 _FIRST_S, _LONGEST_S = 1.0, 60.0
 _FORGIVEN_S = 60.0
 """An engine that was ready for this long works: its earlier failures no longer count."""
 _WAITED_OUT_S = 2.0
 """The longest pause through which requests wait; during a longer one they are refused."""
-_SOON_S = 10.0
-_SECOND_TRIES_S = (0.5, 1.0, 2.0, 4.0)
-"""The longest waits before second tries, within so many seconds of the end of another engine."""
 
 
 class BackOff:
@@ -120,42 +113,3 @@ class Pauses:
             return 0.0
         stays = [other for other in self._running() if other not in evict]
         return back_off.left(asyncio.get_running_loop().time(), stays)
-
-
-TryAgain = Callable[[], Awaitable[bool]]
-"""Called after each start that found too little memory. Returns whether to start again, when it is time to."""
-
-
-async def never_again() -> bool:
-    """Start only once."""
-    return False
-
-
-class SecondTries:
-    """Grants second tries on one host to starts that begin within seconds of the end of another engine."""
-
-    def __init__(self, gpus: HostGpus) -> None:
-        self._gpus = gpus
-        self._ended_at: float | None = None
-
-    def note_end(self) -> None:
-        """Note that an engine has ended or gone to sleep."""
-        self._ended_at = asyncio.get_running_loop().time()
-
-    def begin(self, replica: str, needed: int | None) -> TryAgain:
-        """Begin the start of ``replica``, which needs so many bytes if that is known."""
-        now = asyncio.get_running_loop().time()
-        if self._ended_at is None or now - self._ended_at > _SOON_S:
-            return never_again
-        pauses = iter(_SECOND_TRIES_S)
-
-        async def again() -> bool:
-            pause = next(pauses, None)
-            if pause is None:
-                return False
-            text = "%s found too little memory just after the end of an engine: it is tried again within %g s"
-            _log.info(text, replica, pause)
-            await self._gpus.until_room(replica, needed, pause)
-            return True
-
-        return again

@@ -11,10 +11,11 @@ from enginehouse.config.schema import HostSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import Adoption
-from enginehouse.engines.back_off import Pauses, SecondTries
+from enginehouse.engines.back_off import Pauses
 from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
+from enginehouse.engines.second_tries import SecondTries
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess
@@ -60,7 +61,6 @@ class EnginePool(EngineControl):
         self._states: dict[str, ReplicaState] = {}
         self._pauses = Pauses(self._running, lambda replica: self.supervisors[replica].problem)
         self._second_tries = SecondTries(self.gpus)
-        self._versions: dict[str, int] = {}
         self._retired: set[str] = set()
         self.supervisors: dict[str, Supervisor] = {}
         self._tasks = BackgroundTasks()
@@ -114,7 +114,7 @@ class EnginePool(EngineControl):
             self.supervisors[replica].setup.reconfigure(managed)
         if is_new or relaunch:
             self._pauses.reset(replica)
-            self._versions[replica] = self._versions.get(replica, 0) + 1
+            self.supervisors[replica].setup.version += 1
             self.reported.pop(replica, None)
             self._meter.reset(replica)
             self._meter.recall(replica, self.supervisors[replica])
@@ -128,7 +128,8 @@ class EnginePool(EngineControl):
 
     def remove(self, replica: str) -> None:
         """Remove a replica whose engine has stopped."""
-        del self.supervisors[replica], self._states[replica], self._versions[replica]
+        self.supervisors.pop(replica).setup.version += 1
+        del self._states[replica]
         self._pauses.remove(replica)
         self._retired.discard(replica)
         self._before.pop(replica, None)
@@ -151,16 +152,16 @@ class EnginePool(EngineControl):
         while True:
             if (before := self._before.get(replica)) is not None:
                 await asyncio.wait({before})
-            supervisor, version = self.supervisors.get(replica), self._versions.get(replica)
-            if supervisor is None:
+            if (supervisor := self.supervisors.get(replica)) is None:
                 raise LoadFailed(f"'{replica}' is no longer configured")
+            version = supervisor.setup.version
             try:
                 await self._start(replica, supervisor)
             except EnginehouseError:
-                if version == self._versions.get(replica):
+                if version == supervisor.setup.version:
                     raise
             else:
-                if version == self._versions.get(replica):
+                if version == supervisor.setup.version:
                     return
             await supervisor.stop()  # it was launched by the line of before
 

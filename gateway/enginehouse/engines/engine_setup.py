@@ -42,6 +42,7 @@ class EngineSetup:
 
     ``connect`` makes a client from the engine's address. ``log`` outlives the engine: a restarted one continues it.
     ``gpus``: the ``CUDA_VISIBLE_DEVICES`` of the next launch, empty for none. ``launch`` makes its lines.
+    ``version`` grows when engines launched so far do not fit the settings any more.
     ``may_sleep``: it is put to sleep when it is idle or evicted.
     """
 
@@ -52,6 +53,7 @@ class EngineSetup:
         self.log = LogRing()
         self.errors = StartErrors(managed.model_name, self.log)
         self.gpus = ""
+        self.version = 0
         self.reconfigure(managed)
 
     def reconfigure(self, managed: ManagedReplica) -> None:

@@ -112,7 +112,7 @@ class EngineStart:
         """Launch and hand over in one step, so that a cancelled start finds the engine and ends it."""
         setup, launcher = self._setup, self._setup.launcher
         if line.place is not None and (why := await launcher.why_not(line, setup.launch.files)):
-            raise setup.errors.cannot_start(why, self._first_line)
+            raise setup.errors.did_not_start(why, self._first_line)
         process = await setup.start(line)
         engine = EngineRun(process, setup.connect(process.address), place, self._first_line)
         if self._is_over:  # the start was cancelled, and the launcher resisted that

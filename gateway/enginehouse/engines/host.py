@@ -14,7 +14,7 @@ from enginehouse.engines.host_gpus import host_gpus
 from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostMemory, HostRules, host_memory
-from enginehouse.engines.idle import IdleKeeper
+from enginehouse.engines.idle_replicas import IdleReplicas
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
@@ -58,15 +58,15 @@ class Host(QueueListener):
         self._publisher = StatusPublisher(context, prober)
         self.replicas = HostReplicas(context.managed(name))
         self._servers = RemoteServers(name, context, self._note_found)
-        self._idle = IdleKeeper(self.replicas.ttls())
+        self._idle = IdleReplicas(self.replicas.ttls())
         self._has_released = False
         self.pool = EnginePool(
             self._launcher(ports, state_file, ownership),
-            self.replicas.all,
+            self.replicas,
             connect=self._publisher.client,
             on_state=self._note_state,
             on_examined=self._note_examined,
-            on_exited=self._note_exited,
+            on_exited=lambda replica: self.queue.exited(replica),  # the queue is made later
         )
         self._files = ModelFiles(self._note_facts)
         self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
@@ -100,7 +100,7 @@ class Host(QueueListener):
     @property
     def empty(self) -> bool:
         """Whether the host has no replica, not even one that is being retired."""
-        return not self.replicas.all
+        return not self.replicas
 
     @property
     def sampled(self) -> Sequence[SampledCall]:
@@ -226,14 +226,14 @@ class Host(QueueListener):
 
         ``retiring``: the results of ``retire_removed`` of all hosts.
         """
-        before, known, self._context = self._context, self.replicas.all, change.context
+        before, known, self._context = self._context, dict(self.replicas), change.context
         self._publisher.context = change.context
         self._servers.reconfigure(change.context)
         self.pool.reconfigure(change.context.config.host_settings(self.name))
         new_checks = before.config.checks != change.context.config.checks
         restored = [replica for replica in change.managed if self.replicas.retiring.pop(replica, None) is not None]
         self.replicas.put(change.managed)
-        self._idle.reconfigure({replica: managed.model.ttl for replica, managed in change.managed.items()})
+        self._idle.reconfigure(self.replicas.ttls())
         for replica, managed in change.managed.items():
             changed = managed.server is None and managed.model_name in relaunched
             relaunch = replica in restored or (replica in known and changed)
@@ -317,6 +317,3 @@ class Host(QueueListener):
     def _note_found(self, replica: str, process: EngineProcess) -> None:
         if replica in self.replicas.kept():
             self.pool.found(replica, process)
-
-    def _note_exited(self, replica: str) -> None:
-        self.queue.exited(replica)

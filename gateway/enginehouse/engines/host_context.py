@@ -8,10 +8,10 @@ from typing import NamedTuple
 from enginehouse.config.schema import BackendSettings, Config
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.placements import placement_of
-from enginehouse.engines.pulled_models import Downloads
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launchers import Launcher

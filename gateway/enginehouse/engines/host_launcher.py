@@ -11,6 +11,7 @@ import msgspec
 from enginehouse.config.schema import HostSettings
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import EnginehouseError
+from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.guards import unguarded_launcher
 from enginehouse.engines.host_gpus import CUDA_VISIBLE_DEVICES, HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
@@ -18,7 +19,6 @@ from enginehouse.engines.launch_line import fingerprint, is_own_port
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.placements import decode_placement
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.pulled_models import Downloads
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
 from enginehouse.interfaces.places import EngineNeeds, Place

@@ -63,41 +63,27 @@ class RunningEngine(msgspec.Struct, frozen=True):
     ttl: float
 
 
-class HostReplicas:
-    """The replicas that a host launches or loads: ``kept``, and ``retiring`` until their engines have stopped."""
+class HostReplicas(dict[str, ManagedReplica]):
+    """The replicas that a host launches or loads, by name: those kept, and ``retiring`` until their engines stopped."""
 
     def __init__(self, managed: Mapping[str, ManagedReplica]) -> None:
-        self.all = dict(managed)
+        super().__init__(managed)
         self.retiring: dict[str, asyncio.Task[None]] = {}
-
-    def __getitem__(self, replica: str) -> ManagedReplica:
-        return self.all[replica]
-
-    def __contains__(self, replica: str) -> bool:
-        return replica in self.all
 
     def put(self, managed: Mapping[str, ManagedReplica]) -> None:
         """Replace the kept replicas."""
-        self.all = {**managed, **{replica: self.all[replica] for replica in self.retiring}}
+        retiring = {replica: self[replica] for replica in self.retiring}
+        self.clear()
+        self.update({**managed, **retiring})
 
     def remove(self, replica: str) -> None:
         """Remove a replica whose engine has stopped."""
-        del self.all[replica]
+        del self[replica]
         self.retiring.pop(replica, None)
 
     def kept(self) -> Mapping[str, ManagedReplica]:
         """The replicas that are not being retired."""
-        return {replica: managed for replica, managed in self.all.items() if replica not in self.retiring}
-
-    @property
-    def models(self) -> Sequence[str]:
-        """The models of the kept replicas."""
-        return [managed.model_name for managed in self.kept().values()]
-
-    @property
-    def backends(self) -> Sequence[str]:
-        """The backends of the kept replicas."""
-        return [managed.backend for managed in self.kept().values()]
+        return {replica: managed for replica, managed in self.items() if replica not in self.retiring}
 
     def of_model(self, model: str) -> Sequence[str]:
         """The kept replicas of ``model``, in their order."""
@@ -109,4 +95,4 @@ class HostReplicas:
 
     def ttls(self) -> Mapping[str, float]:
         """The idle seconds after which each replica is put to sleep or stopped."""
-        return {replica: managed.model.ttl for replica, managed in self.all.items()}
+        return {replica: managed.model.ttl for replica, managed in self.items()}

@@ -17,9 +17,9 @@ from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostFacts
-from enginehouse.scheduling.facts import SchedulingRules, scheduling_rules
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.scheduling_rules import SchedulingRules, scheduling_rules
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class HostRules:
     def prepare(self, context: HostContext, managed: Mapping[str, ManagedReplica]) -> HostChange:
         """Prepare a change to the configuration of ``context``, with the replicas ``managed``."""
         rules = scheduling_rules(context.config, self._pool.name)
-        facts = self._facts_by(rules, context, retiring=self._replicas.all.keys() - managed.keys())
+        facts = self._facts_by(rules, context, retiring=self._replicas.keys() - managed.keys())
         same = rules == self._rules and facts.replicas == self.facts.replicas
         return HostChange(context, managed, rules, facts, None if same else context.make_swapper(facts))
 
@@ -103,7 +103,7 @@ class HostRules:
         """The facts of the host, with replicas being retired: these may be evicted even if they were pinned."""
         old = {
             replica: msgspec.structs.replace(self.facts.replicas[replica], pin=False)
-            for replica in self._replicas.all
+            for replica in self._replicas
             if replica in retiring
         }
         return msgspec.structs.replace(

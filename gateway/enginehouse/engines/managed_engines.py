@@ -29,8 +29,8 @@ from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.routing.refusals import unknown_model
-from enginehouse.scheduling.facts import host_names
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.scheduling.scheduling_rules import host_names
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.plugin_times import SampledCall
 
@@ -207,7 +207,7 @@ class ManagedEngines:
     def models(self) -> Sequence[str]:
         """The models that the gateway launches, or loads on servers elsewhere."""
         launched = [name for name, model in self._context.config.models.items() if model.launches]
-        hosted = [model for host in self._hosts.values() for model in host.replicas.models]
+        hosted = [each.model_name for host in self._hosts.values() for each in host.replicas.kept().values()]
         return list(dict.fromkeys([*launched, *hosted]))
 
     def running(self) -> Sequence[RunningEngine]:
@@ -289,7 +289,7 @@ class ManagedEngines:
     def _list_queues(self) -> None:
         self.queues.clear()
         for host in self._hosts.values():
-            self.queues.update(dict.fromkeys(host.replicas.backends, host.queue))
+            self.queues.update((each.backend, host.queue) for each in host.replicas.kept().values())
         self.queues.update(self.remote.queues)
 
     def _preload(self, models: Sequence[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 
 from enginehouse.aio.timeouts import run_within
 from enginehouse.engines.host_gpus import HostGpus
@@ -27,13 +26,11 @@ class MemoryMeter:
         self.asleep: dict[str, int] = {}
         self._gpus = gpus
         self._footprints = footprints
-        self._resets: Counter[str] = Counter()
 
     def reset(self, replica: str) -> None:
-        """Drop the measured size, and the result of a measurement in progress."""
+        """Drop the measured sizes."""
         self.measured.pop(replica, None)
         self.asleep.pop(replica, None)
-        self._resets[replica] += 1
 
     def recall(self, replica: str, supervisor: Supervisor) -> None:
         """Take the size that an earlier gateway measured for an engine with the same launch line."""
@@ -43,18 +40,18 @@ class MemoryMeter:
 
     async def measure(self, replica: str, supervisor: Supervisor) -> None:
         """Measure the engine of ``replica`` once. A failure is logged."""
-        resets = self._resets[replica]
+        version = supervisor.setup.version
         memory = await self._read(replica, supervisor)
-        if memory and resets == self._resets[replica] and memory > self.measured.get(replica, 0):
+        if memory and version == supervisor.setup.version and memory > self.measured.get(replica, 0):
             # the most ever: caches grow with requests, and a swap must find room for all of it
             self.measured[replica] = memory
             self._keep(memory, supervisor)
 
     async def measure_asleep(self, replica: str, supervisor: Supervisor) -> None:
         """Measure the memory that the sleeping engine of ``replica`` still holds. A failure is logged."""
-        resets = self._resets[replica]
+        version = supervisor.setup.version
         memory = await self._read(replica, supervisor)
-        if memory is not None and resets == self._resets[replica]:
+        if memory is not None and version == supervisor.setup.version:
             self.asleep[replica] = memory
 
     def frees_by_sleep(self, replica: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from enginehouse.config.schema import BackendSettings, Config
@@ -15,9 +15,9 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
-from enginehouse.scheduling.facts import scheduling_rules
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.scheduling.scheduling_rules import scheduling_rules
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class RemoteQueue(HostQueue):
     launches: ClassVar[bool] = False
 
     def __init__(self, name: str, context: HostContext, limit: int, listener: QueueListener, backlog: Backlog) -> None:
-        super().__init__(name, context.make_scheduler(), _RunningElsewhere(), listener, context.scheduler, backlog)
+        super().__init__(name, context.make_scheduler(), _RunningElsewhere(name), listener, context.scheduler, backlog)
         self._limit = limit
         self._priorities: Mapping[str, int] = context.config.scheduling.priorities
         limits = scheduling_rules(context.config, context.config.backends[name].host).limits
@@ -134,24 +134,11 @@ class RemoteQueue(HostQueue):
         self.reconfigure(_NoSwaps(), _facts(self.name, limit), limits)
 
 
-class _Ready(Mapping[str, ReplicaState]):
-    """Every replica is ready; none is listed, because none can be stopped."""
-
-    def __getitem__(self, replica: str) -> ReplicaState:
-        return ReplicaState.READY
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
-
-
 class _RunningElsewhere(EngineControl):
-    """An engine that the gateway neither starts nor stops."""
+    """An engine that the gateway neither starts nor stops. It is always ready."""
 
-    def __init__(self) -> None:
-        self._states = _Ready()
+    def __init__(self, backend: str) -> None:
+        self._states = {backend: ReplicaState.READY}
 
     def states(self) -> Mapping[str, ReplicaState]:
         return self._states

@@ -24,29 +24,26 @@ class StartErrors:
 
     def late(self, missed: str, why: str, first_line: int) -> LoadFailed:
         """The start has missed a limit: ``missed`` says which one, and ``why`` what was wrong at last."""
-        return self._did_not_start(f"it {missed} ({why})", first_line, LoadFailed)
+        return self.did_not_start(f"it {missed} ({why})", first_line)
 
     def exited_early(self, how: Exit, first_line: int) -> LoadFailed:
         """The engine exited while it started; ``NotEnoughMemory`` if its output shows that reason."""
         lines = self._last_lines(_READ_LINES, first_line)
         kind = NotEnoughMemory if not how.lost and reports_too_little_memory(how.status, lines) else LoadFailed
-        return self._did_not_start(f"it {how_it_ended(how)} while it started", first_line, kind)
+        return self.did_not_start(f"it {how_it_ended(how)} while it started", first_line, kind)
 
     def unplaced(self, limit: float, why: str, first_line: int) -> LoadFailed:
         """No place was found for the engine within ``limit`` seconds; ``why`` as the launcher said."""
         waited = f"there was no place for it within {limit:g} s (models.*.place_timeout)"
-        return self._did_not_start(f"{waited}: {why}" if why else waited, first_line, LoadFailed)
-
-    def cannot_start(self, why: str, first_line: int) -> LoadFailed:
-        """The engine cannot start in its place."""
-        return self._did_not_start(why, first_line, LoadFailed)
+        return self.did_not_start(f"{waited}: {why}" if why else waited, first_line)
 
     def quote(self, first_line: int) -> str:
         """The engine's last lines, to be added to a sentence."""
         lines = self._last_lines(_QUOTED_LINES, first_line)
         return "; its last lines were: " + " | ".join(lines) if lines else ""
 
-    def _did_not_start(self, why: str, first_line: int, kind: type[LoadFailed]) -> LoadFailed:
+    def did_not_start(self, why: str, first_line: int, kind: type[LoadFailed] = LoadFailed) -> LoadFailed:
+        """An error of this ``kind``. ``why``: the rest of its sentence."""
         return kind(
             f"Model '{self._model}' did not start: {why}{self.quote(first_line)}",
             details={"model": self._model, "log": self._last_lines(_DETAILED_LINES, first_line)},

@@ -37,7 +37,7 @@ class _KeptFile(Generic[T]):
         self._type = type
         self._lost = lost
         self._is_left = False
-        self._unwritten: list[T] = []
+        self._unwritten: T | None = None
         self.was_read = False
 
     def read(self, otherwise: T) -> T:
@@ -53,15 +53,12 @@ class _KeptFile(Generic[T]):
             return otherwise
 
     def write(self, value: T) -> None:
-        """Replace the file in one step. Nobody else may read it, because a handle may hold a secret."""
+        """Replace the value."""
         if self._is_left:
-            self._unwritten = [value]
+            self._unwritten = value
             return
-        unfinished = self._path.with_suffix(".new")
         try:
-            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(value)))
-            unfinished.replace(self._path)
+            replace_file(self._path, msgspec.json.format(msgspec.json.encode(value)))
         except OSError as error:
             _log.warning("%s cannot be written, so %s: %s", self._path, self._lost, error)
 
@@ -72,9 +69,9 @@ class _KeptFile(Generic[T]):
     def take_back(self) -> None:
         """Write to the file again."""
         self._is_left = False
-        for value in self._unwritten:
-            self.write(value)
-        self._unwritten = []
+        if self._unwritten is not None:
+            self.write(self._unwritten)
+            self._unwritten = None
 
 
 class Footprints:
@@ -150,6 +147,20 @@ def state_folder(name: str, environ: Mapping[str, str] = os.environ) -> Path:
     named = environ.get(STATE_DIR)
     parent = Path(named).expanduser() if named else user_state_path("enginehouse", appauthor=False)
     return parent.absolute() / quote(name, safe="").replace(".", "%2E")
+
+
+def replace_file(path: Path, content: bytes, *, lasting: bool = False) -> None:
+    """Replace a file in one step. Nobody else may read it, because it may hold a secret. Raises ``OSError``.
+
+    ``lasting``: even a crash of the machine leaves the old or the new content, but it costs some milliseconds.
+    """
+    unfinished = path.with_suffix(".new")
+    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
+    unfinished.replace(path)
 
 
 class StateFile:

@@ -9,11 +9,11 @@ from typing import Any
 
 from enginehouse.domain.errors import LoadCancelled, NotEnoughMemory, PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.back_off import TryAgain, never_again
 from enginehouse.engines.engine_setup import EngineRun, EngineSetup
 from enginehouse.engines.engine_start import EngineStart
 from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.second_tries import TryAgain, never_again
 from enginehouse.engines.start_errors import how_it_ended
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess

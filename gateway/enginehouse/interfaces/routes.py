@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
@@ -13,8 +14,9 @@ from enginehouse.domain.errors import PluginError
 class GuardedRoutes(BaseRoute):
     """Routes that only operators may use. The gateway puts its guard in front of them; without it, none matches."""
 
-    def __init__(self, routes: Sequence[BaseRoute]) -> None:
+    def __init__(self, routes: Sequence[BaseRoute], every_second: Callable[[Any], None] | None) -> None:
         self.routes = tuple(routes)
+        self.every_second = every_second
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         return Match.NONE, {}
@@ -23,10 +25,13 @@ class GuardedRoutes(BaseRoute):
         raise PluginError("guarded routes are served by a gateway only")
 
 
-def guarded(routes: Sequence[BaseRoute]) -> list[BaseRoute]:
+def guarded(routes: Sequence[BaseRoute], *, every_second: Callable[[Any], None] | None = None) -> list[BaseRoute]:
     """Return ``routes`` with the protection of ``/api``, for a factory of ``register_routes``.
 
     If keys are set, a request needs an admin key. Otherwise the gateway refuses unknown names in ``Host`` and web pages
     of other origins. Other routes of plugins are open to everyone, even if keys are set.
+
+    ``every_second`` is called with the gateway's ``PageFacts`` at the beginning of each second: what the pages show of
+    the past can be sampled there.
     """
-    return [GuardedRoutes(routes)]
+    return [GuardedRoutes(routes, every_second)]

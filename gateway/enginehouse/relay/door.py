@@ -81,9 +81,11 @@ class OpenExchange(Protocol):
 
         Returns the request's body, and what ``go_on`` takes. Nothing may stand between the exchange and ``door``.
         """
+        return None
 
     def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
         """As ``begin``, continue a stream whose beginning the client has from another process; whether it can."""
+        return False
 
     def pause(self) -> None:
         """Read no more of the engine's answer until ``resume``: the client is slow."""

@@ -57,7 +57,7 @@ class Relay:
         self.mirrors = Mirrors(context, self._open_mirror)
         self._watchdog = Watchdog(live, progress_reports, context.clock.now, context.waiting_room)
         self._closed = False
-        self._named = 0
+        self._named = self._begun_count = 0
         self._id_prefix = b"req-%s-" % os.urandom(6).hex().encode()
 
     # --- for the doors
@@ -212,7 +212,8 @@ class Relay:
         return exchange
 
     def _begun(self, request: LiveRequest) -> None:
-        self.live[request] = None
+        self._begun_count += 1
+        self.live[request] = self._begun_count
         self._watchdog.wake()
 
     def _request_id(self, headers: Headers) -> bytes:

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,13 +30,6 @@ _moved: ContextVar[list[str]] = ContextVar("moved")
 def note_moved(request: str) -> None:
     """Note that ``request`` has moved, in a task of the migration that moved it."""
     _moved.get([]).append(request)
-
-
-class PreparedMigrator(NamedTuple):
-    """A migrator that has its means."""
-
-    plugin: PluginId
-    migrator: Migrator
 
 
 class MigrationRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +59,7 @@ class MigrationDispatcher:
 
     def __init__(
         self,
-        migrators: Sequence[PreparedMigrator],
+        migrators: Sequence[tuple[PluginId, Migrator]],
         *,
         timeout: float,
         counters: Counters,
@@ -97,11 +89,11 @@ class MigrationDispatcher:
 
     async def _carry_out(self, migration: Migration, view: ClusterView) -> None:
         began_at, began = self._clock.epoch(), self._clock.now()
-        chosen, migrated, error, moved = None, Migrated(), None, list[str]()
+        plugin, migrated, error, moved = None, Migrated(), None, list[str]()
         _moved.set(moved)
         try:
-            chosen = self._choose(migration, view)
-            migrated = await run_within(self._timeout, self._migrate(chosen, migration))
+            plugin, migrator = self._choose(migration, view)
+            migrated = await run_within(self._timeout, self._migrate(plugin, migrator, migration))
         except TimeoutError:
             error = f"not done within {self._timeout:g} s (rescheduling.migrate_timeout)"
         except EnginehouseError as problem:
@@ -109,8 +101,8 @@ class MigrationDispatcher:
         if error is not None:
             migrated = Migrated(moved=tuple(moved))
         self._count(migration, migrated, failed=error is not None)
-        migrator, seconds = chosen.plugin.type if chosen else None, self._clock.now() - began
-        self.records.append(_record(migration, migrated, migrator, error, began_at, seconds))
+        type, seconds = plugin.type if plugin else None, self._clock.now() - began
+        self.records.append(_record(migration, migrated, type, error, began_at, seconds))
         self._on_end(migration, migrated)
 
     def _count(self, migration: Migration, migrated: Migrated, *, failed: bool) -> None:
@@ -121,23 +113,23 @@ class MigrationDispatcher:
         elif migrated.found_none:
             counters.empty_migrations[selection] += 1
 
-    def _choose(self, migration: Migration, view: ClusterView) -> PreparedMigrator:
+    def _choose(self, migration: Migration, view: ClusterView) -> tuple[PluginId, Migrator]:
         """The first migrator that can. Raises ``NoMigrator`` with the reasons of all."""
         reasons = []
-        for prepared in self._migrators:
-            with plugin_errors(prepared.plugin):
-                why = prepared.migrator.why_not(migration, view)
+        for plugin, migrator in self._migrators:
+            with plugin_errors(plugin):
+                why = migrator.why_not(migration, view)
             if not isinstance(why, str):
-                raise wrong_result(prepared.plugin, f"returned {why!r} from why_not, which is no text")
+                raise wrong_result(plugin, f"returned {why!r} from why_not, which is no text")
             if not why:
-                return prepared
-            reasons.append(f"{prepared.plugin.type}: {why}")
+                return plugin, migrator
+            reasons.append(f"{plugin.type}: {why}")
         raise NoMigrator("; ".join(reasons) or "rescheduling.migrators is empty")
 
-    async def _migrate(self, prepared: PreparedMigrator, migration: Migration) -> Migrated:
-        migrated = await await_plugin(prepared.plugin, prepared.migrator.migrate, migration)
+    async def _migrate(self, plugin: PluginId, migrator: Migrator, migration: Migration) -> Migrated:
+        migrated = await await_plugin(plugin, migrator.migrate, migration)
         if not isinstance(migrated, Migrated):
-            raise wrong_result(prepared.plugin, f"returned {migrated!r} from migrate, which is no Migrated")
+            raise wrong_result(plugin, f"returned {migrated!r} from migrate, which is no Migrated")
         return migrated
 
 

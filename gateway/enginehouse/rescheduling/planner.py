@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.instance import ClusterView, InstanceView
@@ -16,24 +15,17 @@ from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.telemetry.plugin_failures import plugin_errors, wrong_result
 
 
-class PreparedPolicy(NamedTuple):
-    """A policy that knows its settings."""
-
-    plugin: PluginId
-    policy: ReschedulingPolicy
-
-
 class Planner:
     """The configured policies, in order. Pure, but for the log of policies that fail."""
 
-    def __init__(self, policies: Sequence[PreparedPolicy]) -> None:
+    def __init__(self, policies: Sequence[tuple[PluginId, ReschedulingPolicy]]) -> None:
         self._policies = policies
         unread = ReschedulingPolicy.reads_streams
-        self._readers = [each for each in policies if type(each.policy).reads_streams is not unread]
+        self._readers = [each for each in policies if type(each[1]).reads_streams is not unread]
 
     def reads_streams(self, instance: InstanceView) -> bool:
         """Whether a policy reads the tokens of the instance's requests. The log names one that fails."""
-        return any(_reads_streams(prepared, instance) for prepared in self._readers)
+        return any(_reads_streams(*reader, instance) for reader in self._readers)
 
     def plan(self, view: ClusterView, recent: RecentMoves) -> Plan:
         """The migrations to carry out together. ``recent``: the last moves.
@@ -43,8 +35,8 @@ class Planner:
         rules = PairRules(view, recent)
         migrations: list[Migration] = []
         dropped: list[DroppedPair] = []
-        for prepared in self._policies:
-            planned = _run(prepared, view)
+        for plugin, policy in self._policies:
+            planned = _run(plugin, policy, view)
             dropped += planned.dropped
             for migration in planned.migrations:
                 kept, why = rules.check(migration)
@@ -55,18 +47,18 @@ class Planner:
         return Plan(migrations=tuple(migrations), dropped=tuple(dropped))
 
 
-def _reads_streams(prepared: PreparedPolicy, instance: InstanceView) -> bool:
-    with suppress(RequestError), plugin_errors(prepared.plugin):
-        return prepared.policy.reads_streams(instance)
+def _reads_streams(plugin: PluginId, policy: ReschedulingPolicy, instance: InstanceView) -> bool:
+    with suppress(RequestError), plugin_errors(plugin):
+        return policy.reads_streams(instance)
     return False
 
 
-def _run(prepared: PreparedPolicy, view: ClusterView) -> Plan:
+def _run(plugin: PluginId, policy: ReschedulingPolicy, view: ClusterView) -> Plan:
     try:
-        with plugin_errors(prepared.plugin):
-            plan = prepared.policy.plan(view)
+        with plugin_errors(plugin):
+            plan = policy.plan(view)
             if problem := next(_wrong(plan), ""):
-                raise wrong_result(prepared.plugin, f"returned {problem} from plan")
+                raise wrong_result(plugin, f"returned {problem} from plan")
             return plan
     except RequestError:  # the log has it
         return Plan()

@@ -18,7 +18,8 @@ from enginehouse.domain.ticket import Phase, SwapDone, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Scheduler, SchedulingLimits, Waiting
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
-from enginehouse.scheduling.engine_stops import EngineExits, EngineStops
+from enginehouse.scheduling.engine_exits import EngineExits
+from enginehouse.scheduling.engine_stops import EngineStops
 from enginehouse.scheduling.flow_control import missed, unfit
 from enginehouse.scheduling.granted_requests import GrantedRequests
 from enginehouse.scheduling.open_tickets import Backlog, OpenTickets

@@ -111,7 +111,6 @@ class WaitingRoom(Observer):
         self._candidates = candidates
         self.now = now
         self._tell = changed
-        self._others: OtherRooms | None = None
         self._queue = TicketQueue()
         self._guests: dict[Ticket, _Guest] = {}
         self._planning = False
@@ -126,7 +125,7 @@ class WaitingRoom(Observer):
 
     def join_others(self, others: OtherRooms) -> None:
         """Take turns with the rooms of other processes from now on."""
-        self._others = self.counts.others = others
+        self.counts.others = others
 
     def configure(self, limits: SchedulingLimits, priorities: Mapping[str, int]) -> None:
         """Use the configured ``limits`` and ``priorities`` of models, from now on."""
@@ -199,12 +198,13 @@ class WaitingRoom(Observer):
     # --- the rooms of other processes
 
     def _changed(self) -> None:
-        if self._others is not None:
-            self._others.show(self._firsts())
+        if (others := self.counts.others) is not None:
+            others.show(self._firsts())
         self._tell()
 
     def _plan_in_turn(self) -> None:
-        if len(self._queue) and (self._others is None or not self._others.come_first(self._firsts(), self._overdue())):
+        others = self.counts.others
+        if len(self._queue) and (others is None or not others.come_first(self._firsts(), self._overdue())):
             self.plan()
 
     def _firsts(self) -> Sequence[WaitingTicket]:

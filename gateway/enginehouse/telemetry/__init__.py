@@ -12,7 +12,7 @@
     metric_list         all metrics, with their labels and meanings
     counters            counters and histograms of finished requests
     counter_transfer    moves what a worker has counted to the owner
-    series/             figures over time
+    model_totals        what plugins that keep figures read
     decisions           the last routes
     activity            the last requests that have ended
     swap_reports        counts and logs swaps

@@ -2,34 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
-
 import msgspec
 
-from enginehouse.telemetry.counters import Counters, Histogram, KeyCounts, Series
-
-_HISTOGRAMS: Final = (
-    "duration",
-    "first_byte",
-    "first_token",
-    "inter_token",
-    "overhead",
-    "queue_wait",
-    "routing",
-)
-_BY_NAME: Final = (
-    "continuations",
-    "empty_migrations",
-    "evictions",
-    "failed_migrations",
-    "hedges",
-    "migrations",
-    "refused",
-    "retries",
-    "retries_refused",
-    "stale",
-)
+from enginehouse.telemetry.counters import HISTOGRAMS, Counters, Histogram, KeyCounts, Series
 
 
 class HistogramCounts(msgspec.Struct, array_like=True):
@@ -61,11 +36,11 @@ class SeriesTotals(msgspec.Struct, array_like=True):
 
 
 class CountedTotals(msgspec.Struct, array_like=True):
-    """What ``Counters`` have counted. ``by_name``: each counter with its values, by their labels."""
+    """What ``Counters`` have counted. ``by_metric``: in their order, the numbers with the values of their labels."""
 
     unrouted: int
     series: list[SeriesTotals]
-    by_name: list[tuple[str, list[tuple[list[str], int]]]]
+    by_metric: list[list[tuple[tuple[str, ...], int]]]
     gaps: list[tuple[str, HistogramCounts]]
 
 
@@ -74,13 +49,14 @@ def take(counters: Counters) -> CountedTotals:
     totals = CountedTotals(
         counters.unrouted,
         [_series(*each) for each in counters],
-        [(name, [(_labels(key), n) for key, n in getattr(counters, name).items()]) for name in _BY_NAME],
+        [counters.labelled(metric) for metric in counters.by_metric],
         [(reason, _counts(histogram)) for reason, histogram in counters.gaps.items()],
     )
     counters.forget_series()
     counters.unrouted = 0
-    for name in (*_BY_NAME, "gaps"):
-        getattr(counters, name).clear()
+    for counter in counters.by_metric.values():
+        counter.clear()
+    counters.gaps.clear()
     return totals
 
 
@@ -89,14 +65,13 @@ def add(counters: Counters, totals: CountedTotals) -> None:
     counters.unrouted += totals.unrouted
     for each in totals.series:
         series = counters.series(each.backend, each.model)
-        for name, counted in zip(_HISTOGRAMS, each.histograms, strict=True):
+        for (name, _), counted in zip(HISTOGRAMS, each.histograms, strict=True):
             add_histogram(getattr(series, name), counted)
         for keyed in each.keys:
             _add_key(counters.key_counts(series, keyed.key), keyed)
-    for name, values in totals.by_name:
-        counter = getattr(counters, name)
-        for labels, number in values:
-            counter[labels[0] if len(labels) == 1 else tuple(labels)] += number
+    for counter, numbers in zip(counters.by_metric.values(), totals.by_metric, strict=True):
+        for labels, number in numbers:
+            counter[labels[0] if len(labels) == 1 else labels] += number
     for reason, counted in totals.gaps:
         add_histogram(counters.gaps[reason], counted)
 
@@ -119,7 +94,7 @@ def add_histogram(histogram: Histogram, counted: HistogramCounts) -> None:
 
 
 def _series(backend: str, model: str, series: Series) -> SeriesTotals:
-    histograms = [_counts(getattr(series, name)) for name in _HISTOGRAMS]
+    histograms = [_counts(getattr(series, name)) for name, _ in HISTOGRAMS]
     return SeriesTotals(backend, model, histograms, [_key(key, counts) for key, counts in series.keys.items()])
 
 
@@ -141,7 +116,3 @@ def _add_key(counts: KeyCounts, totals: KeyTotals) -> None:
 def _counts(histogram: Histogram) -> HistogramCounts:
     exemplars = [(place, *example) for place, example in histogram.exemplars.items()]
     return HistogramCounts(list(histogram.counts), histogram.total, exemplars)
-
-
-def _labels(key: str | Sequence[Any]) -> list[str]:
-    return [key] if isinstance(key, str) else list(key)

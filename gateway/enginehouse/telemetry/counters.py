@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from enginehouse.domain.errors import shortened
 from enginehouse.interfaces.exporters import SwapRecord
+from enginehouse.telemetry import metric_list as metrics
+from enginehouse.telemetry.metric_list import MetricInfo
 from enginehouse.telemetry.request_facts import RequestFacts
 
 _LAST_SWAPS: Final = 64
@@ -101,6 +103,18 @@ class KeyCounts:
             self._row = 0
 
 
+HISTOGRAMS: Final = (
+    ("duration", metrics.DURATION),
+    ("first_byte", metrics.FIRST_BYTE),
+    ("first_token", metrics.FIRST_TOKEN),
+    ("inter_token", metrics.INTER_TOKEN),
+    ("overhead", metrics.OVERHEAD),
+    ("routing", metrics.ROUTING),
+    ("queue_wait", metrics.QUEUE_WAIT),
+)
+"""The histograms of ``Series`` by their attributes, in the order of the page."""
+
+
 class Series:
     """Counters and histograms of one model on one backend. ``metric_list`` describes each.
 
@@ -150,9 +164,8 @@ class Series:
 class Counters:
     """Everything counted since the gateway started.
 
-    ``refused`` counts requests that reached no engine, by error code and known model. ``retries`` counts retried
-    requests, by the backend that failed. ``stale`` counts requests sent anew because the backend had closed a kept
-    connection.
+    ``by_metric``: the counters of what is rare, whose metrics tell what they count. Their keys are the values of the
+    metric's labels, or the value of its only one.
     ``max_series``: the most pairs of backend and model with series, and the most counts of keys that share a pair with
     others; all others are counted as ``other``.
     """
@@ -162,29 +175,31 @@ class Counters:
         self._series: dict[tuple[str, str], Series] = {}
         self._keyed = 0
         """The number of ``KeyCounts`` of all series."""
-        self.refused: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.by_metric: dict[MetricInfo, defaultdict[Any, int]] = {}
+        self.refused: defaultdict[tuple[str, str], int] = self._counter(metrics.REFUSED)
         self.unrouted = 0
         """Requests that ended without an attempt."""
         self.swaps: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """The durations of swaps, by target and outcome: ``ready`` or ``failed``."""
         self.last_swaps: deque[SwapRecord] = deque(maxlen=_LAST_SWAPS)
-        self.evictions: defaultdict[str, int] = defaultdict(int)
-        self.retries: defaultdict[str, int] = defaultdict(int)
-        self.retries_refused: defaultdict[str, int] = defaultdict(int)
-        """Requests that were not sent once more because the budget was spent: retries, hedges or continuations."""
-        self.hedges: defaultdict[tuple[str, str], int] = defaultdict(int)
-        """Second tries of slow streams, by their backend and their outcome."""
-        self.stale: defaultdict[str, int] = defaultdict(int)
-        self.continuations: defaultdict[tuple[str, str, str], int] = defaultdict(int)
-        """Streams that another engine continued, by its backend, the reason and the outcome."""
+        self.evictions: defaultdict[str, int] = self._counter(metrics.EVICTIONS)
+        self.retries: defaultdict[str, int] = self._counter(metrics.RETRIES)
+        self.retries_refused: defaultdict[str, int] = self._counter(metrics.RETRIES_REFUSED)
+        self.hedges: defaultdict[tuple[str, str], int] = self._counter(metrics.HEDGES)
+        self.stale: defaultdict[str, int] = self._counter(metrics.STALE)
+        self.continuations: defaultdict[tuple[str, str, str], int] = self._counter(metrics.CONTINUATIONS)
         self.gaps: defaultdict[str, Histogram] = defaultdict(Histogram)
-        """The times for which clients waited for the next event of such a stream, by the reason."""
-        self.migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
-        """Migrations, by rule and order."""
-        self.failed_migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
-        """Those of them that failed."""
-        self.empty_migrations: defaultdict[tuple[str, str], int] = defaultdict(int)
-        """Those of them that found no request to move."""
+        """The times for which clients waited for the next event of a continued stream, by the reason."""
+        self.migrations: defaultdict[tuple[str, str], int] = self._counter(metrics.MIGRATIONS)
+        self.failed_migrations: defaultdict[tuple[str, str], int] = self._counter(metrics.FAILED_MIGRATIONS)
+        self.empty_migrations: defaultdict[tuple[str, str], int] = self._counter(metrics.EMPTY_MIGRATIONS)
+
+    def _counter(self, metric: MetricInfo) -> defaultdict[Any, int]:
+        return self.by_metric.setdefault(metric, defaultdict(int))
+
+    def labelled(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], int]]:
+        """A counter of ``by_metric``, each number with the values of all labels."""
+        return [(key if isinstance(key, tuple) else (key,), count) for key, count in self.by_metric[metric].items()]
 
     def forget_series(self) -> None:
         """Begin the series of models and backends anew."""

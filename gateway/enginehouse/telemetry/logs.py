@@ -85,53 +85,44 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
-class StandardErrorLines(_StreamHandler):
-    """Writes lines to standard error. Those of ``loop``'s thread stand behind older ones of ``access_log``."""
+class GatewayLog(_StreamHandler):
+    """Writes the gateway's own log to standard error, and keeps its last lines in ``ring``.
 
-    def __init__(self) -> None:
-        super().__init__(sys.stderr)
-        self.access_log: AccessLog | None = None
-        self.loop: asyncio.AbstractEventLoop | None = None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        log = self.access_log if self.loop is _running_loop() else None
-        try:
-            is_written = log is not None and log.add_behind(f"{self.format(record)}\n")
-        except Exception:
-            self.handleError(record)
-            return
-        if not is_written:
-            super().emit(record)
-
-
-class GatewayLog(logging.Handler):
-    """Keeps the last lines of the gateway's own log in ``ring``.
-
-    Any thread may log. After ``open``, only the thread of that event loop touches ``ring``.
+    Any thread may log. After ``open``, only the thread of that event loop touches ``ring``, and its lines stand behind
+    older ones of the access log.
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(sys.stderr)
         self.ring = LogRing()
-        self.standard_error = StandardErrorLines()
+        self._access_log: AccessLog | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self, access_log: AccessLog) -> None:
         """Let readers on the running event loop read ``ring``, and keep the order of lines with ``access_log``."""
-        self._loop = self.standard_error.loop = asyncio.get_running_loop()
-        self.standard_error.access_log = access_log
+        self._loop, self._access_log = asyncio.get_running_loop(), access_log
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = f"{self.format(record)}\n".encode(errors="replace")
+            line = f"{self.format(record)}\n"
+            if not self._keep(line):
+                self.stream.write(line)
+                self.flush()
         except Exception:
             self.handleError(record)
-            return
-        if self._loop is None or self._loop is _running_loop():
-            self.ring.write(line)
+
+    def _keep(self, line: str) -> bool:
+        """Put a line into ``ring``. Returns whether it is written behind those of the access log, which still wait."""
+        data = line.encode(errors="replace")
+        if self._loop is None:
+            self.ring.write(data)
+        elif self._loop is _running_loop():
+            self.ring.write(data)
+            return self._access_log is not None and self._access_log.add_behind(line)
         else:
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self.ring.write, line)
+                self._loop.call_soon_threadsafe(self.ring.write, data)
+        return False
 
 
 def configure_logs(
@@ -144,11 +135,9 @@ def configure_logs(
     redaction = Redaction(secrets)
     formatter = JsonLines(redaction) if settings.log_format == "json" else TextLines(redaction)
     own = log or GatewayLog()
-    own.standard_error.setStream(sys.stderr)
-    handlers = [own, own.standard_error]
-    for handler in handlers:
-        handler.setFormatter(formatter)
-    logging.basicConfig(level=settings.log_level.upper(), handlers=handlers, force=True)
+    own.setStream(sys.stderr)
+    own.setFormatter(formatter)
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[own], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     return own
 

@@ -211,4 +211,4 @@ WORKER_BUSY = _gauge(
 BUILD = _gauge("enginehouse_build_info", "1, with the versions that run.", ("version", "python"))
 
 ALL = tuple(value for value in globals().values() if isinstance(value, MetricInfo))
-"""Every metric but those of the process, in the order of the page."""
+"""Every metric but those of the process."""

@@ -101,7 +101,7 @@ async def client() -> httpx.AsyncClient:
         msgspec.convert({"models": {"m": {"driver": "sim", "memory": 2**30}}}, Config), installed_plugins()
     )
     served.build_hosts()
-    served.series.sample()
+    served.every_second.sample()
     return plain_httpx.AsyncClient(transport=httpx.ASGITransport(served.application), base_url="http://localhost")
 
 

@@ -33,6 +33,9 @@ class Context:
     usage: Any = None
     asks_usage = False
 
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
 
 class Running:
     def __init__(self, folder: Path, now: float, observer: Observer | None = None, **sections: Any) -> None:
@@ -40,9 +43,9 @@ class Running:
         keys = [{"name": "a", "key": "a", "tokens_per_day": 1000, "budget_per_month": 1.0}]
         config = msgspec.convert({"auth": {"keys": keys}, "prices": {"m": {"output": 100.0}}, **sections}, Config)
         observers = Observers([observer] if observer is not None else [])
-        self.callers = Callers(config, REGISTRY, Clock(clock, clock), observers)
-        self.context = Context()
-        self.callers.open(folder, self.context)  # type: ignore[arg-type]
+        self.context = Context(Clock(clock, clock))
+        self.callers = Callers(config, REGISTRY, self.context, observers)  # type: ignore[arg-type]
+        self.callers.open(folder)
 
     def use(self, tokens: int) -> None:
         self.context.usage.add(facts_of(request_record(caller="a", tokens_in=0, tokens_out=tokens)), "m", 0)

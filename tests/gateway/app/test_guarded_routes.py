@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from enginehouse import guarded
+from enginehouse import PageFacts, guarded
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -33,6 +33,23 @@ def pages() -> list[BaseRoute]:
         *guarded([]),
         Route("/after", page),
     ]
+
+
+def test_a_plugin_samples_facts_every_second_and_one_that_fails_harms_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[float] = []
+
+    def fails(facts: PageFacts) -> None:
+        raise SystemExit("away")
+
+    def hears(facts: PageFacts) -> None:
+        heard.append(facts.epoch())
+
+    served = made(lambda: [*guarded([], every_second=fails), *guarded([], every_second=hears)])
+    served.every_second.sample()
+    assert len(heard) == 1
+    assert "The routes 'extra' of plugin 'extra' failed in its call of every second" in caplog.text
 
 
 def made(pages: Callable[[], list[BaseRoute]], **sections: object) -> Gateway:

@@ -14,7 +14,7 @@ from enginehouse.api.keys import Keyring
 from enginehouse.config.schema import BackendSettings as Settings
 from enginehouse.config.schema import CheckSettings, KeySettings, TimeoutSettings
 from enginehouse.domain.errors import Forbidden
-from enginehouse.engines.idle import IdleKeeper
+from enginehouse.engines.idle_replicas import IdleReplicas
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.upstream.outside import Outside
@@ -233,11 +233,11 @@ def test_an_upstream_is_for_settings_that_reach_the_same_engine_in_the_same_way(
 
 
 def test_another_ttl_counts_from_the_last_use() -> None:
-    keeper = IdleKeeper({"a": 100, "b": 100})
+    idle = IdleReplicas({"a": 100, "b": 100})
     ready = dict.fromkeys("abc", ReplicaState.READY)
-    keeper.due(ready, {}, 0)
-    keeper.used("a", 5)
-    keeper.reconfigure({"a": 10, "b": 0, "c": 10})
-    assert keeper.due(ready, {}, 14) == []
-    assert keeper.due(ready, {}, 15) == ["a"]
-    assert keeper.due(ready, {}, 24) == ["c"]
+    idle.due(ready, {}, 0)
+    idle.used("a", 5)
+    idle.reconfigure({"a": 10, "b": 0, "c": 10})
+    assert idle.due(ready, {}, 14) == []
+    assert idle.due(ready, {}, 15) == ["a"]
+    assert idle.due(ready, {}, 24) == ["c"]

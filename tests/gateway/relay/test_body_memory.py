@@ -136,9 +136,9 @@ async def test_a_live_stream_that_others_could_continue_keeps_its_body_once(
     await client.chunk()
     [exchange] = gateway.relay.live
     assert isinstance(exchange, Exchange)
-    assert served.calls[0].body != exchange._job.body, "the engine gets a changed copy"
+    assert served.calls[0].body != exchange.job.body, "the engine gets a changed copy"
     assert exchange._dispatch.current().body == b""
     assert exchange._reply.history is not None
-    assert exchange._reply.history.body is exchange._job.body
+    assert exchange._reply.history.body is exchange.job.body
     rest.set()
     await gateway.quiet()

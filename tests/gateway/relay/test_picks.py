@@ -89,7 +89,7 @@ async def test_it_goes_only_where_it_may(house: OpenGateway, engine: StartEngine
 
 async def test_the_limits_of_addresses_hold(house: OpenGateway, engine: StartEngine, tmp_path: Path) -> None:
     gateway = await house(await engine(), server={"per_address": {"max_concurrent": 1}})
-    gateway.gateway.callers.open(tmp_path, gateway.relay.context)
+    gateway.gateway.callers.open(tmp_path)
     _, first = ask(gateway, address="192.0.2.1")
     refused, _ = ask(gateway, address="192.0.2.1")
     other, second = ask(gateway, address="192.0.2.2")

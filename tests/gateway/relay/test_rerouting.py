@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from enginehouse import Health, LoadFailed, ReplicaState
-from enginehouse.scheduling import engine_stops
+from enginehouse.scheduling import engine_exits
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
@@ -181,7 +181,7 @@ async def test_what_may_not_reach_an_engine_twice_is_not_sent_again(alone: Alone
 
 
 async def test_an_engine_that_lives_on_has_failed_its_request(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_stops, "_NOTICE_S", 0.01)
+    monkeypatch.setattr(engine_exits, "_NOTICE_S", 0.01)
     gateway, served, managed = await alone()
     served.plays(served.CLOSE)
     reply = await gateway.ask()

@@ -9,8 +9,8 @@ import pytest
 from enginehouse import ClusterView, Migrated, Migration, Migrator, Plan, UpstreamError
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord, PreparedMigrator
-from enginehouse.rescheduling.means import GatewayMeans
+from enginehouse.rescheduling.dispatcher import MigrationDispatcher, MigrationRecord
+from enginehouse.rescheduling.gateway_means import GatewayMeans
 from enginehouse.telemetry.counters import Counters
 from tests.support.cluster_views import instance, view
 
@@ -55,10 +55,7 @@ class Scene:
         self.counters = Counters()
         self.told: list[tuple[Migration, Migrated]] = []
         self.it = MigrationDispatcher(
-            [
-                PreparedMigrator(PluginId("migrator", f"m{place}", "test"), migrator)
-                for place, migrator in enumerate(migrators)
-            ],
+            [(PluginId("migrator", f"m{place}", "test"), migrator) for place, migrator in enumerate(migrators)],
             timeout=timeout,
             counters=self.counters,
             on_end=lambda migration, migrated: self.told.append((migration, migrated)),

@@ -34,7 +34,7 @@ from enginehouse.fleet.backend_info import BackendStatus
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.relay import Relay
 from enginehouse.rescheduling.cluster import Cluster
-from enginehouse.rescheduling.dispatcher import MigrationDispatcher, PreparedMigrator
+from enginehouse.rescheduling.dispatcher import MigrationDispatcher
 from enginehouse.rescheduling.live_figures import PlacedRequests
 from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.rescheduling.rescheduler import Rescheduler
@@ -134,7 +134,7 @@ def _rescheduler() -> Rescheduler:
         cluster=Cluster(lambda: cast(HostContext, gateway), live, gateway.reports),
         planner=build_planner(gateway.config, registry),
         dispatcher=MigrationDispatcher(
-            [PreparedMigrator(PluginId("migrator", "llumlet", "", trusted=True), migrator)],
+            [(PluginId("migrator", "llumlet", "", trusted=True), migrator)],
             timeout=5,
             counters=Counters(),
             on_end=lambda migration, migrated: None,

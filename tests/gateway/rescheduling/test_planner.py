@@ -7,7 +7,7 @@ import pytest
 
 from enginehouse import ClusterView, DroppedPair, InstanceView, Migrated, Migration, Plan, ReschedulingPolicy, Role
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.rescheduling.planner import Planner, PreparedPolicy
+from enginehouse.rescheduling.planner import Planner
 from enginehouse.rescheduling.recent_moves import RecentMoves
 from tests.support.cluster_views import NOW_MS, instance, pairs, view
 
@@ -37,7 +37,7 @@ def planned(
 ) -> tuple[list[tuple[str, str]], list[str]]:
     """The pairs that are kept, and why others are not; ``plans`` are those of policies, as migrations or whole."""
     policies = [
-        PreparedPolicy(
+        (
             PluginId("rescheduling_policy", f"p{place}", "test"),
             Scripted(Plan(migrations=tuple(plan)) if isinstance(plan, list) else plan),
         )
@@ -147,7 +147,7 @@ def test_a_named_request_moves_once() -> None:
         move("ac", requests=("r",)),
     ]
     policy = Scripted(Plan(migrations=tuple(named)))
-    plan = Planner([PreparedPolicy(PluginId("rescheduling_policy", "p", ""), policy)]).plan(view(*ABC), RecentMoves(2))
+    plan = Planner([(PluginId("rescheduling_policy", "p", ""), policy)]).plan(view(*ABC), RecentMoves(2))
 
     assert [(each.requests, each.value) for each in plan.migrations] == [(("r", "s"), 2), (("t",), 1)]
     assert [each.why for each in plan.dropped] == ["earlier pairs move all of its requests"]
@@ -192,7 +192,7 @@ class Reader(Scripted):
 
 def test_streams_are_read_if_a_policy_wants_to() -> None:
     policies = [Reader(RuntimeError("broken")), Reader("a"), Reader("b")]
-    planner = Planner([PreparedPolicy(PluginId("rescheduling_policy", "p", "test"), each) for each in policies])
+    planner = Planner([(PluginId("rescheduling_policy", "p", "test"), each) for each in policies])
     assert [planner.reads_streams(each) for each in ABC] == [True, True, False]
 
 
@@ -210,7 +210,7 @@ class Witness(Scripted):
 
 def test_all_policies_of_a_round_see_the_same_figures() -> None:
     policies = [Witness(), Witness()]
-    prepared = [PreparedPolicy(PluginId("rescheduling_policy", "p", "test"), each) for each in policies]
+    prepared = [(PluginId("rescheduling_policy", "p", "test"), each) for each in policies]
     given = view(*ABC)
     Planner(prepared).plan(given, RecentMoves(2))
     assert all(seen is given for each in policies for seen in each.seen)

@@ -14,7 +14,7 @@ from enginehouse import ConfigError, EnginehouseError, HostedReplica, LoadFailed
 from enginehouse.cli import enginehouse
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config
-from enginehouse.scheduling.facts import host_facts, host_names, swapper_parameters
+from enginehouse.scheduling.scheduling_rules import host_facts, host_names, swapper_parameters
 
 CONFIG = """
 [hosts.local]

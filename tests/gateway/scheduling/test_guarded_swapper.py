@@ -19,8 +19,8 @@ from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.scheduling.explain import explain_swap
-from enginehouse.scheduling.facts import host_facts
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
+from enginehouse.scheduling.scheduling_rules import host_facts
 from tests.support.plugins import Install
 
 MODELS = ("a", "b", "llama", "pinned")

@@ -9,7 +9,7 @@ import pytest
 from enginehouse import ClusterView, Migrated, Migration, OfflinePlanner, Plan, RequestView, ReschedulingPolicy
 from enginehouse.domain.errors import GatewayError
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.rescheduling.planner import Planner, PreparedPolicy
+from enginehouse.rescheduling.planner import Planner
 from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse_offline.far_gateway import RemoteRescheduler
 from tests.support.cluster_views import instance, view
@@ -46,7 +46,7 @@ class Moves(ReschedulingPolicy):
 
 
 def rescheduler(gateway: FarGateway, told: list[Migrated], **fields: Any) -> RemoteRescheduler:
-    policy = PreparedPolicy(PluginId("rescheduling_policy", "p", "test"), Moves(**fields))
+    policy = (PluginId("rescheduling_policy", "p", "test"), Moves(**fields))
     return RemoteRescheduler(
         gateway,
         OfflinePlanner(Planner([policy]), RecentMoves(2)),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from enginehouse import ClusterView, InstanceView, Plan, RequestView, Role
 from enginehouse.config.schema import Config
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.rescheduling.planner import Planner, PreparedPolicy
+from enginehouse.rescheduling.planner import Planner
 from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse_rescheduling.failing import failed_domain
 from tests.support.cluster_views import NOW_MS, instance, policy, view
@@ -85,7 +85,7 @@ def check_plan(type: str, plan: Plan, failed: Set[str], by_id: Mapping[str, Inst
 @given(given_view=views())
 def test_no_plan_breaks_a_rule(given_view: ClusterView) -> None:
     rescheduling = Config().rescheduling
-    policies = [PreparedPolicy(PluginId("rescheduling_policy", type, ""), policy(type)) for type in TYPES]
+    policies = [(PluginId("rescheduling_policy", type, ""), policy(type)) for type in TYPES]
     plan = Planner(policies).plan(given_view, RecentMoves(rescheduling.cool_down))
 
     by_id = {each.id: each for each in given_view.instances}

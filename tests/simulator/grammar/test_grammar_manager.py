@@ -24,7 +24,6 @@ def request(
 
 
 def ready(manager: GrammarManager, one: RequestState) -> RequestState:
-    manager.grammar_init(one)
     assert manager.is_ready(one)
     return one
 
@@ -34,23 +33,8 @@ def manager() -> GrammarManager:
     return GrammarManager()
 
 
-def test_a_grammar_takes_its_time_once() -> None:
-    step = 0
-    manager = GrammarManager(compile_time=3, now=lambda: step)
-    first, later = request("a"), request("b")
-    manager.grammar_init(first)
-    while not manager.is_ready(first):
-        assert not manager.should_advance(first)
-        step += 1
-    assert step == 3
-    assert manager.should_advance(first)
-    manager.grammar_init(later)
-    assert manager.is_ready(later)
-
-
 def test_a_grammar_that_cannot_be_compiled_concerns_its_own_request_only(manager: GrammarManager) -> None:
     bad, good = request("bad", '{"type": "text"}'), request("good")
-    manager.grammar_init(bad)
     for _ in range(2):
         with pytest.raises(ValueError, match="The grammar cannot be compiled: type: there is no 'text'"):
             manager.is_ready(bad)
@@ -58,13 +42,6 @@ def test_a_grammar_that_cannot_be_compiled_concerns_its_own_request_only(manager
     first, rows = manager.grammar_bitmask([bad, good], {})
     assert first == {"good": 0}
     assert len(rows) == 1
-
-
-def test_a_grammar_that_cannot_be_compiled_is_not_refused_before_its_time() -> None:
-    manager = GrammarManager(compile_time=1, now=lambda: 0)
-    bad = request("bad", "{")
-    manager.grammar_init(bad)
-    assert not manager.is_ready(bad)
 
 
 def test_free_text_has_no_rows(manager: GrammarManager) -> None:
@@ -143,7 +120,6 @@ def test_a_request_that_comes_with_outputs_continues_after_them(manager: Grammar
 def test_a_request_that_comes_with_an_answer_that_is_not_allowed_is_refused(manager: GrammarManager) -> None:
     one = request()
     one.append(encode("[")[0])
-    manager.grammar_init(one)
     with pytest.raises(ValueError, match="does not allow the answer that it has so far"):
         manager.is_ready(one)
 
@@ -153,20 +129,5 @@ def test_a_finished_request_is_removed(manager: GrammarManager) -> None:
     manager.finished(one)
     manager.finished(one)
     assert not manager.should_advance(one)
-    manager.grammar_init(one)
     manager.finished(one)
     assert manager.grammar_bitmask([one], {}) == ({}, [])
-
-
-def test_only_so_many_grammars_are_kept_and_those_in_use_go_on() -> None:
-    now = 0.0
-    manager = GrammarManager(compile_time=1, now=lambda: now)
-    first = request("first", '{"const": -1}')
-    manager.grammar_init(first)
-    for number in range(300):
-        manager.grammar_init(request(f"r{number}", json.dumps({"const": number})))
-    now = 1.0
-    assert manager.is_ready(first)
-    again = request("again", '{"const": -1}')
-    manager.grammar_init(again)
-    assert not manager.is_ready(again)

@@ -4,7 +4,7 @@ from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.kv.events import KvEvent, KvRemoved, KvStored
+from enginehouse_sim.simulator.kv.events import BlockRemoved, BlockStored, KvEvent
 
 
 def ask(name: str, first_token: int) -> RequestState:
@@ -18,11 +18,11 @@ def test_events_of_a_step_are_published_when_it_begins() -> None:
     core = build_core(CoreSettings(constants=constants), on_kv_events=heard.extend)
     core.add_request(ask("a", 100))
     core.step()
-    stored = [event for event in heard if isinstance(event, KvStored)]
+    stored = [event for event in heard if isinstance(event, BlockStored)]
     assert [tuple(event.token_ids) for event in stored] == [(100, 101, 102, 103), (104, 105, 106, 107)]
-    assert stored[1].parent_hash == stored[0].block_hashes[0]
+    assert stored[1].parent_block_hash == stored[0].block_hashes[0]
     heard.clear()
     core.add_request(ask("b", 200))
     core.step()
-    removed = [event.block_hashes for event in heard if isinstance(event, KvRemoved)]
+    removed = [event.block_hashes for event in heard if isinstance(event, BlockRemoved)]
     assert removed == [stored[1].block_hashes], "the end of what was kept goes first"

@@ -8,7 +8,7 @@ import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.kv.events import KvCleared, KvEvent, KvEvents, KvRemoved, KvStored
+from enginehouse_sim.simulator.kv.events import AllBlocksCleared, BlockRemoved, BlockStored, KvEvent, KvEvents
 
 New = Callable[..., RequestState]
 Manager = Callable[..., KvCacheManager]
@@ -150,8 +150,8 @@ def test_a_router_hears_of_contents_that_come_and_go_when_the_step_begins(
     events.publish()
     first, second = request.block_hashes
     assert heard.pop() == [
-        KvStored((first,), None, (0, 1, 2, 3), 4, "terse"),
-        KvStored((second,), first, (4, 5, 6, 7), 4, "terse"),
+        BlockStored((first,), None, (0, 1, 2, 3), 4, lora_name="terse"),
+        BlockStored((second,), first, (4, 5, 6, 7), 4, lora_name="terse"),
     ]
     assert heard == []
     manager.free(request)
@@ -159,7 +159,7 @@ def test_a_router_hears_of_contents_that_come_and_go_when_the_step_begins(
     manager.free(other)
     manager.reset_prefix_cache()
     events.publish()
-    assert heard == [[KvRemoved((second,)), KvCleared()]]
+    assert heard == [[BlockRemoved((second,)), AllBlocksCleared()]]
 
 
 def test_a_router_hears_of_contents_once_however_many_blocks_hold_them(new_request: New, new_manager: Manager) -> None:
@@ -171,10 +171,10 @@ def test_a_router_hears_of_contents_once_however_many_blocks_hold_them(new_reque
     manager.free(first)
     manager.allocate_slots(third := new_request([7]), 1)
     events.publish()
-    assert [type(event) for event in heard.pop()] == [KvStored]
+    assert [type(event) for event in heard.pop()] == [BlockStored]
     manager.free(third)
     manager.free(second)
     manager.allocate_slots(new_request([7]), 1)
     manager.allocate_slots(new_request([7]), 1)
     events.publish()
-    assert heard == [[KvRemoved((first.block_hashes[0],))]]
+    assert heard == [[BlockRemoved((first.block_hashes[0],))]]

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from enginehouse_sim.simulator.domain.fields import fields_of
+from enginehouse_sim.simulator.domain.moved_request import MovedRequest
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.llumlet.messages import MovedRequest
 
 OF_THE_SCHEDULER = {
     "all_token_ids",

@@ -11,6 +11,7 @@ from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.moved_request import MovedRequest
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_pool import BlockPool
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
@@ -182,7 +183,7 @@ def test_the_flag_and_the_key_name_the_same_policy() -> None:
     by_key = core_with(create("engine_policy", "priority"), max_num_seqs=1)
     for core in (by_flag, by_key):
         for each in requests:
-            core.add_request(each.detached_copy())
+            core.add_request(MovedRequest.of(each).state())
         assert admitted(core) == ["c", "a", "b"]
 
 

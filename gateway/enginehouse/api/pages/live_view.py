@@ -23,6 +23,9 @@ from enginehouse.telemetry.activity import Activity
 
 RequestProgress = tuple[Phase, int | None]
 """The phase of a live request, and its position in the queue if it waits there."""
+_SHOWN_FACTS = ("backend", "replica", "model", "reason", "attempted", "outcome", "why", "status")
+_SHOWN_TIMES = ("began", "granted", "sent", "first_byte", "ended")
+"""What operators see of an attempt."""
 _MOST_PROGRESS = 0.99
 """Of a load that takes longer than the last one did."""
 
@@ -181,22 +184,8 @@ def _attempt(attempt: AttemptRecord, began: float) -> dict[str, Any]:
     def since(at: float | None) -> float | None:
         return None if at is None else round((at - began) * 1000, 1)
 
-    return {
-        "backend": attempt.backend,
-        "replica": attempt.replica,
-        "model": attempt.model,
-        "reason": attempt.reason,
-        "attempted": attempt.attempted,
-        "outcome": attempt.outcome,
-        "why": attempt.why,
-        "status": attempt.status,
-        "began_ms": since(attempt.began),
-        "granted_ms": since(attempt.granted),
-        "sent_ms": since(attempt.sent),
-        "first_byte_ms": since(attempt.first_byte),
-        "ended_ms": since(attempt.ended),
-        "moved": attempt.gap,
-    }
+    facts = {name: getattr(attempt, name) for name in _SHOWN_FACTS}
+    return facts | {f"{name}_ms": since(getattr(attempt, name)) for name in _SHOWN_TIMES} | {"moved": attempt.gap}
 
 
 def _request(state: LiveState, progress: RequestProgress, now: float) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from enginehouse.aio.clock import Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.discovery.found_backends import FoundBackends, Source
 from enginehouse.app.plugin_instances import create
+from enginehouse.app.request_path import RequestPath
 from enginehouse.config.schema import Config, DiscoverySettings
 from enginehouse.config.shape import dotted
 from enginehouse.domain.discovery_status import DiscoveryStatus, FoundStatus
@@ -17,7 +17,6 @@ from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.foreign import describe, shown
 from enginehouse.interfaces.discoverers import Discoverer, FoundBackend
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.relay.relay import Relay
 
 _log = logging.getLogger(__name__)
 
@@ -34,21 +33,20 @@ class Discovery:
     or after ``server.drain_timeout``.
     """
 
-    def __init__(self, config: Config, registry: Registry, relay: Relay) -> None:
-        self.found = FoundBackends(config, registry.types("driver"))
+    def __init__(self, path: RequestPath) -> None:
+        self.found = FoundBackends(path.config, path.registry.types("driver"))
         self.address: tuple[str, int] | None = None
-        self._registry = registry
-        self._relay = relay
-        self._clock: Clock = relay.context.clock
+        self._registry = path.registry
+        self._relay = path.relay
+        self._clock = path.relay.context.clock
         self._rejoin: Callable[[], None] = lambda: None
-        self._config = config
+        self._config = path.config
         self._watches: dict[str, asyncio.Task[None]] = {}
-        self._firsts: dict[str, asyncio.Event] = {}
         self._tasks = BackgroundTasks()
         self._drained: set[str] = set()
         self._leaving: asyncio.Task[None] | None = None
         self._is_open = False
-        check_discovery(config, registry)
+        check_discovery(path.config, path.registry)
 
     def open(self, rejoin: Callable[[], None]) -> None:
         """Begin to watch. ``rejoin`` puts a configuration with all found backends in force, in one step."""
@@ -74,7 +72,6 @@ class Discovery:
         for name, settings in config.discovery.items():
             if name not in self.found.sources:
                 self.found.sources[name] = source = Source(name, settings)
-                self._firsts[name] = asyncio.Event()
                 discoverer = make_discoverer(config, self._registry, name, settings)
                 if self.address is not None:
                     discoverer.serves_at(*self.address)
@@ -82,8 +79,8 @@ class Discovery:
 
     async def first_lists(self) -> None:
         """Wait until every discoverer has yielded a list, or failed."""
-        for first in list(self._firsts.values()):
-            await first.wait()
+        for source in [*self.found.sources.values()]:
+            await source.has_begun.wait()
 
     def drain(self) -> None:
         """Drain what is to be drained, and drain no more what was so because of its discoverer. Call it after joins."""
@@ -106,7 +103,7 @@ class Discovery:
             if why != source.error:
                 _log.warning("discovery.%s: %s; the last list stays in force", source.name, why)
             source.error = why
-            self._firsts[source.name].set()
+            source.has_begun.set()
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -127,7 +124,7 @@ class Discovery:
             self._put_in_force()
         if source.problem and source.problem != problem:
             _log.warning("discovery.%s: %s", source.name, source.problem)
-        self._firsts[source.name].set()
+        source.has_begun.set()
 
     def _put_in_force(self) -> None:
         for name in [each for each in self.found.leaving if not self._relay.drains.live(each)]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -19,11 +20,10 @@ from enginehouse.interfaces.discoverers import FoundBackend
 
 
 class Offer(NamedTuple):
-    """A found backend as the configuration would have it. ``why_not``: it cannot be used; empty if it can."""
+    """A found backend as the configuration has it."""
 
     found: FoundBackend
     settings: BackendSettings
-    why_not: str = ""
 
 
 class Joined(NamedTuple):
@@ -52,6 +52,7 @@ class Source:
     """The backends that one discoverer found last, by their names in this gateway.
 
     - ``listed_at``: when that was; ``None`` before the first list.
+    - ``has_begun`` is set from the first list or failure on.
     - ``error``: why there is no newer list; empty if all is well.
     - ``refused``: the backends of the list that cannot be used, and why.
     """
@@ -61,6 +62,7 @@ class Source:
         self.settings = settings
         self.backends: dict[str, FoundBackend] = {}
         self.listed_at: float | None = None
+        self.has_begun = asyncio.Event()
         self.error = ""
         self.refused: dict[str, str] = {}
         self._prefix = f"{name}-" if settings.prefix is None else settings.prefix
@@ -125,8 +127,8 @@ class FoundBackends:
             refused[source.name] = why = {}
             for name, found in source.backends.items():
                 offer = self._offer(name, found, source.settings, taken)
-                if offer.why_not:
-                    why[name] = offer.why_not
+                if isinstance(offer, str):
+                    why[name] = offer
                 else:
                     offers[name] = offer
                     taken.add(name)
@@ -152,22 +154,23 @@ class FoundBackends:
         offers = self.in_force.offers
         self._leaving |= {name: offers[name] for name in names if name in offers}
 
-    def _offer(self, name: str, found: FoundBackend, source: DiscoverySettings, taken: Collection[str]) -> Offer:
-        known = self.in_force.offers.get(name)
-        if known is not None and known.found == found and name not in taken:
-            return known
-        settings, why_not = _settings(found, source)
+    def _offer(self, name: str, found: FoundBackend, source: DiscoverySettings, taken: Collection[str]) -> Offer | str:
+        """``found`` as the configuration would have it, or why it cannot be used."""
         if name in taken:
-            why_not = "there is a backend of this name already; set another 'prefix'"
-        elif found.driver not in self._drivers:
-            why_not = f"there is no driver '{found.driver}'; install it"
-        elif not is_base_url(found.url):
-            why_not = "its url is not the address of a server"
-        return Offer(found, settings, why_not)
+            return "there is a backend of this name already; set another 'prefix'"
+        known = self.in_force.offers.get(name)
+        if known is not None and known.found == found:
+            return known
+        if found.driver not in self._drivers:
+            return f"there is no driver '{found.driver}'; install it"
+        if not is_base_url(found.url):
+            return "its url is not the address of a server"
+        settings = _settings(found, source)
+        return settings if isinstance(settings, str) else Offer(found, settings)
 
 
-def _settings(found: FoundBackend, source: DiscoverySettings) -> tuple[BackendSettings, str]:
-    """``found`` as ``[backends.NAME]`` would have it, and what is wrong with it."""
+def _settings(found: FoundBackend, source: DiscoverySettings) -> BackendSettings | str:
+    """``found`` as ``[backends.NAME]`` would have it, or what is wrong with it."""
     table: dict[str, Any] = {
         "url": found.url,
         "driver": found.driver,
@@ -183,9 +186,9 @@ def _settings(found: FoundBackend, source: DiscoverySettings) -> tuple[BackendSe
     plain = decoder.read(_backend_type(), table)
     if decoder.problems:
         problem = decoder.problems[0]
-        return BackendSettings(url=found.url), f"{dotted(problem.path)}: {problem.text}"
+        return f"{dotted(problem.path)}: {problem.text}"
     settings = msgspec.convert(plain, BackendSettings)
-    return replace(settings, api_key=Secret(found.api_key or source.api_key)), ""
+    return replace(settings, api_key=Secret(found.api_key or source.api_key))
 
 
 @cache

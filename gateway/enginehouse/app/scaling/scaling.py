@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -10,6 +9,7 @@ from msgspec.structs import replace
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.plugin_instances import create, identity
+from enginehouse.app.request_path import RequestPath
 from enginehouse.app.scaling.demand import Demand, ranges
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import Config, SizedRange
@@ -19,7 +19,6 @@ from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.interfaces.scalers import ModelLoad, Scaler, ScaleView, WantedReplicas
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.plugin_failures import plugin_errors, wrong_result
 
 _log = logging.getLogger(__name__)
@@ -37,15 +36,15 @@ class Scaling:
     launch are only told of: somebody else starts their engines.
     """
 
-    def __init__(self, config: Config, registry: Registry, relay: Relay, engines: ManagedEngines) -> None:
-        self._registry = registry
+    def __init__(self, path: RequestPath, engines: ManagedEngines) -> None:
+        self._registry = path.registry
         self._engines = engines
-        self._demand = Demand(relay, engines)
+        self._demand = Demand(path.relay, engines)
         self._resize: Callable[[], None] = lambda: None
         self._decided: dict[str, WantedReplicas] = {}
         self._tasks = BackgroundTasks()
-        self._config = config
-        self._scaler, self._plugin = make_scaler(config, registry)
+        self._config = path.config
+        self._scaler, self._plugin = make_scaler(path.config, path.registry)
 
     def recall(self, running: Collection[str], resize: Callable[[], None]) -> None:
         """Want as many replicas as an earlier gateway has left ``running``, by the names of their backends.
@@ -64,7 +63,7 @@ class Scaling:
     def open(self) -> None:
         for name, each in ranges(self._config).items():
             self._grow(name, self._decided[name].wanted if name in self._decided else each.min)
-        self._tasks.start(self._keep_looking())
+        self._tasks.every(_LOOK_EVERY_S, self._look)
 
     def close(self) -> None:
         self._tasks.cancel()
@@ -96,13 +95,11 @@ class Scaling:
             for decided in [self._decided.get(name) or WantedReplicas(model=name, wanted=each.min, why=_NOT_YET)]
         ]
 
-    async def _keep_looking(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            try:
-                self.look()
-            except EnginehouseError as error:
-                _log.warning("The replicas stay as they are: %s", error)
+    def _look(self) -> None:
+        try:
+            self.look()
+        except EnginehouseError as error:
+            _log.warning("The replicas stay as they are: %s", error)
 
     def look(self) -> None:
         """Ask the scaler, and begin to carry out what it wants. Raises ``EnginehouseError``."""

@@ -10,6 +10,7 @@
     told_errors         errors of requests on their way
     worker_pool         the owner's side: starts, replaces and ends the workers, and shows what they do
     worker_link         the owner's side of one worker
+    worker_request      a live request of a worker, as the owner shows it
     publisher           sends workers the configuration and the state of backends
     desk                tickets of workers at the owner's queues
     pages               pages of the owner on a worker's connection

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from enginehouse.app.workers.channel import Send
-from enginehouse.app.workers.messages import Submission, ToDesk, ToWorkerQueues
+from enginehouse.app.workers.messages import ToDesk, ToWorkerQueues
 from enginehouse.app.workers.told_errors import telling
 from enginehouse.domain.errors import ReplicaLost
 from enginehouse.domain.ticket import Phase, SwapId, Ticket
@@ -67,30 +66,23 @@ class TicketDesk(ToDesk):
         found = self._tickets.get(number) if number is not None else None
         return found.ticket if found is not None else None
 
-    def submit(self, submission: Submission) -> None:
-        number, queue = submission.ticket, self._queues.get(submission.backend)
+    def submit(self, number: int, backend: str, ticket: Ticket) -> None:
+        queue = self._queues.get(backend)
         if queue is None:
-            self.refuse(number, ReplicaLost(submission.replica), joined_load=False)
+            self.refuse(number, ReplicaLost(ticket.replica), joined_load=False)
             return
-        ticket = Ticket(
-            id=f"{submission.request_id}/worker-{self._worker}-{number}",
-            replica=submission.replica,
-            priority=submission.priority,
-            arrived=submission.arrived,
-            caller=submission.caller,
-            deadline=math.inf if submission.deadline is None else submission.deadline,
-            turn=submission.turn,
-        )
+        # workers count from 1 each, and ids say which request it is
+        ticket.id = f"{ticket.id.rpartition('/')[0]}/worker-{self._worker}-{number}"
         self._tickets[number] = held = _WorkerTicket(number, ticket, queue, self)
         queue.submit(ticket, held)
         if not held.is_granted and not queue.launches:
-            self._recall(submission.backend)
+            self._recall(backend)
 
-    async def ask_slot(self, submission: Submission) -> int | None:
-        loop, number = asyncio.get_running_loop(), submission.ticket
+    async def ask_slot(self, number: int, backend: str, ticket: Ticket) -> int | None:
+        loop = asyncio.get_running_loop()
         answer: asyncio.Future[int | None] = loop.create_future()
         self._asks[number] = answer
-        self.submit(submission)
+        self.submit(number, backend, ticket)
         timer = loop.call_later(_RECALLED_S, self._give_up, number)
         try:
             return await answer

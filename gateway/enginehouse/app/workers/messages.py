@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from enginehouse.app.workers.told_errors import TellingError
-from enginehouse.domain.request_record import RequestRecord
-from enginehouse.domain.ticket import Phase
+from enginehouse.domain.request_record import EndedRequest, RequestRecord
+from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
@@ -75,8 +75,11 @@ class ToWorker:
     def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
         """Call a method of ``Drains`` for a backend or a replica, with an error or a reason if it takes one."""
 
-    def act(self, request: int, act: str, error: TellingError | None, why: str) -> None:
-        """``cancel`` or ``cut_off`` a live request."""
+    def fail(self, request: int, error: TellingError) -> None:
+        """End a live request with an error."""
+
+    def cut_off(self, request: int, why: str) -> None:
+        """Act as if the engine of a live request had broken it off."""
 
     async def move(self, request: int, destination: str, engine_request: str, cause: str) -> MovedStream:
         """Move a live request. Raises ``RequestError``."""
@@ -125,39 +128,16 @@ class ToWorkerServer:
 # --- from a worker
 
 
-class Submission(msgspec.Struct, frozen=True, array_like=True):
-    """A request waits for ``replica`` of ``backend``. Times are on the monotonic clock; ``None`` for no deadline."""
-
-    ticket: int
-    backend: str
-    replica: str
-    request_id: str
-    priority: int
-    arrived: float
-    caller: str | None
-    deadline: float | None
-    turn: float
-
-
-class EndedRow(msgspec.Struct, frozen=True, array_like=True):
-    """A request that has ended, as ``Activity`` remembers it. ``headers``: those that its row shows."""
-
-    time: float
-    record: RequestRecord
-    headers: list[tuple[bytes, bytes]]
-    address: str
-
-
 class WorkerReport(msgspec.Struct, frozen=True, array_like=True):
     """What has happened since the last report, and what is. ``ended``: how many requests. ``live``, and ``rows`` of
-    the last that ended, and ``decisions``: only if they were asked for.
+    the last that ended, with the headers that they show, and ``decisions``: only if they were asked for.
 
     ``busy``: the share of the last seconds in which the event loop worked.
     """
 
     counted: CountedTotals
     ended: int
-    rows: list[EndedRow]
+    rows: list[EndedRequest]
     decisions: bytes
     busy: float
     requests: int
@@ -207,10 +187,10 @@ class ToOwner:
 class ToDesk:
     """What a worker asks of the owner's queues."""
 
-    def submit(self, submission: Submission) -> None:
-        """Ask for a replica. ``granted`` or ``refused`` follows."""
+    def submit(self, number: int, backend: str, ticket: Ticket) -> None:
+        """Ask for the replica of ``ticket``; ``granted`` or ``refused`` follows. Times are on the monotonic clock."""
 
-    async def ask_slot(self, submission: Submission) -> int | None:
+    async def ask_slot(self, number: int, backend: str, ticket: Ticket) -> int | None:
         """The engine's generation if it is granted, at once or as soon as workers have given back what they keep."""
 
     async def ask_exited(self, backend: str, replica: str, generation: int) -> bool:

@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.workers.channel import Send
 from enginehouse.app.workers.messages import BackendPlace, Configuration, ToWorker
 from enginehouse.domain.replica import replica_name
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.load_board import BoardColumns, LoadBoard
-from enginehouse.relay.relay import Relay
 
 _LOOK_EVERY_S: Final = 0.2
 """Figures of engines come in every second or so; what a decision must know at once is told by the fleet."""
 
 
 class Publisher:
-    """Keeps what all workers were told. ``current``: the configuration in force. ``send`` sends them all a message.
+    """Keeps what all workers were told. ``current``: the configuration in force. ``send`` sends them all a message."""
 
-    ``folder`` returns that of the gateway's state.
-    """
-
-    def __init__(
-        self,
-        relay: Relay,
-        current: CurrentConfig,
-        board: LoadBoard,
-        send: Send,
-        folder: Callable[[], str],
-    ) -> None:
-        self._folder = folder
-        self._relay = relay
+    def __init__(self, current: CurrentConfig, board: LoadBoard, send: Send) -> None:
+        self._context = current.path.relay.context
         self._current = current
         self._send = send
         self._columns = BoardColumns(board)
@@ -46,35 +35,37 @@ class Publisher:
         self._sent: dict[str, tuple[BackendView, BackendPlace]] = {}
         self._changed: set[str] = set()
         self._soon: asyncio.Handle | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._tasks = BackgroundTasks()
         self.configure()
 
     def open(self) -> None:
-        self._relay.context.fleet.on_facts = self.note
+        self._context.fleet.on_facts = self.note
         self._look()
+        self._tasks.every(_LOOK_EVERY_S, self._look)
 
     def close(self) -> None:
-        self._relay.context.fleet.on_facts = None
-        for handle in (self._timer, self._soon):
-            if handle is not None:
-                handle.cancel()
+        self._context.fleet.on_facts = None
+        self._tasks.cancel()
+        if self._soon is not None:
+            self._soon.cancel()
 
     def configure(self) -> None:
         """Send the configuration in force, and with it the state of all backends."""
         config = self._current.config
         self._managed = frozenset(backend for name, model in config.models.items() for backend in model.backends(name))
-        columns = dict(self._columns.assign(self._relay.context.upstreams))
-        self._configuration = Configuration(self._current.version, pickle.dumps(config), columns, self._folder())
-        for name in self._relay.context.upstreams:
+        columns = dict(self._columns.assign(self._context.upstreams))
+        folder = self._current.path.callers.folder
+        self._configuration = Configuration(self._current.version, pickle.dumps(config), columns, folder)
+        for name in self._context.upstreams:
             column = columns.get(name)
             cells = self._board.cells(column) if column is not None else None
-            self._relay.context.fleet.load(name).share(cells, self._board.workers)
+            self._context.fleet.load(name).share(cells, self._board.workers)
         self._sent = {}
         self._send(ToWorker.configure, self._configuration)
-        self._publish(self._relay.context.upstreams)
+        self._publish(self._context.upstreams)
 
     def greet(self, send: Send) -> None:
-        memories = self._relay.context.router.strategies.memories()
+        memories = self._context.router.strategies.memories()
         send(ToWorker.configure, msgspec.structs.replace(self._configuration, memories=memories))
         send(ToWorker.follow, [*self._sent.values()])
 
@@ -100,13 +91,12 @@ class Publisher:
 
     def refresh_load(self) -> None:
         """Read how many requests all workers have at each backend."""
-        for name in self._relay.context.upstreams:
-            self._relay.context.fleet.load(name).refresh()
+        for name in self._context.upstreams:
+            self._context.fleet.load(name).refresh()
 
     def _look(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
         self.refresh_load()
-        self._publish(self._relay.context.upstreams)
+        self._publish(self._context.upstreams)
 
     def _publish(self, names: Iterable[str]) -> None:
         told = [found for name in [*names] if (found := self._keep(name)) is not None]
@@ -116,7 +106,7 @@ class Publisher:
 
     def _keep(self, name: str) -> tuple[BackendView, BackendPlace] | None:
         """What workers must be told of a backend; ``None`` if they know it."""
-        view = self._relay.context.fleet.view(name)
+        view = self._context.fleet.view(name)
         if view is None:
             self._sent.pop(name, None)
             return None
@@ -124,8 +114,8 @@ class Publisher:
         return None if self._sent[name] == before else self._sent[name]
 
     def _place(self, view: BackendView) -> BackendPlace:
-        context, name = self._relay.context, view.name
-        upstream, queue = context.upstreams.get(name), context.queues.get(name)
+        name = view.name
+        upstream, queue = self._context.upstreams.get(name), self._context.queues.get(name)
         url = upstream.pool.address if upstream is not None and name in self._managed else None
         if queue is None:
             return BackendPlace(name, url)

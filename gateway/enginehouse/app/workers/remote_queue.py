@@ -10,7 +10,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.workers.channel import Channel
-from enginehouse.app.workers.messages import BackendPlace, Submission, ToDesk, ToWorkerQueues
+from enginehouse.app.workers.messages import BackendPlace, ToDesk, ToWorkerQueues
 from enginehouse.app.workers.told_errors import TellingError, told
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, SwapId, Ticket
@@ -158,7 +158,7 @@ class OwnerQueue(RequestQueue):
             if not holder.granted():
                 self.served(ticket.replica)
             return
-        self._owner.send(ToDesk.submit, self._submission(self._queues.open(ticket, holder, self), ticket))
+        self._owner.send(ToDesk.submit, self._queues.open(ticket, holder, self), self.name, ticket)
 
     async def reserve(self, replica: str) -> None:
         line, priority = self.place(replica)
@@ -168,23 +168,10 @@ class OwnerQueue(RequestQueue):
     async def _reserve(self, line: str, priority: int) -> None:
         number = self._queues.next_number()
         ticket = Ticket(id=f"reserve/{number}", replica=line, priority=priority, arrived=self.now())
-        generation = await self._owner.ask(ToDesk.ask_slot, self._submission(number, ticket))
+        generation = await self._owner.ask(ToDesk.ask_slot, number, self.name, ticket)
         if generation is not None:
             self._generations[line] = generation
             self._keep(line, number)
-
-    def _submission(self, number: int, ticket: Ticket) -> Submission:
-        return Submission(
-            number,
-            self.name,
-            ticket.replica,
-            ticket.id.rpartition("/")[0],
-            ticket.priority,
-            ticket.arrived,
-            ticket.caller,
-            None if ticket.deadline == math.inf else ticket.deadline,
-            ticket.turn,
-        )
 
     def cancel(self, ticket: Ticket) -> None:
         number = self._queues.close(ticket)

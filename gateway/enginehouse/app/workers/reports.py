@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.app.gateway import Gateway
-from enginehouse.app.workers.messages import EndedRow, WorkerReport
+from enginehouse.app.request_path import RequestPath
+from enginehouse.app.workers.messages import WorkerReport
 from enginehouse.domain.ticket import Ticket
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import counter_transfer
-from enginehouse.telemetry.activity import EndedRequest
 from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor
 
 _MOST_ANSWERS: Final = 64
@@ -27,42 +24,14 @@ _MOST_ANSWERS: Final = 64
 _SHOWN_HEADER: Final = b"user-agent"
 
 
-class LiveNumbers:
-    """Gives live requests numbers that no later one gets."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._by_request: dict[LiveRequest, int] = {}
-
-    def of(self, live: Collection[LiveRequest]) -> Sequence[tuple[int, LiveRequest]]:
-        """All live requests with their numbers."""
-        known, self._by_request = self._by_request, {}
-        for each in live:
-            self._by_request[each] = known.get(each) or next(self._numbers)
-        return [(number, each) for each, number in self._by_request.items()]
-
-    def find(self, number: int) -> LiveRequest | None:
-        """The request that had a number at the last call of ``of``."""
-        return next((each for each, known in self._by_request.items() if known == number), None)
-
-
 class Reporter:
-    """Makes the reports of a worker. ``ticket``: the owner's number of a ticket. ``sessions``: headers of sessions."""
+    """Makes the reports of a worker. ``ticket``: the owner's number of a ticket."""
 
-    def __init__(
-        self,
-        relay: Relay,
-        body_memory: BodyMemory,
-        monitor: LoopMonitor,
-        ticket: Callable[[Ticket], int | None],
-        sessions: Callable[[], Sequence[str]],
-    ) -> None:
-        self.numbers = LiveNumbers()
-        self._relay = relay
-        self._body_memory = body_memory
+    def __init__(self, path: RequestPath, monitor: LoopMonitor, ticket: Callable[[Ticket], int | None]) -> None:
+        self._path = path
+        self._relay = path.relay
         self._monitor = monitor
         self._ticket = ticket
-        self._sessions = sessions
         self._load = LoopLoad()
         self._ended = self._told = 0
 
@@ -73,18 +42,18 @@ class Reporter:
         ended, self._ended = count - self._ended, count
         rows = context.activity.since(self._told) if past else []
         self._told = count if past else self._told
-        shown = {_SHOWN_HEADER, *(name.encode() for name in self._sessions())}
+        shown = {_SHOWN_HEADER, *(name.encode() for name in self._path.session_headers())}
         filter_drops, engine_drops = _drained(context.router.filter_drops), _drained(context.engine_memory.dropped)
         dropped, self._relay.endings.delivery.dropped = self._relay.endings.delivery.dropped, 0
         return WorkerReport(
             counter_transfer.take(context.counters),
             ended,
-            [_row(each, shown) for each in rows],
+            [each._replace(headers=[pair for pair in each.headers if pair[0] in shown]) for each in rows],
             msgspec.json.encode(context.decisions.drain()) if past else b"[]",
             self._load.share(),
             len(self._relay.live),
             counter_transfer.take_histogram(self._monitor.lag),
-            self._body_memory.held,
+            self._path.admission.body_memory.held,
             context.engine_memory.held,
             dropped,
             filter_drops,
@@ -92,10 +61,14 @@ class Reporter:
             self._live() if live else None,
         )
 
+    def find(self, number: int) -> LiveRequest | None:
+        """The live request with this number."""
+        return next((each for each, its in self._relay.live.items() if its == number), None)
+
     def _live(self) -> list[LiveState]:
         waiting = self._relay.context.waiting_room.waiting()
         states = []
-        for number, each in self.numbers.of(self._relay.live):
+        for each, number in self._relay.live.items():
             place = waiting.get(each.ticket) if each.ticket is not None else None
             position = place.position if place is not None else None
             ticket = self._ticket(each.ticket) if each.ticket is not None else None
@@ -112,8 +85,7 @@ def add_report(gateway: Gateway, report: WorkerReport, before: WorkerReport | No
     if before is not None:
         hold(gateway, before, -1)
     if report.ended or report.rows:
-        ended = [EndedRequest(0, row.time, row.record, row.headers, row.address) for row in report.rows]
-        context.activity.tell(report.ended, ended)
+        context.activity.tell(report.ended, report.rows)
     decisions: list[dict[str, Any]] = msgspec.json.decode(report.decisions)
     if decisions:
         context.decisions.tell(decisions)
@@ -151,8 +123,3 @@ def _drained(counter: Counter[str]) -> dict[str, int]:
     counted = dict(counter)
     counter.clear()
     return counted
-
-
-def _row(ended: EndedRequest, shown: Collection[bytes]) -> EndedRow:
-    headers = [(name, value) for name, value in ended.headers if name in shown]
-    return EndedRow(ended.time, ended.record, headers, ended.address)

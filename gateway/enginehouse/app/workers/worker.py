@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import pickle
 from collections.abc import AsyncIterator
@@ -101,14 +100,11 @@ class Worker(ToWorker):
         path.callers.share(memory.key_changes)
         path.open(Path(first.folder), lambda rows, used: channel.send(ToOwner.take_usage, rows, used))
         self.loop_monitor = LoopMonitor()
-        self._reporter = Reporter(
-            self.relay, self.admission.body_memory, self.loop_monitor, self.queues.number, self.path.session_headers
-        )
+        self._reporter = Reporter(path, self.loop_monitor, self.queues.number)
         self.pages = OwnerPages(channel.send)
         self.application = WorkerApplication(path, self.pages, self._lifespan)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
-        self._timers: dict[str, asyncio.TimerHandle] = {}
         self._share_load(first.columns)
         channel.attach(ToWorker, self)
         channel.attach(ToWorkerQueues, self.queues)
@@ -121,7 +117,8 @@ class Worker(ToWorker):
         self._tasks.start(self.path.callers.start())
         self.path.follow_caches()
         self._beat()
-        self._report_soon()
+        self._tasks.every(_BEAT_S, self._beat)
+        self._tasks.every(_REPORT_S, self._report)
 
     def tell_ready(self) -> None:
         """Tell the owner that connections are accepted."""
@@ -135,10 +132,8 @@ class Worker(ToWorker):
         await self.path.close()
         self.exporter.flush()
         self._outcomes.flush()
-        self._channel.send(ToOwner.take_report, self._reporter.report(live=False, past=False))
+        self._report()
         self._tasks.cancel()
-        for timer in self._timers.values():
-            timer.cancel()
 
     # --- from the owner
 
@@ -185,24 +180,23 @@ class Worker(ToWorker):
         more = [told(error)] if error is not None else [why] if why else []
         getattr(self.relay.drains, step)(place, *more)
 
-    def act(self, request: int, act: str, error: TellingError | None, why: str) -> None:
-        live = self._reporter.numbers.find(request)
-        if live is None:
-            return
-        if act == "cancel":
-            live.cancel(told(error) if error is not None else None)
-        else:
+    def fail(self, request: int, error: TellingError) -> None:
+        if (live := self._reporter.find(request)) is not None:
+            live.fail(told(error))
+
+    def cut_off(self, request: int, why: str) -> None:
+        if (live := self._reporter.find(request)) is not None:
             live.cut_off(why)
 
     async def move(self, request: int, destination: str, engine_request: str, cause: str) -> MovedStream:
-        live = self._reporter.numbers.find(request)
+        live = self._reporter.find(request)
         if live is None:
             raise CannotContinue("The request has ended")
         return await live.move(destination, engine_request, cause)
 
     async def report(self, past: bool) -> None:
         self._outcomes.flush()
-        self._channel.send(ToOwner.take_report, self._reporter.report(live=True, past=past))
+        self._report(live=True, past=past)
 
     # --- inside
 
@@ -211,14 +205,9 @@ class Worker(ToWorker):
         self._outcomes.flush()
         if news := self.relay.context.router.strategies.news():
             self._channel.send(ToOwner.learned, news)
-        self._timers["beat"] = asyncio.get_running_loop().call_later(_BEAT_S, self._beat)
 
-    def _report_soon(self) -> None:
-        self._timers["report"] = asyncio.get_running_loop().call_later(_REPORT_S, self._send_report)
-
-    def _send_report(self) -> None:
-        self._report_soon()
-        self._channel.send(ToOwner.take_report, self._reporter.report(live=False, past=False))
+    def _report(self, *, live: bool = False, past: bool = False) -> None:
+        self._channel.send(ToOwner.take_report, self._reporter.report(live=live, past=past))
 
     def _share_load(self, columns: dict[str, int]) -> None:
         self._hosts = {each.name: each.host for each in self.path.fleet.backends()}

@@ -6,8 +6,6 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from enginehouse.api.application import Lifespan, build_application
-from enginehouse.api.pages.protocols import protocol_doors
-from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.workers.pages import OwnerPages
 
@@ -16,13 +14,9 @@ class WorkerApplication:
     """Relays requests along ``path``; ``pages`` of the owner are all else."""
 
     def __init__(self, path: RequestPath, pages: OwnerPages, lifespan: Lifespan) -> None:
-        admission, context = path.admission, path.relay.context
-        routes = [
-            *protocol_doors(admission, [*path.protocols.values()]),
-            *engine_pages(admission),
-            UpstreamRoute(admission, lambda: context.filters.aliases, lambda: path.config.scheduling.never_load_for),
-        ]
-        self._local = build_application(admission, routes, cors=path.config.server.cors, lifespan=lifespan)
+        self._local = build_application(
+            path.admission, [*path.routes()], cors=path.config.server.cors, lifespan=lifespan
+        )
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

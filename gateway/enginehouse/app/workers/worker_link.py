@@ -16,7 +16,7 @@ from enginehouse.app.workers.messages import ToDesk, ToOwner, ToPages, ToWorker,
 from enginehouse.app.workers.pages import PageAnswers
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.reports import add_report, hold, take_outcomes
-from enginehouse.app.workers.told_errors import telling
+from enginehouse.app.workers.worker_request import WorkerRequest
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request_record import RequestRecord
@@ -25,10 +25,8 @@ from enginehouse.domain.route import Route
 from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
-from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.live.traced_request import swaps_of
-from enginehouse.relay.live.worker_request import WorkerRequest
 
 
 class OwnerParts(NamedTuple):
@@ -159,8 +157,8 @@ class WorkerLink(ToOwner):
         for state in states:
             request = shown.pop(state.number, None)
             if request is None:
-                request = WorkerRequest(state, self._act, self._move)
-                live[request] = None
+                request = WorkerRequest(state, self._channel)
+                live[request] = 0
             request.renew(state, self._place, self.desk.ticket(state.ticket))
             self._requests[state.number] = request
         for request in shown.values():
@@ -175,12 +173,6 @@ class WorkerLink(ToOwner):
             backend = state.replica.rpartition("@")[2]
             chosen = Candidate(model=state.model, backend=backend, replica=state.replica)
         return Route(state.asked or state.model, chosen, state.reason, state.attempted)
-
-    def _act(self, number: int, act: str, error: RequestError | None, why: str) -> None:
-        self.send(ToWorker.act, number, act, telling(error) if error is not None else None, why)
-
-    async def _move(self, number: int, destination: str, engine_request: str, cause: str) -> MovedStream:
-        return await self._channel.ask(ToWorker.move, number, destination, engine_request, cause)
 
     def _lost(self) -> None:
         self.desk.release()

@@ -59,15 +59,13 @@ class WorkerPool(Observer):
         self._memory = memory
         self._board = board = memory.board
         self._server = server
-        relay = gateway.relay
-        self._now = relay.context.clock.now
-        self._publisher = Publisher(relay, gateway.current, board, self.send, lambda: gateway.callers.folder)
+        self._now = gateway.relay.context.clock.now
+        self._publisher = Publisher(gateway.current, board, self.send)
         self._parts = OwnerParts(gateway, self._publisher, self._prepare, self._recall, self._learned)
         gateway.callers.share(memory.key_changes)
         self._changed = asyncio.Event()
         self._tasks = BackgroundTasks()
         self._pause: dict[int, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
         self._queue_news: asyncio.Handle | None = None
         self._turns = 0
         self._refreshing: asyncio.Task[None] | None = None
@@ -87,7 +85,7 @@ class WorkerPool(Observer):
         self._publisher.configure()  # now the folder of the state is known
         self._publisher.open()
         await asyncio.gather(*(self._begin(number) for number in range(self._board.workers)))
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
+        self._tasks.every(_LOOK_EVERY_S, self._look)
         while not all(number in self.links and self.links[number].version for number in range(self._board.workers)):
             self._changed.clear()
             await self._changed.wait()
@@ -142,8 +140,6 @@ class WorkerPool(Observer):
         self._publisher.close()
         self._tasks.cancel()
         self._server.close()
-        if self._timer is not None:
-            self._timer.cancel()
         for link in self.links.values():
             link.close()
 
@@ -187,7 +183,6 @@ class WorkerPool(Observer):
 
     def _look(self) -> None:
         """Kill workers that hang, and tell the others the places of their tickets."""
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look)
         now, longest = self._now(), self._gateway.config.server.worker_timeout
         for link in self.links.values():
             beat = self._board.beats[link.number]

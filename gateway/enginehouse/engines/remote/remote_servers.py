@@ -18,7 +18,7 @@ from enginehouse.interfaces.drivers import EventClient, ServedModel
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.swappers import HostedReplica
 from enginehouse.relay.upstream.client import Client
-from enginehouse.scheduling.facts import hosted_replica
+from enginehouse.scheduling.scheduling_rules import hosted_replica
 
 
 class RemoteServers:

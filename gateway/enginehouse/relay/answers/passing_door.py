@@ -36,7 +36,7 @@ class PassingDoor(Door):
         self._door.abort()
 
 
-class CutDoor(PassingDoor):
+class CuttingDoor(PassingDoor):
     """Passes on what ``cut`` leaves of the whole events of a stream."""
 
     __slots__ = ("_cut",)
@@ -62,7 +62,7 @@ class CutDoor(PassingDoor):
         self._door.finish(self._cut(chunk))
 
 
-class CapturedDoor(PassingDoor):
+class CapturingDoor(PassingDoor):
     """Also adds answers to ``kept``, up to 256 KiB."""
 
     __slots__ = ("_kept",)

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.relay.answers.passing_door import CutDoor
+from enginehouse.relay.answers.passing_door import CuttingDoor
 from enginehouse.relay.continuation.added_fields import Cut
 from enginehouse.relay.door import Door
 from enginehouse.routing.body.replace_model import replace_model
@@ -32,7 +32,7 @@ def renaming(name: str) -> Cut:
     return rename
 
 
-class RenamedDoor(CutDoor):
+class RenamedDoor(CuttingDoor):
     """Passes on an answer that is no stream with the ``name`` that the client asked for as its ``model``."""
 
     __slots__ = ("_held", "_name")

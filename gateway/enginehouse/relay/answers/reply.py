@@ -9,7 +9,7 @@ import msgspec
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.json_answer import JsonInPieces
-from enginehouse.relay.answers.passing_door import CutDoor
+from enginehouse.relay.answers.passing_door import CuttingDoor
 from enginehouse.relay.answers.renamed_door import RenamedDoor, renaming
 from enginehouse.relay.continuation.added_fields import Cut, cutter, joined_cuts
 from enginehouse.relay.continuation.stream_history import StreamHistory
@@ -114,14 +114,14 @@ class Reply:
         """Have the client get ``name`` as the model, in an answer or a ``stream`` that begins now."""
         if self.rename is None:
             self.rename = rename = renaming(name)
-            self.door = CutDoor(self.door, rename) if stream else RenamedDoor(self.door, name, rename)
+            self.door = CuttingDoor(self.door, rename) if stream else RenamedDoor(self.door, name, rename)
 
     def hide_usage(self) -> None:
         """Keep the usage from the client, in a stream that begins now: it was the gateway that asked for it."""
         if self.hidden is None:
             self.hidden = hidden = cutter(("usage",))
             assert hidden is not None
-            self.door = CutDoor(self.door, hidden)
+            self.door = CuttingDoor(self.door, hidden)
 
     def keep(self, history: StreamHistory | None) -> None:
         """Let ``history``, if it can be continued, keep the stream that begins now."""

@@ -30,7 +30,6 @@ class Attempt:
     Times are in seconds of the gateway's clock. Call ``release`` once, at the end.
 
     - ``body``: of the request, as the engine gets it; empty once the answer begins.
-    - ``chosen``: the route's replica.
     - ``slot``: only where the backend has a queue.
     - ``granted_at``, ``sent_at`` and ``answered_at``, when the body of the answer began, are 0 until then.
     - ``connection``: set while the request is under way on it.
@@ -40,40 +39,10 @@ class Attempt:
     - ``gap``: set when it has continued a stream that another attempt began.
     """
 
-    __slots__ = (
-        "_awaited",
-        "_heard",
-        "_held",
-        "_limit",
-        "_load",
-        "_pieces",
-        "_placement",
-        "_share",
-        "_shortage",
-        "_task",
-        "answered_at",
-        "began",
-        "body",
-        "chosen",
-        "client_deadline",
-        "connection",
-        "deadline",
-        "gap",
-        "granted_at",
-        "head",
-        "prompt",
-        "route",
-        "sent_at",
-        "slot",
-        "total_deadline",
-        "upstream",
-    )
-
     def __init__(self, route: Route, upstream: Upstream, since: float, body: bytes = b"") -> None:
         self.began = upstream.clock.now()
         self.body = body
         self.route = route
-        self.chosen = chosen = route.chosen
         self.upstream = upstream
         self.slot: QueueSlot | None = None
         self.head: AnswerHead | None = None
@@ -92,7 +61,7 @@ class Attempt:
         self._shortage: Overloaded | None = None
         self._placement = placement = route.placement
         self._heard = False
-        self._load = load = chosen.load
+        self._load = load = route.chosen.load
         load.begin()
         if placement is not None:
             placement.queued()
@@ -235,7 +204,8 @@ class Attempt:
 
     def facts(self, outcome: str, why: str = "") -> AttemptFacts:
         """What is known of the attempt, which ends now with ``outcome``; ``why``: the message of its error."""
-        facts, route, chosen, upstream = AttemptFacts(), self.route, self.chosen, self.upstream
+        facts, route, upstream = AttemptFacts(), self.route, self.upstream
+        chosen = route.chosen
         facts.backend, facts.driver = upstream.name, upstream.driver
         facts.replica, facts.model = chosen.replica, chosen.model
         facts.reason, facts.attempted, facts.details = route.reason, route.attempted, route.details
@@ -322,8 +292,7 @@ class Attempt:
         except RequestError as error:
             problem = error.with_traceback(None)
         except Exception:
-            _log.exception("a request met a defect of the gateway")
-            problem = RequestError("Internal error; see the gateway's log")
+            problem = defect()
         self._task = None
         report(problem)
         problem = None  # the traceback of its cause may lead to this frame
@@ -333,3 +302,9 @@ class Attempt:
         exited = await self.slot.engine_exited()
         self._task = None
         report(exited)
+
+
+def defect(what: str = "a request met a defect of the gateway") -> RequestError:
+    """Log the exception that is handled now, which is not the client's fault. Returns the client's error."""
+    _log.exception(what)
+    return RequestError("Internal error; see the gateway's log")

@@ -9,7 +9,7 @@ from enginehouse.domain.errors import CannotContinue, InvalidRequest, RequestErr
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.attempts.sending import Sending
+from enginehouse.relay.attempts.routed_job import RoutedJob
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.retrying.retries import FailedAttempt, Otherwise, Outcome, RetryDecision, SendAgain, decide
 from enginehouse.relay.retrying.too_long import is_too_long
@@ -17,10 +17,8 @@ from enginehouse.relay.retrying.too_long import is_too_long
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
 
 
-class Dispatch(Sending):
+class Dispatch(RoutedJob):
     """Sends a job, and once more when its engine fails it, as far as ``decide`` says so."""
-
-    __slots__ = ()
 
     def retry(self, outcome: Outcome) -> bool:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
@@ -190,20 +188,13 @@ class Dispatch(Sending):
             context.budget.take(context.clock.now())
         self.end_attempt(attempt, outcome, why)
         self._state = state = decision.state
-        self._follow(decision, waiting_since)
+        try:
+            self._follow(decision.route, decision.body, waiting_since)
+        except RequestError as error:
+            self._fail(error)
         if state.retries > before.retries and not self.job.continues:
             context.counters.retries[_at_fault(attempt.route, state.failed).backend] += 1
         return True
-
-    def _follow(self, decision: SendAgain, waiting_since: float | None) -> None:
-        if not decision.route.waits:
-            self._begin(decision.route, decision.body, waiting_since)
-            return
-        try:
-            self._wait(decision.route, waiting_since)
-        except RequestError as error:
-            self.unbound = None
-            self._fail(error)
 
 
 def _at_fault(route: Route, failed: tuple[str, ...]) -> Candidate:

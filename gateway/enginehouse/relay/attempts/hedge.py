@@ -30,8 +30,6 @@ class Hedge:
     the rival, which has its own place at its backend, takes its place or is dropped.
     """
 
-    __slots__ = ("_delay", "_dispatch", "_exchange", "_history", "_rival", "_timer")
-
     def __init__(self, dispatch: Dispatch, exchange: Receiver, delay: HedgeDelay) -> None:
         self._dispatch = dispatch
         self._exchange: Receiver | None = exchange

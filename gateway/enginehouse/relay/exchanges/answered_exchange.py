@@ -37,16 +37,14 @@ class AnsweredExchange(MovableExchange):
     """An exchange, as far as it judges answers: of what model and kind they are, and whether another engine is asked.
 
     ``_joined``: the reply while engines follow each other in one stream. ``_overhead``: the seconds that the gateway
-    took until the request was sent. ``Exchange`` sets the fields.
+    took until the request was sent.
     """
 
-    __slots__ = ("_hedge", "_joined", "_overhead", "_refusal", "_suspects")
-
-    _hedge: Hedge | None
-    _joined: JoinedReply | None
-    _overhead: float
-    _refusal: FirstRefusal | None
-    _suspects: Suspects
+    _hedge: Hedge | None = None
+    _joined: JoinedReply | None = None
+    _overhead: float = 0.0
+    _refusal: FirstRefusal | None = None
+    _suspects: Suspects = ()
 
     @abstractmethod
     def _lost(self, error: RequestError) -> None:
@@ -58,7 +56,7 @@ class AnsweredExchange(MovableExchange):
 
     def _turns_away(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
         """Judge an answer whose body begins; whether the request is sent again instead, because of its status."""
-        head, job = attempt.head, self._job
+        head, job = attempt.head, self.job
         if attempt.answered_at or self._rest is not None:
             return False
         assert head is not None
@@ -80,7 +78,8 @@ class AnsweredExchange(MovableExchange):
 
         It need not if it is too early, if the request is sent again instead, or if the answer was passed on as a whole.
         """
-        head, route, chosen, job = attempt.head, attempt.route, attempt.chosen, self._job
+        head, route, job = attempt.head, attempt.route, self.job
+        chosen = route.chosen
         assert head is not None
         if not (body or complete or (job.raw and head.status < 400)):
             return False
@@ -113,7 +112,7 @@ class AnsweredExchange(MovableExchange):
         self, attempt: Attempt, head: AnswerHead, route: Route, whole: bytes | None, *, must_be_json: bool
     ) -> bool:
         """Begin the reply, or deliver it if it is ``whole``; whether its body is still to be passed on."""
-        chosen, job = route.chosen, self._job
+        chosen, job = route.chosen, self.job
         model = chosen.model
         if job.context.renames and not job.raw and (chosen.name_there or model) != (requested := route.requested):
             self._name_model(head, requested)
@@ -137,7 +136,7 @@ class AnsweredExchange(MovableExchange):
 
     def _reply_lines(self, attempt: Attempt, head: AnswerHead, origin: bytes) -> bytes:
         """The header lines that the client gets: the engine's, and the gateway's own."""
-        job = self._job
+        job = self.job
         theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
         overhead, more = int(self._overhead * 1e6), job.protocol_line + job.limit_lines
         lines = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n%s" % (
@@ -153,7 +152,7 @@ class AnsweredExchange(MovableExchange):
 
     def _misfits(self, attempt: Attempt, head: AnswerHead) -> bool:
         """Whether the answer is none that the client understands. The request is then sent again instead, or fails."""
-        job, reply = self._job, self._reply
+        job, reply = self.job, self._reply
         streams = job.requirements is not None and job.requirements.stream
         if (head.status == 200 and not streams) or job.raw or reply.status or not reply.form.is_checked:
             return False
@@ -165,9 +164,8 @@ class AnsweredExchange(MovableExchange):
         return True
 
     def _unfit(self, problem: RequestError, chosen: Candidate) -> None:
-        too_long = context_error(problem.details.get("error"), chosen, self._job.requirements)
+        too_long = context_error(problem.details.get("error"), chosen, self.job.requirements)
         if too_long is not None:
-            self._dispatch.cancel()
             self.fail(too_long)
         else:
             self._lost(problem)
@@ -179,7 +177,7 @@ class AnsweredExchange(MovableExchange):
 
     def _must_be_json(self, head: AnswerHead) -> bool:
         """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is no stream."""
-        if head.status >= 300 or self._job.raw:
+        if head.status >= 300 or self.job.raw:
             return False
         return head.json or (not head.stream and not head.opaque and self._reply.form.is_checked)
 
@@ -189,7 +187,7 @@ class AnsweredExchange(MovableExchange):
         ``body``: of the answer, if it is whole.
         """
         if self._refusal is None and body is not None and head.status in REFUSALS:
-            share = EngineShare(self._job.context.engine_memory, "answer", len(body))
+            share = EngineShare(self.job.context.engine_memory, "answer", len(body))
             if not share.take(len(body)):
                 self._refusal = FirstRefusal(head, body, attempt.route, share)
         if self._hedge is not None and self._hedge.takes_over("answered"):

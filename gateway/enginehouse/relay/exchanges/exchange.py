@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
-from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError, UpstreamError
+from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.engine_error import context_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
-from enginehouse.relay.answers.passing_door import CapturedDoor
+from enginehouse.relay.answers.passing_door import CapturingDoor
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.attempts.attempt import Attempt, defect
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.continuation.progress import SavedStream
@@ -24,13 +22,10 @@ from enginehouse.relay.exchanges.answered_exchange import AnsweredExchange
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.live.endings import CLIENT_LEFT, WITHDRAWN, Endings
 from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.moves.move import Move
 from enginehouse.telemetry.log_context import log_context
-
-_WITHDRAWN: Final = "withdrawn"
-_CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
 
 class Exchange(AnsweredExchange):
@@ -41,26 +36,18 @@ class Exchange(AnsweredExchange):
     answered with its true status, or as the end of a stream that a progress report or an engine has begun.
     """
 
-    __slots__ = ("_endings", "_unread")
+    _unread: int = 0
 
     def __init__(self, job: Job, door: Door, endings: Endings) -> None:
         if job.trace is not None and job.trace.captured is not None:
-            door = CapturedDoor(door, job.trace.captured)
+            door = CapturingDoor(door, job.trace.captured)
         hedging = job.context.hedging
-        self._job = job
+        self.job = job
         self._endings = endings
         self._reply = Reply(door, stream_form(job.path))
         self._dispatch = dispatch = Dispatch(job, self)
-        self._hedge = Hedge(dispatch, self, hedging) if hedging is not None else None
-        self._status = self.moves = 0
-        self._held = False
-        self.moving = None
-        self._rest = None
-        self._joined = None
-        self._suspects = ()
-        self._refusal = None
-        self._overhead = 0.0
-        self._unread = 0
+        if hedging is not None:
+            self._hedge = Hedge(dispatch, self, hedging)
 
     @property
     def address(self) -> str:
@@ -72,20 +59,18 @@ class Exchange(AnsweredExchange):
         """Send the request, which is whole now, on its way. Does nothing after ``cancel``."""
         if self._status:
             return
-        job = self._job
+        job = self.job
         self._start(body, caller)
         self._overhead = job.context.clock.now() - job.began
 
     def client_disconnected(self) -> None:
         if not self._status:
-            self._dispatch.cancel()
-            self._end(_CLIENT_CLOSED_REQUEST, "client_left")
+            self._end(CLIENT_LEFT, "client_left")
 
     def withdraw(self) -> bool:
         if self._status or self._reply.begun or self._dispatch.phase is Phase.SERVING:
             return False
-        self._dispatch.cancel()
-        self._end(_CLIENT_CLOSED_REQUEST, _WITHDRAWN)
+        self._end(CLIENT_LEFT, WITHDRAWN)
         return True
 
     def save(self, door: Door) -> tuple[bytes, bytes] | None:
@@ -94,13 +79,12 @@ class Exchange(AnsweredExchange):
             return None
         if history is None or history.common is None or attempt is None:
             return None
-        saved = self._job.body, history.saved(attempt.route.chosen)
-        self._dispatch.cancel()
-        self._end(_CLIENT_CLOSED_REQUEST, _WITHDRAWN)
+        saved = self.job.body, history.saved(attempt.route.chosen)
+        self._end(CLIENT_LEFT, WITHDRAWN)
         return saved
 
     def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
-        job = self._job
+        job = self.job
         self._reply.go_on(None)  # whatever happens, the client has the beginning of a stream
         try:
             job.admit(body, caller)
@@ -108,11 +92,11 @@ class Exchange(AnsweredExchange):
         except RequestError as error:
             self.fail(error)
         except Exception:
-            self._defect("a stream of another gateway met a defect of this one")
+            self.fail(defect("a stream of another gateway met a defect of this one"))
         return True
 
     def _continue(self, saved: SavedStream) -> None:
-        job, context = self._job, self._job.context
+        job, context = self.job, self.job.context
         driver = context.drivers.get(saved.backend)
         if driver is None:
             raise CannotContinue(f"Backend '{saved.backend}', which had begun the answer, is no longer configured")
@@ -142,17 +126,12 @@ class Exchange(AnsweredExchange):
     async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
         if self.moving is not None:
             raise CannotContinue("The request is being moved already")
-        move = Move(self, self._job.context, destination, engine_request, cause)
+        move = Move(self, self.job.context, destination, engine_request, cause)
         self.moving = move.abandon
         try:
             return await move.run()
         finally:
             self.moving = None
-
-    def cancel(self, error: RequestError | None = None) -> None:
-        if not self._status:
-            self._dispatch.cancel()
-            self.fail(error or Cancelled("The request was cancelled by an operator"))
 
     def cut_off(self, why: str) -> None:
         attempt = self._dispatch.attempt
@@ -187,9 +166,9 @@ class Exchange(AnsweredExchange):
             self._unread = unread
             attempt.await_client()
             return
-        self._dispatch.cancel()
+        self._dispatch.cancel()  # first: nothing of the answer may come while its door closes
         self._reply.door.abort()
-        self._end(_CLIENT_CLOSED_REQUEST, "client_left")
+        self._end(CLIENT_LEFT, "client_left")
 
     # --- from the dispatch
 
@@ -206,7 +185,7 @@ class Exchange(AnsweredExchange):
         self._spoil(self.current_attempt(), problem)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
-        attempt, job = self._dispatch.attempt, self._job
+        attempt, job = self._dispatch.attempt, self.job
         assert attempt is not None
         if head is not None:
             attempt.head = head
@@ -227,15 +206,12 @@ class Exchange(AnsweredExchange):
                 attempt.connection.fast_path = self._reply.fast_path
 
     def broken(self, why: str, *, stale: bool) -> None:
-        job = self._job
-        log_context.enter(job.request_id, job.trace_id)
-        try:
+        job = self.job
+        with log_context.named(job.request_id, job.trace_id):
             if stale:
                 self._dispatch.send_anew()
             elif self._dispatch.attempt is not None:
                 self._lost(self._dispatch.attempt.broken(why))
-        finally:
-            log_context.leave()
 
     def _lost(self, error: RequestError) -> None:
         if self._reply.begun:
@@ -264,7 +240,7 @@ class Exchange(AnsweredExchange):
             return
         if rest is None:
             self._rest = rest = ContinuationJob(
-                self._job, history, dispatch.current().route.chosen.model, dispatch.retries
+                self.job, history, dispatch.current().route.chosen.model, dispatch.retries
             )
         rest.broke(error)
         self._reply = self._joined = JoinedReply(self._reply, self._rejoined)
@@ -294,7 +270,7 @@ class Exchange(AnsweredExchange):
             return
         details = {"error": problem.error} if problem.error is not None else None
         error = UpstreamError(f"Backend '{attempt.upstream.name}' {problem.why}", details=details)
-        too_long = context_error(problem.error, attempt.route.chosen, self._job.requirements)
+        too_long = context_error(problem.error, attempt.route.chosen, self.job.requirements)
         if too_long is not None:
             self._reply.drop_head()
             self.fail(too_long)
@@ -306,7 +282,10 @@ class Exchange(AnsweredExchange):
     # --- the end
 
     def fail(self, error: RequestError) -> None:
-        job = self._job
+        if self._status:
+            return
+        job = self.job
+        self._dispatch.cancel()  # first: nothing of the answer may come while its door closes
         if self._rest is not None:
             error = self._rest.failed(error)
         elif not self._reply.begun:
@@ -315,7 +294,7 @@ class Exchange(AnsweredExchange):
         self._end(error.status, error.code, error)
 
     def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:
-        job, why = self._job, error.message if error is not None else ""
+        job, why = self.job, error.message if error is not None else ""
         self._status = status
         answer = self._reply.measure()
         attempt = self._dispatch.attempt
@@ -329,10 +308,7 @@ class Exchange(AnsweredExchange):
             self._refusal.share.give_back()
         if outcome == "served" and status >= 400:
             outcome = "engine_error"
-        if outcome == _WITHDRAWN:
-            self._endings.withdrawn(self)
-        else:
-            self._endings.ended(self, job, status, outcome, error, answer)
+        self._endings.ended(self, status, outcome, error, answer)
         if self._reply.history is not None:
             self._reply.history.release()
         if self._joined is not None:

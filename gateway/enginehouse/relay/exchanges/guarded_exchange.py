@@ -9,7 +9,7 @@ import msgspec
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces.guards import GuardRequest
-from enginehouse.relay.door import Caller, Door, OpenExchange
+from enginehouse.relay.door import Caller, OpenExchange
 from enginehouse.relay.guarding.guarding_door import GuardingDoor
 from enginehouse.relay.guarding.guards import Guards
 from enginehouse.relay.heads.headers import NOT_TO_ENGINE
@@ -17,8 +17,10 @@ from enginehouse.relay.jobs.job import Job
 from enginehouse.routing.body.one_model import model_named
 
 
-class GuardedExchange:
+class GuardedExchange(OpenExchange):
     """Begins the ``inner`` exchange when all guards have let the request go on.
+
+    No other process continues its stream, because guards watch the answer in this one only.
 
     ``job``: its job. ``door``: watches the answer, if any guard does.
     """
@@ -66,12 +68,6 @@ class GuardedExchange:
         if withdrawn:
             self._end()
         return withdrawn
-
-    def save(self, door: Door) -> None:
-        """Nothing: guards watch the answer in this process only."""
-
-    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
-        return False
 
     def pause(self) -> None:
         self._inner.pause()

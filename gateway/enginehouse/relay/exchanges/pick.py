@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from enginehouse.domain.errors import Cancelled, RequestError, UpstreamError
+from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
@@ -14,11 +14,10 @@ from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.headers import error_lines
 from enginehouse.relay.jobs.job import Suspects
 from enginehouse.relay.jobs.picking_job import PickingJob
-from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.live.endings import CLIENT_LEFT, Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.telemetry.answer_meter import AnswerMeter
 
-_CLIENT_CLOSED_REQUEST: Final = 499
 _LONGEST_S: Final = 3600.0
 """After so long, a request whose end nobody has reported counts as ended."""
 
@@ -58,10 +57,8 @@ class Pick(LiveRequest):
     ``fallbacks``: how many further addresses are wanted.
     """
 
-    __slots__ = ("_address", "_caller", "_client", "_endings", "_fallbacks", "_form", "_meter", "_picking", "_suspects")
-
     def __init__(self, job: PickingJob, client: PickClient, endings: Endings, fallbacks: int, address: str) -> None:
-        self._job = self._picking = job
+        self.job = self._picking = job
         self._client = client
         self._endings = endings
         self._fallbacks = fallbacks
@@ -71,7 +68,6 @@ class Pick(LiveRequest):
         self._meter: AnswerMeter | None = None
         self._suspects: Suspects = ()
         self._dispatch = Dispatch(job, self)
-        self._status = self.moves = 0
 
     @property
     def address(self) -> str:
@@ -98,7 +94,7 @@ class Pick(LiveRequest):
 
     def client_left(self) -> None:
         """End the request, whose answer has no reader any more."""
-        self._end(_CLIENT_CLOSED_REQUEST, "client_left")
+        self._end(CLIENT_LEFT, "client_left")
 
     def answered(self, status: int, *, stream: bool = False, first_byte: float | None = None) -> None:
         """The engine begins its answer with this ``status``. It may be a ``stream``.
@@ -108,11 +104,11 @@ class Pick(LiveRequest):
         attempt = self.attempt
         if self._status or attempt is None or attempt.answered_at:
             return
-        now = self._job.context.clock.now()
+        now = self.job.context.clock.now()
         attempt.begins_answer(now)
         self._meter = AnswerMeter(stream)
         took = now - attempt.sent_at if first_byte is None else first_byte
-        self._suspects = self._job.judge(attempt.route, status, took, self._suspects)
+        self._suspects = self.job.judge(attempt.route, status, took, self._suspects)
 
     def piece(self, piece: bytes) -> None:
         """A piece of the answer's body passes."""
@@ -125,7 +121,7 @@ class Pick(LiveRequest):
         if self._status or attempt is None:
             return
         if attempt.answered_at:
-            self._job.served(attempt.route, status, self._suspects)
+            self.job.served(attempt.route, status, self._suspects)
         self._end(status, "served")
 
     def broke(self, why: str) -> None:
@@ -144,9 +140,6 @@ class Pick(LiveRequest):
 
     # --- from operators and the watchdog
 
-    def cancel(self, error: RequestError | None = None) -> None:
-        self.fail(error or Cancelled("The request was cancelled by an operator"))
-
     def cut_off(self, why: str) -> None:
         self.broke(why)
 
@@ -163,7 +156,7 @@ class Pick(LiveRequest):
 
     def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
         attempt.hand_out()
-        chosen, upstream, job = attempt.route.chosen, attempt.upstream, self._job
+        chosen, upstream, job = attempt.route.chosen, attempt.upstream, self.job
         lines = b"%sx-request-id: %s\r\n%s" % (upstream.key_line, job.request_id, job.trace_lines)
         choice = Picked(
             self._addresses(attempt), chosen.backend, chosen.model, attempt.body, lines, upstream.withheld_credentials
@@ -172,7 +165,7 @@ class Pick(LiveRequest):
 
     def fail(self, error: RequestError) -> None:
         """End the request with ``error``. The client gets it, unless the request has gone to an engine."""
-        job, attempt = self._job, self.attempt
+        job, attempt = self.job, self.attempt
         if self._status:
             return
         picked = attempt is not None and attempt.sent_at
@@ -187,7 +180,7 @@ class Pick(LiveRequest):
 
     def _addresses(self, attempt: Attempt) -> Sequence[tuple[str, int]]:
         """The engine's address, and those of others that can serve the same body at once, the best first."""
-        job, context, first = self._job, self._job.context, attempt.route
+        job, context, first = self.job, self.job.context, attempt.route
         addresses, tried = [attempt.upstream.address], [first.chosen.replica]
         while len(addresses) <= self._fallbacks and (route := job.reroute(first, tuple(tried))) is not None:
             tried.append(route.chosen.replica)
@@ -201,12 +194,11 @@ class Pick(LiveRequest):
         if self._status:
             return
         self._status = status
-        job, why = self._job, error.message if error is not None else ""
+        job, why = self.job, error.message if error is not None else ""
         answer = self._meter.total() if self._meter is not None else (0, 0, None)
         attempt = self._dispatch.attempt
         job.release(answer, attempt.route.chosen.model if attempt is not None else "")
-        self._dispatch.cancel()
         self._dispatch.end(outcome, why)
         if outcome == "served" and status >= 400:
             outcome = "engine_error"
-        self._endings.ended(self, job, status, outcome, error, answer)
+        self._endings.ended(self, status, outcome, error, answer)

@@ -40,11 +40,10 @@ class ContinuationJob(Job):
     or from the beginning. ``translator`` and ``mode`` are those of the current try.
     """
 
-    __slots__ = ("_broke_at", "_cause", "_modes", "_most", "_route", "_stream", "_why", "mode", "prompt", "translator")
-
     method = "POST"
     repeatable = True
     raw = False
+    fallbacks = False
     prepares = True
     continues = True
     retry_statuses: ClassVar[frozenset[int]] = frozenset()
@@ -114,7 +113,7 @@ class ContinuationJob(Job):
     def _one_route(self, failed: tuple[str, ...]) -> Route:
         assert self.requirements is not None
         model = self.requirements.model
-        route = self._decide(self.context.fleet.snapshot, failed, fallbacks=False)
+        route = super().route(failed)
         if route.chosen.model != model:
             raise CannotContinue(f"No other backend serves '{model}'")
         return route

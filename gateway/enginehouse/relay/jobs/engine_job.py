@@ -42,9 +42,8 @@ class EngineJob(Job):
     A method that is not idempotent is sent once, on a new connection.
     """
 
-    __slots__ = ("call", "loads", "method", "repeatable")
-
     raw = True
+    fallbacks = False
     retry_statuses: ClassVar[frozenset[int]] = frozenset()
 
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes, call: EngineCall) -> None:
@@ -60,7 +59,7 @@ class EngineJob(Job):
 
     def route(self, failed: tuple[str, ...]) -> Route:
         """Also raises ``NotLoaded``, and ``Forbidden`` if every engine of the model serves a forbidden one too."""
-        route = self._decide(self._snapshot(), failed, fallbacks=False)
+        route = super().route(failed)
         if not self.loads and route.chosen.state is not ReplicaState.READY:
             raise NotLoaded(
                 f"Model '{self.call.model}' is not loaded, and a request for {self.call.target} does not load it "

@@ -21,8 +21,6 @@ from enginehouse.routing.body.form import FormModel, FormReader
 class FormJob(InferenceJob):
     """A ``POST`` of a whole form. It is routed by its model; nothing else of it is read or changed."""
 
-    __slots__ = ("_model",)
-
     def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
         super().__init__(context, path, headers, request_id)
         if self.trace is not None:
@@ -50,8 +48,6 @@ class UploadJob(FormJob):
     The rest follows as ``upload``. ``length``: of the whole form in bytes, if the client announced it. An engine that
     fails has read a part that the gateway no longer has, so the form is sent to no other one.
     """
-
-    __slots__ = ("_framed", "_length", "_reader", "upload")
 
     repeatable = False
     retry_statuses: ClassVar[frozenset[int]] = frozenset()

@@ -26,8 +26,6 @@ class GatheringJob(InferenceJob):
     ``gathering``: the door that turns such a stream into one answer. ``None`` passes every answer as it comes.
     """
 
-    __slots__ = ("_gathering",)
-
     def __init__(
         self, context: RelayContext, path: str, headers: Headers, request_id: bytes, gathering: GatheringDoor | None
     ) -> None:

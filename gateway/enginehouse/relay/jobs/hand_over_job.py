@@ -13,8 +13,6 @@ class HandOverJob(GatheringJob):
     If either of two engines that bootstrap fails, the request is cancelled at the other one, and sent again.
     """
 
-    __slots__ = ("prompt",)
-
     prepares = True
 
     def route(self, failed: tuple[str, ...]) -> Route:

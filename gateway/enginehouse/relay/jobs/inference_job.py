@@ -30,8 +30,6 @@ _WITH_USAGE: Final = b'{"include_usage":true}'
 class InferenceJob(Job):
     """A ``POST`` that is routed by its body."""
 
-    __slots__ = ()
-
     method = "POST"
     repeatable = True
     raw = False
@@ -45,9 +43,6 @@ class InferenceJob(Job):
             if caller.scoped:
                 check_one_model(self.body)
         return self.context.router.requirements(request)
-
-    def route(self, failed: tuple[str, ...]) -> Route:
-        return self._decide(self.context.fleet.snapshot, failed)
 
     def body_for(self, route: Route) -> bytes:
         """The body with the model's filters applied, and with the name that the engine has for the model.

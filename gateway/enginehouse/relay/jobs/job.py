@@ -46,6 +46,7 @@ class Job(ABC):
     - ``raw``: an answer that is no error passes as it comes, head first; otherwise a stream passes in whole events, and
       the head waits for the body.
     - ``loads``: the model is loaded for it.
+    - ``fallbacks``: other models may serve it, as the configuration says.
     - ``prepares``: each try begins with ``prepare``.
     - ``continues``: it is what is left of a broken stream, so its tries are no retries of the request.
     - ``history``: keeps what the client gets of a stream, if it can be continued; ``None`` otherwise.
@@ -58,35 +59,11 @@ class Job(ABC):
     - ``prompt``: made by ``prepare`` where another engine reads the prompt at the same time.
     """
 
-    __slots__ = (
-        "_charged",
-        "_of_address",
-        "_reserved",
-        "_turn",
-        "answer_limit",
-        "began",
-        "body",
-        "caller",
-        "context",
-        "decoded",
-        "headers",
-        "hides_usage",
-        "history",
-        "keep_alive",
-        "limit_lines",
-        "path",
-        "protocol_line",
-        "request_id",
-        "requirements",
-        "trace",
-        "untraced",
-        "user",
-    )
-
     method: str
     repeatable: bool
     raw: bool
     loads: bool = True
+    fallbacks: bool = True
     retry_statuses: ClassVar[frozenset[int]]
     prepares: bool = False
     continues: bool = False
@@ -107,8 +84,7 @@ class Job(ABC):
         self.hides_usage = False
         self.keep_alive: float | None = None
         self.answer_limit: int | None = None
-        self._reserved: Reserved | None = None
-        self._of_address: Reserved | None = None
+        self._reserved: tuple[Reserved, ...] = ()
         self._turn: float | None = None
         self._charged = 0.0
         self.requirements: Requirements | None = None
@@ -218,25 +194,23 @@ class Job(ABC):
         if caller is not None:
             reserved = caller.admit(requirements, self.answer_limit)
             if reserved is not None:
-                self._reserved, self.limit_lines = reserved, reserved.lines
+                self._reserved, self.limit_lines = (reserved,), reserved.lines
 
     def admit_address(self, addresses: ClientAddresses, address: str) -> None:
         """Take the request within the limits of its client's address. Raises ``RateLimited``."""
         assert self.requirements is not None
         reserved = addresses.admit(address, self.headers, self.requirements, self.answer_limit)
         if reserved is not None:
-            self._of_address, self.limit_lines = reserved, self.limit_lines or reserved.lines
+            self._reserved, self.limit_lines = (*self._reserved, reserved), self.limit_lines or reserved.lines
 
     def release(self, answer: AnswerSize, model: str) -> None:
         """Count the request out, with the ``answer`` of ``model``, if ``admit`` has counted it in."""
         if self._turn is not None:
             self._settle_turn(answer)
-        if self._reserved is not None and self.requirements is not None:
-            reserved, self._reserved = self._reserved, None
-            reserved.settle(self.requirements.estimated_tokens, answer, model)
-        if self._of_address is not None and self.requirements is not None:
-            of_address, self._of_address = self._of_address, None
-            of_address.settle(self.requirements.estimated_tokens, answer, model)
+        reserved, self._reserved = self._reserved, ()
+        for each in reserved:
+            assert self.requirements is not None
+            each.settle(self.requirements.estimated_tokens, answer, model)
 
     def _settle_turn(self, answer: AnswerSize) -> None:
         """Charge the caller what the request has used, in place of what was expected."""
@@ -255,21 +229,26 @@ class Job(ABC):
         """Empty if the request is not traced."""
         return self.trace.trace_id if self.trace is not None else b""
 
-    def _decide(self, snapshot: RoutingSnapshot, failed: tuple[str, ...], *, fallbacks: bool = True) -> Route:
-        """The router's decision. The trace, if there is one, keeps its figures. Raises ``RequestError``."""
-        router, trace, requirements = self.context.router, self.trace, self.requirements
+    def route(self, failed: tuple[str, ...]) -> Route:
+        """Where to send the request, to none of the replicas that ``failed``. Raises ``RequestError`` if nowhere.
+
+        The trace, if there is one, keeps the figures of the decision.
+        """
+        context, trace, requirements, snapshot = self.context, self.trace, self.requirements, self._snapshot()
         assert requirements is not None
-        waited_for = self.context.waiting_room.models
-        if trace is None:
-            return router.route(requirements, snapshot, failed, fallbacks=fallbacks, waited_for=waited_for)
-        now = self.context.clock.now()
+        traced_at = context.clock.now() if trace is not None else None
         try:
-            return router.route(
-                requirements, snapshot, failed, fallbacks=fallbacks, traced_at=now, waited_for=waited_for
+            return context.router.route(
+                requirements,
+                snapshot,
+                failed,
+                fallbacks=self.fallbacks,
+                traced_at=traced_at,
+                waited_for=context.waiting_room.models,
             )
         except RequestError:
-            if not failed:
-                trace.refused = router.refused(requirements, snapshot, now)
+            if trace is not None and traced_at is not None and not failed:
+                trace.refused = context.router.refused(requirements, snapshot, traced_at)
             raise
 
     def reroute(self, waiting: Route, failed: tuple[str, ...]) -> Route | None:
@@ -306,10 +285,6 @@ class Job(ABC):
     @abstractmethod
     def _needs(self, caller: Caller | None) -> Requirements:
         """The requirements of the request of ``caller``. Raises ``InvalidRequest``."""
-
-    @abstractmethod
-    def route(self, failed: tuple[str, ...]) -> Route:
-        """Where to send the request, to none of the replicas that ``failed``. Raises ``RequestError`` if nowhere."""
 
     @abstractmethod
     def body_for(self, route: Route) -> bytes:

@@ -12,8 +12,6 @@ from enginehouse.relay.jobs.inference_job import InferenceJob
 class MirrorJob(InferenceJob):
     """Has one try, and nobody gets its answer. ``real``: the record of the request that it copies."""
 
-    __slots__ = ("real",)
-
     def __init__(
         self, context: RelayContext, path: str, headers: Headers, request_id: bytes, real: RequestRecord
     ) -> None:

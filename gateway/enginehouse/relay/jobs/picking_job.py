@@ -6,10 +6,8 @@ from collections.abc import Collection
 
 from enginehouse.domain.errors import ModelNotFound, NoHealthyBackend
 from enginehouse.domain.replica import Candidate
-from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Route
 from enginehouse.fleet.snapshot import Snapshot
-from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.routing.snapshot import RoutingSnapshot
 
@@ -20,15 +18,11 @@ class PickingJob(InferenceJob):
     ``among``: the addresses that it may go to, each with or without its port; ``None`` for all.
     """
 
-    __slots__ = ("among",)
-
-    def __init__(self, context: RelayContext, path: str, headers: Headers, request_id: bytes) -> None:
-        super().__init__(context, path, headers, request_id)
-        self.among: Collection[str] | None = None
+    among: Collection[str] | None = None
 
     def route(self, failed: tuple[str, ...]) -> Route:
         try:
-            return self._decide(self._snapshot(), failed)
+            return super().route(failed)
         except ModelNotFound:
             assert self.requirements is not None
             if self.among is None or not self.context.fleet.snapshot.candidates(self.requirements.model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request_record import RequestRecord
@@ -16,16 +17,21 @@ from enginehouse.telemetry.request_facts import RequestFacts
 from enginehouse.telemetry.trace_context import Trace
 from enginehouse.telemetry.usage_meter import UsageMeter
 
+CLIENT_LEFT: Final = 499
+"""nginx's status for its log, if the client has left: it sees none."""
+WITHDRAWN: Final = "withdrawn"
+
 
 class Endings:
-    """Knows the live requests, the oldest first, and sums up each that ends.
+    """Sums up each live request that ends.
 
+    ``live``: those that have not, the oldest first, each with a number that no later one gets.
     ``delivery`` brings records to observers. ``log_access`` writes the line of a request to the access log, if there is
     one. ``on_ended`` is called last with each job that has ended, if anybody wants that.
     """
 
     def __init__(self, context: RelayContext, delivery: RecordDelivery) -> None:
-        self.live: dict[LiveRequest, None] = {}
+        self.live: dict[LiveRequest, int] = {}
         self.log_access: Callable[[float, RequestFacts], None] | None = None
         self.on_ended: Callable[[Job, RequestRecord], None] | None = None
         self.delivery = delivery
@@ -35,15 +41,20 @@ class Endings:
     def ended(
         self,
         request: LiveRequest,
-        job: Job,
         status: int,
         outcome: str,
         error: RequestError | None,
         answer: AnswerSize = NO_ANSWER,
     ) -> None:
-        """Remove a live request, whose attempts have all ended, and report it."""
+        """Remove a live request, whose attempts have all ended, and report it.
+
+        A ``WITHDRAWN`` one is served and reported by another gateway.
+        """
         self.live.pop(request, None)
-        context, facts = self._context, _facts(request, job, status, outcome, error, answer)
+        if outcome == WITHDRAWN:
+            return
+        context, job = self._context, request.job
+        facts = _facts(request, status, outcome, error, answer)
         trace = self._trace(job, facts.ended - job.began, status)
         if trace is not None:
             facts.trace_id = trace.trace_id.decode()
@@ -64,10 +75,6 @@ class Endings:
         if self.on_ended is not None:
             self.on_ended(job, facts.record())
 
-    def withdrawn(self, request: LiveRequest) -> None:
-        """Remove a live request, which another gateway will serve and report."""
-        self.live.pop(request, None)
-
     def _add_usage(self, usage: UsageMeter, facts: RequestFacts, job: Job) -> None:
         """Add the request to what its caller has used."""
         needs, model = job.requirements, facts.model
@@ -85,10 +92,11 @@ class Endings:
 
 
 def _facts(
-    request: LiveRequest, job: Job, status: int, outcome: str, error: RequestError | None, answer: AnswerSize
+    request: LiveRequest, status: int, outcome: str, error: RequestError | None, answer: AnswerSize
 ) -> RequestFacts:
     """What is known of a request, but for its trace."""
-    facts, attempts, requirements = RequestFacts(), request.attempts, job.requirements
+    facts, job, attempts = RequestFacts(), request.job, request.attempts
+    requirements = job.requirements
     facts.id, facts.method, facts.path = job.request_id.decode(), job.method, job.path
     facts.status, facts.outcome = status, outcome
     facts.arrived, facts.bytes_in = job.began, job.received

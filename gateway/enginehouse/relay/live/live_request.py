@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from typing import ClassVar, NamedTuple
 
-from enginehouse.domain.errors import CannotContinue, RequestError
+from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.attempts.attempt import Attempt
+from enginehouse.relay.attempts.attempt import Attempt, defect
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_state import LiveState, StreamTokens
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.request_facts import AttemptFacts
-
-_log = logging.getLogger("enginehouse.relay")
 
 
 class MovedStream(NamedTuple):
@@ -34,21 +31,19 @@ class MovedStream(NamedTuple):
 class LiveRequest(ABC):
     """An exchange or a WebSocket, as operators, the watchdog and the counters see it.
 
-    ``moves``: how often it was moved to another backend. ``endless``: it has no end of its own.
+    ``job``: of the client. ``moves``: how often it was moved to another backend. ``endless``: it has no end of its own.
     """
 
-    __slots__ = ("_dispatch", "_job", "_status", "moves")
-
     endless: ClassVar[bool] = False
-    _job: Job
+    job: Job
     _dispatch: Dispatch
-    _status: int
-    moves: int
+    _status: int = 0
+    moves: int = 0
 
     @property
     def path(self) -> str:
         """The path that the client asked for."""
-        return self._job.path
+        return self.job.path
 
     @property
     def address(self) -> str:
@@ -58,17 +53,17 @@ class LiveRequest(ABC):
     @property
     def request_id(self) -> bytes:
         """The value of ``x-request-id``. Clients choose it, so two live requests may have the same."""
-        return self._job.request_id
+        return self.job.request_id
 
     @property
     def requirements(self) -> Requirements | None:
         """The requirements of the request; ``None`` until it is whole."""
-        return self._job.requirements
+        return self.job.requirements
 
     @property
     def began(self) -> float:
         """When the request was whole, in seconds of the gateway's clock."""
-        return self._job.began
+        return self.job.began
 
     @property
     def attempt(self) -> Attempt | None:
@@ -123,7 +118,7 @@ class LiveRequest(ABC):
 
     def state(self) -> LiveState:
         """All that is shown of it."""
-        job, dispatch, route = self._job, self._dispatch, self.route
+        job, dispatch, route = self.job, self._dispatch, self.route
         unbound, attempts = dispatch.unbound, [each.record() for each in dispatch.attempts]
         if dispatch.attempt is not None:
             attempts.append(dispatch.attempt.facts("live").record())
@@ -167,9 +162,13 @@ class LiveRequest(ABC):
     def why_not_movable(self) -> str | None:
         """Why it cannot be moved to another backend; ``None`` if it can."""
 
-    @abstractmethod
     def cancel(self, error: RequestError | None = None) -> None:
         """End the request now, with ``error`` or else as cancelled by an operator."""
+        self.fail(error or Cancelled("The request was cancelled by an operator"))
+
+    @abstractmethod
+    def fail(self, error: RequestError) -> None:
+        """End the request with ``error``, unless it has ended. The client gets it if it still can."""
 
     @abstractmethod
     def cut_off(self, why: str) -> None:
@@ -179,13 +178,9 @@ class LiveRequest(ABC):
     def check_time(self, now: float) -> None:
         """Act on a time limit that has passed at ``now``, in seconds of the gateway's clock."""
 
-    def fail(self, error: RequestError) -> None:
-        """End the request with ``error``."""
-        self.cancel(error)
-
     def _start(self, body: bytes, caller: Caller | None) -> None:
         """Admit the request, which is whole now, and send it on its way; or end it with an error."""
-        job = self._job
+        job = self.job
         log_context.enter(job.request_id, job.trace_id)
         try:
             job.admit(body, caller)
@@ -196,14 +191,9 @@ class LiveRequest(ABC):
             job.advise(error)
             self.fail(error)
         except Exception:
-            self._defect("a request met a defect of the gateway")
+            self.fail(defect())
         finally:
             log_context.leave()
-
-    def _defect(self, what: str) -> None:
-        """End the request with the exception that is handled now: it is not the client's fault."""
-        _log.exception(what)
-        self.cancel(RequestError("Internal error; see the gateway's log"))
 
     @property
     def _live_phase(self) -> Phase:

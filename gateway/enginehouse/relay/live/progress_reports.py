@@ -94,8 +94,6 @@ class ProgressReport:
     the last event. Later reports do not mention that the engine has begun to work, but repeat to keep the stream alive.
     """
 
-    __slots__ = ("_created", "_form", "_last", "_reply", "_sent_at")
-
     def __init__(self, reply: Reply, form: Form, created: int) -> None:
         self._reply = reply
         self._form = form

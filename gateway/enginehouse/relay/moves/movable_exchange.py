@@ -14,7 +14,6 @@ from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
-from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import StreamTokens
 
@@ -23,15 +22,13 @@ class MovableExchange(LiveRequest):
     """The part of an exchange that operators, the watchdog and moves see.
 
     ``_rest``: the rest of a stream that an engine broke off. ``moving``: set while its stream is being moved; called if
-    it ends meanwhile. ``Exchange`` sets the fields.
+    it ends meanwhile.
     """
 
-    __slots__ = ("_held", "_reply", "_rest", "moving")
-
     _reply: Reply
-    _held: bool
-    _rest: ContinuationJob | None
-    moving: Callable[[], None] | None
+    _held: bool = False
+    _rest: ContinuationJob | None = None
+    moving: Callable[[], None] | None = None
 
     @property
     def _live_phase(self) -> Phase:
@@ -41,7 +38,7 @@ class MovableExchange(LiveRequest):
 
     @property
     def waiting_reply(self) -> Reply | None:
-        requirements = self._job.requirements
+        requirements = self.job.requirements
         waits = requirements is not None and requirements.stream and not self._reply.begun
         return self._reply if waits else None
 
@@ -70,11 +67,6 @@ class MovableExchange(LiveRequest):
         return "it is about to end" if history.finish is not None or history.ended else None
 
     # --- from a move
-
-    @property
-    def job(self) -> Job:
-        """The client's request."""
-        return self._job
 
     @property
     def reply(self) -> Reply:

@@ -16,8 +16,11 @@ Open = Callable[[Door, str, Headers, float | None], OpenExchange]
 """Opens an exchange of a path, whose engine may be kept for so many idle seconds."""
 
 
-class TranslatedExchange:
-    """Opens the exchange with the engine when the body says whether it must be translated."""
+class TranslatedExchange(OpenExchange):
+    """Opens the exchange with the engine when the body says whether it must be translated.
+
+    No other process continues its stream, because only this one knows what it has translated.
+    """
 
     def __init__(
         self, context: RelayContext, door: Door, path: str, headers: Headers, protocol: Protocol, open: Open
@@ -64,12 +67,6 @@ class TranslatedExchange:
         if withdrawn:
             self._translating.release()
         return withdrawn
-
-    def save(self, door: Door) -> None:
-        """Nothing: what it has translated is known to this process only."""
-
-    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
-        return False
 
     def pause(self) -> None:
         if self._exchange is not None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from enginehouse.aio.tasks import wait_for_first
-from enginehouse.domain.errors import Cancelled, LoadFailed, Overloaded, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.errors import LoadFailed, Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller, WebSocketDoor
@@ -15,15 +15,13 @@ from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
-from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.live.endings import CLIENT_LEFT, Endings
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.telemetry.answer_meter import NO_ANSWER
 
 if TYPE_CHECKING:  # the library takes 15 ms of each start, and most gateways have no WebSocket
     from enginehouse.relay.upstream.engine_socket import HandshakeAnswer
     from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
-
-_CLIENT_CLOSED_REQUEST: Final = 499  # nginx's status for its log; the client sees none
 
 
 class WebSocket(LiveRequest):
@@ -33,49 +31,45 @@ class WebSocket(LiveRequest):
     message from the engine. ``ended`` is set at the end.
     """
 
-    __slots__ = ("_answer", "_endings", "_largest", "_opened", "_pipe", "_stop", "_subprotocols", "_target", "ended")
-
     endless: ClassVar[bool] = True
 
     def __init__(self, job: EngineJob, largest: int, endings: Endings) -> None:
-        self._job = job
+        self.job = job
         self._endings = endings
         self._target = job.call.target
         self._largest = largest
         self._subprotocols: Sequence[str] = ()
-        self.moves = 0
         self._dispatch = Dispatch(job, self)
         self._answer: HandshakeAnswer | None = None
         self._opened: asyncio.Future[None] = _pending()
         self._pipe: WebSocketPipe | None = None
         self._stop: asyncio.Future[RequestError] = _pending()
-        self._status = 0
         self.ended = asyncio.Event()
 
     @property
     def why_not_movable(self) -> str | None:
         return "it is a WebSocket"
 
-    def cancel(self, error: RequestError | None = None) -> None:
+    def fail(self, error: RequestError) -> None:
         if not self._stop.done():
-            self._stop.set_result(error or Cancelled("The request was cancelled by an operator"))
+            self._stop.set_result(error)
 
     def cut_off(self, why: str) -> None:
-        self.cancel(LoadFailed(f"The request was cut off: {why}"))
+        self.fail(LoadFailed(f"The request was cut off: {why}"))
 
     def check_time(self, now: float) -> None:
         if self._pipe is not None and now >= self._pipe.deadline and self.route is not None:
-            self.cancel(UpstreamTimeout(f"Backend '{self.route.chosen.backend}' takes no more messages"))
+            self.fail(UpstreamTimeout(f"Backend '{self.route.chosen.backend}' takes no more messages"))
 
     async def run(self, door: WebSocketDoor, enter: Callable[[], Caller | None]) -> None:
         """Open the WebSocket and serve it until it ends; ``enter`` identifies the client or raises ``RequestError``.
 
         Raises ``RequestError`` if the client still waits for an answer to its handshake.
         """
-        status, outcome = _CLIENT_CLOSED_REQUEST, "client_left"
+        status, outcome = CLIENT_LEFT, "client_left"
         cause: RequestError | None = None
         try:
-            self._job.admit(b"", enter())
+            self.job.admit(b"", enter())
             self._subprotocols = door.subprotocols
             self._dispatch.start()
             answer = await self._unless_disconnected(door)
@@ -84,7 +78,7 @@ class WebSocket(LiveRequest):
                 cause = self._stop.result() if self._stop.done() else None
         except RequestError as error:
             status, outcome, cause = error.status, error.code, error
-            job = self._job
+            job = self.job
             job.context.refused(job.request_id, job.key, job.requirements, error)
             raise
         finally:
@@ -102,16 +96,12 @@ class WebSocket(LiveRequest):
         attempt.sent_at = attempt.upstream.clock.now()
         attempt.work(self._open, self._answered)
 
-    def fail(self, error: RequestError) -> None:
-        if not self._opened.done():
-            self._opened.set_exception(error)
-
     # --- opening
 
     async def _open(self, attempt: Attempt) -> None:
         from enginehouse.relay.upstream.engine_socket import open_web_socket
 
-        job = self._job
+        job = self.job
         try:
             self._answer = await open_web_socket(
                 attempt.upstream,
@@ -134,7 +124,7 @@ class WebSocket(LiveRequest):
         assert answer is not None
         attempt.begins_answer(attempt.upstream.clock.now())
         attempt.head = AnswerHead(answer.status, b"", None, False, False)
-        self._job.context.fleet.succeeded(attempt.route.chosen.backend)
+        self.job.context.fleet.succeeded(attempt.route.chosen.backend)
         if not self._opened.done():
             self._opened.set_result(None)
 
@@ -146,7 +136,6 @@ class WebSocket(LiveRequest):
             raise self._stop.result()
         if not leaving.cancelled():
             return None
-        self._opened.result()
         return self._answer
 
     # --- open
@@ -160,7 +149,7 @@ class WebSocket(LiveRequest):
         origin = origin_lines(route.chosen.backend, route.model, route.reason.value)
         headers = [*answer.headers, *read_lines(origin), (b"x-request-id", self.request_id)]
         if socket is None:
-            share = EngineShare(self._job.context.engine_memory, "answer", len(answer.body))
+            share = EngineShare(self.job.context.engine_memory, "answer", len(answer.body))
             if why := share.take(len(answer.body)):
                 raise Overloaded(f"The engine refused the WebSocket, and its answer was dropped: {why}")
             try:
@@ -179,10 +168,9 @@ class WebSocket(LiveRequest):
         self._status = status
         if self._answer is not None and self._answer.socket is not None:
             self._answer.socket.transport.abort()
-        self._job.release(NO_ANSWER, "")
-        self._dispatch.cancel()
+        self.job.release(NO_ANSWER, "")
         self._dispatch.end(outcome, error.message if error is not None else "")
-        self._endings.ended(self, self._job, status, outcome, error)
+        self._endings.ended(self, status, outcome, error)
         self.ended.set()
 
 

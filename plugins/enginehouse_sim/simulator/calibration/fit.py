@@ -74,11 +74,8 @@ def held_out(observations: Sequence[Observation]) -> dict[Kind, KindErrors]:
 
 def errors(fitted: Fitted, observations: Iterable[Observation]) -> dict[Kind, KindErrors]:
     """The errors of predictions, for each kind of step. Repeats of a point are compared by their mean."""
-    points: dict[str, list[Observation]] = {}
-    for each in observations:
-        points.setdefault(each.point, []).append(each)
     kinds: dict[Kind, list[tuple[float, float]]] = {}
-    for repeats in points.values():
+    for repeats in _points(observations).values():
         predicted = sum(each.predicted(fitted.costs, fitted.request_ms) for each in repeats) / len(repeats)
         kinds.setdefault(repeats[0].kind, []).append((predicted, sum(each.ms for each in repeats) / len(repeats)))
     return {
@@ -93,15 +90,13 @@ def errors(fitted: Fitted, observations: Iterable[Observation]) -> dict[Kind, Ki
 
 def spread(observations: Iterable[Observation]) -> float:
     """How far repeats of the same point are apart: the median over the points of (longest - shortest) / mean."""
-    points: dict[str, list[float]] = {}
-    for each in observations:
-        points.setdefault(each.point, []).append(each.ms)
-    apart = [(max(ms) - min(ms)) * len(ms) / sum(ms) for ms in points.values() if len(ms) > 1]
+    points = [[each.ms for each in repeats] for repeats in _points(observations).values()]
+    apart = [(max(ms) - min(ms)) * len(ms) / sum(ms) for ms in points if len(ms) > 1]
     return median(apart) if apart else 0.0
 
 
 def _fit(observations: Sequence[Observation], crossing: int) -> Fitted:
-    points = [_mean(repeats, crossing) for repeats in _by_point(observations)]
+    points = [_mean(_plausible(repeats), crossing) for repeats in _points(observations).values()]
     rows, times = [row for row, _ in points], [ms for _, ms in points]
     weights = [1.0] * len(rows)
     solution: list[float] = []
@@ -129,16 +124,18 @@ def _fit(observations: Sequence[Observation], crossing: int) -> Fitted:
     return Fitted(costs=costs, request_ms=request)
 
 
-def _by_point(observations: Iterable[Observation]) -> list[list[Observation]]:
-    """The repeats of each point, but for those that are far from the others."""
+def _points(observations: Iterable[Observation]) -> dict[str, list[Observation]]:
+    """The repeats of each point."""
     points: dict[str, list[Observation]] = {}
     for each in observations:
         points.setdefault(each.point, []).append(each)
-    middles = {point: median(each.ms for each in repeats) for point, repeats in points.items()}
-    return [
-        [each for each in repeats if middles[point] / _STALLED <= each.ms <= middles[point] * _STALLED]
-        for point, repeats in points.items()
-    ]
+    return points
+
+
+def _plausible(repeats: Sequence[Observation]) -> list[Observation]:
+    """The repeats of a point, but for those that are far from the others."""
+    middle = median(each.ms for each in repeats)
+    return [each for each in repeats if middle / _STALLED <= each.ms <= middle * _STALLED]
 
 
 def _mean(repeats: Sequence[Observation], crossing: int) -> tuple[list[float], float]:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from contextlib import suppress
 from time import perf_counter
+from typing import NamedTuple
 
 from enginehouse import GatewayError
 from enginehouse_sim.simulator.calibration.facts import EngineFacts, body_for
@@ -129,21 +130,19 @@ class _EndedTooSoon(GatewayError):
     """A stream reached its last token while it was timed."""
 
 
-class _Mark:
+class _Mark(NamedTuple):
     """The time, and how many events each stream has had."""
 
-    def __init__(self, events: Sequence[int]) -> None:
-        self.at = perf_counter()
-        self.events = events
+    at: float
+    events: Sequence[int]
 
 
-class _Window:
+class _Window(NamedTuple):
     """Between two marks: the milliseconds of a token of one stream, the mean tokens of a stream, and its context."""
 
-    def __init__(self, ms_per_token: float, tokens: float, context: float) -> None:
-        self.ms_per_token = ms_per_token
-        self.tokens = tokens
-        self.context = context
+    ms_per_token: float
+    tokens: float
+    context: float
 
 
 class _RunningStreams:
@@ -165,7 +164,7 @@ class _RunningStreams:
             self._tasks.append(asyncio.ensure_future(stream(address, body, timed)))
 
     def mark(self) -> _Mark:
-        return _Mark([len(timed.events) for timed in self._timed])
+        return _Mark(perf_counter(), [len(timed.events) for timed in self._timed])
 
     def goes_on(self, since: _Mark) -> bool:
         """Whether a window that began there should go on: it is short, and no stream has had its share of tokens."""

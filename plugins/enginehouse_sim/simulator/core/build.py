@@ -58,14 +58,16 @@ def build_core(
     all_sources = [*sources, *([tier] if tier is not None else ()), *_stored(settings, store, hasher)]
     disaggregation = None
     if kv_address is not None:
-        disaggregation = _disaggregation(settings, kv_address, hasher, kv_bandwidth, lambda: core.now)
+        transfer = KvTransfer(kv_shape(settings), kv_bandwidth)
+        disaggregation = Disaggregation(kv_address, hasher, transfer, lambda: core.now)
+    sent: Callable[[], Sequence[str]] = tuple if disaggregation is None else disaggregation.finished_sending
     connector = _connector(hasher, all_sources, disaggregation, saves=store is not None)
     scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None, policy)
     core = EngineCore(
         scheduler,
         _runner(settings, makes_text),
         _steps(settings, policy),
-        transfer_worker=_transfer_worker(store, disaggregation) if connector is not None else None,
+        transfer_worker=TransferWorker(store, sent) if connector is not None else None,
         before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,
     )
     return core
@@ -92,24 +94,12 @@ def _stored(settings: CoreSettings, store: BlockStore | None, hasher: BlockHashe
     return (StoreSource(store, hasher, KvTransfer(kv_shape(settings), settings.store_bandwidth)),)
 
 
-def _disaggregation(
-    settings: CoreSettings, address: KvAddress, hasher: BlockHasher, bandwidth: float, now: Callable[[], float]
-) -> Disaggregation:
-    return Disaggregation(address, hasher, KvTransfer(kv_shape(settings), bandwidth), now)
-
-
 def _connector(
     hasher: BlockHasher, sources: Sequence[KvSource], disaggregation: Disaggregation | None, *, saves: bool
 ) -> SourceConnector | None:
     if not sources and disaggregation is None:
         return None
     return SourceConnector(hasher, sources, disaggregation=disaggregation, saves=saves)
-
-
-def _transfer_worker(store: BlockStore | None, disaggregation: Disaggregation | None) -> TransferWorker:
-    if disaggregation is None:
-        return TransferWorker(store)
-    return TransferWorker(store, disaggregation.finished_sending)
 
 
 def kv_shape(settings: CoreSettings) -> KvShape:

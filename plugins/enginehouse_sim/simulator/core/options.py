@@ -12,7 +12,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from enginehouse import OFFLOAD_ORDERS, ConfigError, parse_duration
+from enginehouse import OFFLOAD_ORDERS, ConfigError, EnginehouseError, parse_duration
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.drafts import DraftMethod
@@ -45,6 +45,14 @@ def _seconds(ctx: click.Context, param: click.Parameter, text: str) -> float:
 
 duration_option = partial(click.option, callback=_seconds, metavar="DURATION")
 """An option that converts ``"50ms"`` to seconds."""
+
+FORMAT_OPTION = click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(["azure", "bailian", "mooncake", "plain"]),
+    help="Format of the trace; by default, its fields decide.",
+)
+LIMIT_OPTION = click.option("--limit", type=POSITIVE, help="Read only this number of requests of the trace.")
 
 _positive = partial(click.option, type=POSITIVE)
 _count = partial(click.option, type=click.IntRange(min=0), default=0)
@@ -153,6 +161,19 @@ def _measured_limits(ctx: click.Context, profile: str) -> dict[str, Any]:
     except ConfigError as error:
         raise click.ClickException(str(error)) from None
     return {name: limit for name, limit in limits.items() if limit is not None and not is_given(name)}
+
+
+def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
+    """Print an ``EnginehouseError`` of the command as click prints errors."""
+
+    @wraps(command)
+    def run(*arguments: Any, **flags: Any) -> None:
+        try:
+            command(*arguments, **flags)
+        except EnginehouseError as error:
+            raise click.ClickException(str(error)) from error
+
+    return run
 
 
 def with_flags(core: CoreSettings, flags: Sequence[str]) -> CoreSettings:

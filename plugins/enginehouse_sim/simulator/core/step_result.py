@@ -12,12 +12,7 @@ from enginehouse_sim.simulator.steps.load import StepLoad
 class StepResult:
     """A completed step: the plan, the outputs by ``client_index``, its duration, and its load."""
 
-    __slots__ = (
-        "load",
-        "outputs",
-        "scheduled",
-        "seconds",
-    )
+    __slots__ = ("load", "outputs", "scheduled", "seconds")
 
     def __init__(
         self,
@@ -35,12 +30,7 @@ class StepResult:
 class InFlightStep:
     """A step that has begun: its result is known to the core alone. ``ends_at``: on the core's clock."""
 
-    __slots__ = (
-        "ends_at",
-        "load",
-        "result",
-        "scheduled",
-    )
+    __slots__ = ("ends_at", "load", "result", "scheduled")
 
     def __init__(
         self,

@@ -166,31 +166,6 @@ class RequestState:
         """The prompt, the outputs and the drafts."""
         return len(self.all_token_ids) + len(self.spec_token_ids)
 
-    def detached_copy(self) -> RequestState:
-        """A copy for another engine: with the outputs so far, and nothing computed."""
-        return RequestState(
-            request_id=self.request_id,
-            prompt_token_ids=self.prompt_token_ids,
-            max_tokens=self.max_tokens,
-            output_token_ids=self.output_token_ids,
-            min_tokens=self.min_tokens,
-            choice=self.choice,
-            logprobs=self.logprobs,
-            client_index=self.client_index,
-            priority=self.priority,
-            arrival_time=self.arrival_time,
-            eos_token_id=self.eos_token_id,
-            ignore_eos=self.ignore_eos,
-            stop_token_ids=self.stop_token_ids,
-            lora=self.lora,
-            cache_salt=self.cache_salt,
-            structured_output=self.structured_output,
-            mm_inputs=self.mm_inputs,
-            prompt_logprobs=self.prompt_logprobs,
-            pooling=self.pooling,
-            kv_transfer_params=self.kv_transfer_params,
-        )
-
     def append(self, token: int) -> None:
         self.output_token_ids.append(token)
         self.all_token_ids.append(token)

@@ -17,13 +17,7 @@ class CachedRequestData:
     the request, because the runner has dropped them. ``num_computed_tokens`` is the count before this step.
     """
 
-    __slots__ = (
-        "new_block_ids",
-        "num_computed_tokens",
-        "request_id",
-        "resumed_from_preemption",
-        "token_ids",
-    )
+    __slots__ = ("new_block_ids", "num_computed_tokens", "request_id", "resumed_from_preemption", "token_ids")
 
     def __init__(
         self,

@@ -1,65 +1,42 @@
-"""Grammars for the scheduler: compilation, then a row of allowed tokens for each step of a request."""
+"""Grammars for the scheduler: a row of allowed tokens for each step of a request."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.grammar.grammar import Matcher, grammar_of
 from enginehouse_sim.simulator.grammar.rows import Row
-from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
-
-_MOST_KEPT = 256
 
 
-class GrammarManager(StructuredOutputManager):
-    """Caches the grammars used last, and keeps a matcher for each request that has one.
+class GrammarManager:
+    """Keeps a matcher for each request that has a grammar, as vLLM's ``StructuredOutputManager`` does."""
 
-    A grammar is ready ``compile_time`` after its first use, on the clock ``now``: in seconds, or in steps.
-    """
-
-    def __init__(self, compile_time: float = 0.0, now: Callable[[], float] = lambda: 0.0) -> None:
-        self._compile_time = compile_time
-        self._now = now
-        self._compilations: OrderedDict[str, _Compilation] = OrderedDict()
-        self._waiting: dict[str, _Compilation] = {}
+    def __init__(self) -> None:
         self._matchers: dict[str, Matcher] = {}
-
-    def grammar_init(self, request: RequestState) -> None:
-        text = request.structured_output
-        if text is None:
-            return
-        if text not in self._compilations:
-            self._compilations[text] = _Compilation(text, self._now() + self._compile_time)
-        self._waiting[request.request_id] = self._compilations[text]
-        self._compilations.move_to_end(text)
-        if len(self._compilations) > _MOST_KEPT:
-            self._compilations.popitem(last=False)
 
     def is_ready(self, request: RequestState) -> bool:
         """Whether the grammar is compiled. If so, its matcher has accepted the outputs that the request came with.
 
         Raises ``ValueError`` if the grammar cannot be compiled, or does not allow these outputs.
         """
-        compilation = self._waiting.get(request.request_id)
-        if compilation is None:
+        if request.structured_output is None or request.request_id in self._matchers:
             return True
-        if self._now() < compilation.due:
-            return False
-        matcher = Matcher(grammar_of(compilation.text))
+        matcher = Matcher(grammar_of(request.structured_output))
         if matcher.accept(request.output_token_ids) < len(request.output_token_ids):
             raise ValueError(
                 f"The grammar of request {request.request_id} does not allow the answer that it has so far"
             )
         self._matchers[request.request_id] = matcher
-        del self._waiting[request.request_id]
         return True
 
     def grammar_bitmask(
         self, requests: Sequence[RequestState], scheduled_spec_tokens: Mapping[str, Sequence[int]]
     ) -> tuple[Mapping[str, int], Sequence[Row]]:
+        """The index of each request's first row, and the rows of allowed tokens.
+
+        A request with drafts has one row for each draft and one after the last.
+        """
         first: dict[str, int] = {}
         rows: list[Row] = []
         for request in requests:
@@ -80,10 +57,11 @@ class GrammarManager(StructuredOutputManager):
         return rows
 
     def should_advance(self, request: RequestState) -> bool:
+        """Whether the grammar must accept the request's outputs."""
         return request.request_id in self._matchers
 
     def accept_tokens(self, request: RequestState, token_ids: Sequence[int]) -> bool:
-        """Advance by all tokens, or by none if one is not allowed."""
+        """Advance by all tokens; return ``False``, and advance by none, if one is not allowed."""
         matcher = self._matchers[request.request_id].copy()
         if matcher.accept(token_ids) < len(token_ids):
             return False
@@ -91,15 +69,9 @@ class GrammarManager(StructuredOutputManager):
         return True
 
     def validate_tokens(self, request: RequestState, token_ids: Sequence[int]) -> Sequence[int]:
+        """The drafts before the first one that the grammar does not allow."""
         return token_ids[: self._matchers[request.request_id].copy().accept(token_ids)]
 
     def finished(self, request: RequestState) -> None:
-        self._waiting.pop(request.request_id, None)
+        """Drop the request's state."""
         self._matchers.pop(request.request_id, None)
-
-
-class _Compilation(NamedTuple):
-    """A grammar that is ready at ``due``."""
-
-    text: str
-    due: float

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from enginehouse import CachedBlock
-from enginehouse_sim.simulator.kv.events import KvCleared, KvEvents, KvRemoved
+from enginehouse_sim.simulator.kv.events import AllBlocksCleared, BlockRemoved, KvEvents
 
 _MOST_OUTDATED = 1000
 
@@ -149,7 +149,7 @@ class BlockPool:
         self._by_hash.clear()
         self._duplicates.clear()
         if self._events is not None:
-            self._events.add(KvCleared())
+            self._events.add(AllBlocksCleared())
         return True
 
     def _oldest(self) -> int:
@@ -204,7 +204,7 @@ class BlockPool:
         if twins is None:
             del self._by_hash[content]
             if self._events is not None:
-                self._events.add(KvRemoved((content,)))
+                self._events.add(BlockRemoved((content,)))
             return
         if self._by_hash[content] == block:
             block = self._by_hash[content] = next(iter(twins))

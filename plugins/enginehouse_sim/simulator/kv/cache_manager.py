@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.block_pool import BlockPool
 from enginehouse_sim.simulator.kv.computed_blocks import NOTHING_COMPUTED, ComputedBlocks
-from enginehouse_sim.simulator.kv.events import KvEvents, KvStored
+from enginehouse_sim.simulator.kv.events import BlockStored, KvEvents
 
 _NEVER = sys.maxsize
 
@@ -216,12 +216,12 @@ class KvCacheManager:
         table.num_cached = max(first, end)
         table.caches_at = (table.num_cached + 1) * self._block_size
 
-    def _stored(self, request: RequestState, index: int) -> KvStored:
+    def _stored(self, request: RequestState, index: int) -> BlockStored:
         hashes, size = request.block_hashes, self._block_size
-        return KvStored(
+        return BlockStored(
             block_hashes=(hashes[index],),
-            parent_hash=hashes[index - 1] if index else None,
+            parent_block_hash=hashes[index - 1] if index else None,
             token_ids=tuple(request.all_token_ids[index * size : (index + 1) * size]),
             block_size=size,
-            lora=request.lora,
+            lora_name=request.lora,
         )

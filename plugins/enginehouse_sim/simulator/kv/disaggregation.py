@@ -43,7 +43,7 @@ class Disaggregation(KvSource):
         self._engine_id = address.engine_id
         self._registry = address.registry
         self._hasher = hasher
-        self._transfer = transfer
+        self.transfer = transfer
         self._now = now
         self._address = address
         self._fetching: dict[str, Origin] = {}
@@ -55,9 +55,6 @@ class Disaggregation(KvSource):
         if blocks is None:
             return 0
         return max(0, self._num_common_tokens(request, blocks) - num_computed_tokens)
-
-    def seconds(self, num_tokens: int) -> float:
-        return self._transfer.seconds(num_tokens)
 
     def claim(self, request: RequestState, num_tokens: int) -> None:
         """Begin to fetch, or release the blocks at the other engine."""

@@ -1,4 +1,4 @@
-"""Prefix cache events for KV-aware routers: contents stored and removed."""
+"""Prefix cache events for KV-aware routers: contents stored and removed, under vLLM's names."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 
-class KvStored(msgspec.Struct, frozen=True, tag=True):
-    """Consecutive full blocks can be found from now on; ``parent_hash`` is the block before them."""
+class BlockStored(msgspec.Struct, frozen=True, tag=True):
+    """Consecutive full blocks can be found from now on; ``parent_block_hash`` is the block before them."""
 
     block_hashes: Sequence[int]
-    parent_hash: int | None
+    parent_block_hash: int | None
     token_ids: Sequence[int]
     block_size: int
-    lora: str | None = None
+    lora_id: int | None = None
+    medium: str | None = "GPU"
+    lora_name: str | None = None
 
 
-class KvRemoved(msgspec.Struct, frozen=True, tag=True):
+class BlockRemoved(msgspec.Struct, frozen=True, tag=True):
     """The last blocks with these contents were evicted."""
 
     block_hashes: Sequence[int]
+    medium: str | None = "GPU"
 
 
-class KvCleared(msgspec.Struct, frozen=True, tag=True):
+class AllBlocksCleared(msgspec.Struct, frozen=True, tag=True):
     """All contents were dropped."""
 
 
-KvEvent = KvStored | KvRemoved | KvCleared
+KvEvent = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 class KvEvents:

@@ -64,13 +64,10 @@ class StoreSource(KvSource):
         self.load_async = load_async
         self.store = store
         self._hasher = hasher
-        self._transfer = transfer
+        self.transfer = transfer
 
     def match(self, request: RequestState, num_computed_tokens: int) -> int:
         return self.store.count_leading(self._behind(request, num_computed_tokens)) * self._hasher.block_size
-
-    def seconds(self, num_tokens: int) -> float:
-        return self._transfer.seconds(num_tokens)
 
     def claim(self, request: RequestState, num_tokens: int) -> None:
         if num_tokens:

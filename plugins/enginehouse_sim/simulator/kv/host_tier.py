@@ -34,7 +34,7 @@ class HostTier(KvSource):
         self.num_blocks = num_blocks
         self._kv_cache = kv_cache
         self._hasher = hasher
-        self._transfer = transfer
+        self.transfer = transfer
         self._kept: dict[str, list[int]] = {}  # the hashes of each request's blocks
         self._holders: dict[int, int] = {}
         self._copying: set[str] = set()
@@ -78,9 +78,6 @@ class HostTier(KvSource):
             return 0
         num_tokens = len(self._kept.get(request.request_id, ())) * self._hasher.block_size
         return max(0, num_tokens - num_computed_tokens)
-
-    def seconds(self, num_tokens: int) -> float:
-        return self._transfer.seconds(num_tokens)
 
     def claim(self, request: RequestState, num_tokens: int) -> None:
         if not num_tokens:

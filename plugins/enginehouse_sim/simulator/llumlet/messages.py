@@ -6,14 +6,10 @@ every output of the request, until the source closes the stream. Before ``Commit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import msgspec
 
-from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.moved_request import MovedRequest
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
-from enginehouse_sim.simulator.domain.request import RequestState
 
 MIGRATE_IN = "/enginehouse.sim.Migration/MigrateIn"
 """The full name of the gRPC method."""
@@ -35,40 +31,6 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     """The destination does not take the request."""
 
     why: str
-
-
-class MovedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the destination must know of a request: the fields of ``RequestState`` that no scheduler derives."""
-
-    request_id: str
-    prompt_token_ids: list[int]
-    output_token_ids: list[int]
-    max_tokens: int
-    min_tokens: int
-    choice: int
-    logprobs: int | None
-    client_index: int
-    priority: int
-    arrival_time: float
-    eos_token_id: int | None
-    ignore_eos: bool
-    stop_token_ids: frozenset[int]
-    lora: str | None
-    cache_salt: str | None
-    structured_output: str | None
-    mm_inputs: Sequence[MultiModalInput]
-    prompt_logprobs: bool
-    pooling: bool
-    kv_transfer_params: dict[str, Any] | None
-
-    @classmethod
-    def of(cls, request: RequestState) -> MovedRequest:
-        """What is sent of ``request``."""
-        return cls(**{name: getattr(request, name) for name in cls.__struct_fields__})
-
-    def state(self) -> RequestState:
-        """The request at the destination, with nothing computed."""
-        return RequestState(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import grpc
 
+from enginehouse_sim.simulator.domain.moved_request import MovedRequest
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.llumlet import messages
@@ -21,7 +22,6 @@ from enginehouse_sim.simulator.llumlet.messages import (
     DestinationFailed,
     DestinationMessage,
     ForwardedOutput,
-    MovedRequest,
     Reserve,
     Reserved,
 )

@@ -9,13 +9,14 @@ from time import perf_counter
 import click
 import msgspec
 
+from enginehouse import print_json
 from enginehouse_sim.simulator.core.build import build_core, outside_costs
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.fields import fields_of
 from enginehouse_sim.simulator.replay.figures.curves import curves_of
 from enginehouse_sim.simulator.replay.figures.plot import Shown, plot_all, plot_one
 from enginehouse_sim.simulator.replay.figures.printing import print_all, print_one
-from enginehouse_sim.simulator.replay.figures.report import VariantReport, report
+from enginehouse_sim.simulator.replay.figures.report import report
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
 from enginehouse_sim.simulator.replay.progress import progress
@@ -34,7 +35,7 @@ def run_replay(trace: TraceFile, core: CoreSettings, slo: Slo | None, as_json: b
     if picture is not None:
         plot_one(Shown("", figures, curves_of(record)), picture)
     if as_json:
-        _print_json(figures)
+        print_json(msgspec.json.encode(figures))
     else:
         print_one(figures)
 
@@ -54,7 +55,7 @@ def run_comparison(
         plot_all([Shown(each.figures.name, each.figures, each.curves) for each in outcomes], picture)
     figures = [each.figures for each in outcomes]
     if as_json:
-        _print_json(_Variants(figures))
+        print_json(msgspec.json.encode({"variants": figures}))
     elif len(figures) == 1:
         print_one(figures[0])
     else:
@@ -71,11 +72,3 @@ def run_steps(trace: TraceFile, core: CoreSettings, as_json: bool) -> None:
         else:
             plan = ", ".join(f"{name}: {tokens}" for name, tokens in planned.num_scheduled_tokens.items())
             click.echo(f"{replay.now:10.4f} s  step {planned.step}: {plan or 'nothing'}")
-
-
-class _Variants(msgspec.Struct):
-    variants: list[VariantReport]
-
-
-def _print_json(figures: object) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(figures), indent=2))

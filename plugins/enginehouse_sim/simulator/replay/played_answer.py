@@ -38,22 +38,6 @@ class PlayedAnswer:
     - ``on_end`` is called when the engine has made the last token.
     """
 
-    __slots__ = (
-        "_answers",
-        "_asked",
-        "_connection",
-        "_has_begun",
-        "_has_ended",
-        "_sent",
-        "answer",
-        "base",
-        "client",
-        "engine",
-        "id",
-        "more",
-        "on_end",
-    )
-
     def __init__(
         self,
         connection: PlayedConnection,

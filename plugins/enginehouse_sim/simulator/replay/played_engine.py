@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right
 from time import perf_counter
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
+from enginehouse_sim.simulator.domain.moved_request import MovedRequest
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
@@ -32,25 +33,6 @@ class PlayedEngine:
     owner's ``place`` when its state is read or changed. ``migrated_kv``: the core's source of KV for requests that come
     with it. ``slots``: those of migrations under way.
     """
-
-    __slots__ = (
-        "_began",
-        "_core",
-        "_foreseen",
-        "_gaps",
-        "_is_even",
-        "_last_end",
-        "_live",
-        "_migrated_kv",
-        "_owner",
-        "_record",
-        "due",
-        "index",
-        "instance",
-        "is_stalled",
-        "is_stepping",
-        "slots",
-    )
 
     def __init__(
         self,
@@ -137,7 +119,7 @@ class PlayedEngine:
         """Remove a request without finishing it; return it, ready for another engine, and its record."""
         self._interrupt()
         state = self.state.requests[request_id]
-        detached = state.detached_copy()
+        detached = MovedRequest.of(state).state()
         detached.block_hashes = list(state.block_hashes)  # all made-up tokens are equal, so new hashes would be too
         return detached, self.abort(request_id)
 

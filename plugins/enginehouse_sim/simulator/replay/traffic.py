@@ -26,11 +26,11 @@ class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
 
     path: Path
     limit: int | None = None
-    format: str = ""
+    format: str | None = None
     shuffle: int = 0
 
     def open(self) -> Trace:
-        return Trace(self.path, self.limit, self.format)
+        return Trace(self.path, self.limit, self.format or "")
 
     def requests(self, on_progress: OnProgress) -> Iterator[TraceRequest]:
         """Read the requests. Raises ``TraceError``."""

@@ -134,8 +134,7 @@ def _replay_apart(variant: Variant, number: int) -> Outcome | str:
 def _replay(variant: Variant, on_progress: Callable[[float], None]) -> Outcome:
     with _no_log():
         record = GatewayReplay(variant.traffic.requests(on_progress), variant.setting).run()
-    figures = report(record, variant.name)
-    assert isinstance(figures, VariantReport)
+    figures = VariantReport(name=variant.name, **msgspec.structs.asdict(report(record)))
     return Outcome(figures, curves_of(record))
 
 

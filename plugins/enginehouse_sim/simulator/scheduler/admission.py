@@ -12,7 +12,7 @@ from enginehouse_sim.simulator.domain.steps import CachedRequestData
 from enginehouse_sim.simulator.scheduler.encoder_plan import EncoderPlan, plan_encoder
 from enginehouse_sim.simulator.scheduler.finishing import finish_waiting
 from enginehouse_sim.simulator.scheduler.prefill import longest_input, under_threshold
-from enginehouse_sim.simulator.scheduler.prefix_match import LoadKind, PrefixMatch, match_prefix
+from enginehouse_sim.simulator.scheduler.prefix_match import PrefixMatch, match_prefix
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
 
@@ -35,7 +35,7 @@ def admit(state: SchedulerState, plan: StepPlan, request: RequestState) -> Admis
     match = PrefixMatch() if request.num_computed_tokens else match_prefix(state, request)
     if match is None:
         return AdmissionResult.SKIPPED
-    if match.load_kind is LoadKind.ASYNC:
+    if match.load_async:
         return _begin_load(state, request, match)
     constants = state.constants
     computed = match.num_computed_tokens or request.num_computed_tokens
@@ -126,7 +126,7 @@ def _allocate_once(
     state: SchedulerState, request: RequestState, num_new_tokens: int, match: PrefixMatch, reserves: bool
 ) -> Sequence[int] | None:
     constants = state.constants
-    loads = match.load_kind is LoadKind.ASYNC
+    loads = match.load_async
     return state.kv_cache.allocate_slots(
         request,
         num_new_tokens,

@@ -23,7 +23,7 @@ def free_request(state: SchedulerState, request: RequestState) -> Mapping[str, A
         state.grammars.finished(request)
     state.transfers.cancel_load(request)
     state.encoder_cache.release_all(request)
-    state.finished.add(request)
+    state.finished.append(request.request_id)
     del state.requests[request.request_id]
     if keep:
         state.transfers.keep(request)
@@ -41,4 +41,4 @@ def finish_waiting(
     request.stop_reason = reason
     transfer = free_request(state, request)
     output = EngineCoreOutput(request.request_id, (), FINISH_REASONS[status], reason, kv_transfer_params=transfer)
-    state.finished.add_output(request.client_index, output)
+    state.finished_outputs.append((request.client_index, output))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import NamedTuple
 
 from enginehouse_sim.simulator.domain.request import RequestState
@@ -10,20 +9,15 @@ from enginehouse_sim.simulator.kv.computed_blocks import NOTHING_COMPUTED, Compu
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 
 
-class LoadKind(str, Enum):
-    """How tokens from outside arrive: not at all, within the step, or between steps."""
-
-    NONE = "none"
-    SYNC = "sync"
-    ASYNC = "async"
-
-
 class PrefixMatch(NamedTuple):
-    """The cached blocks of a request, and the tokens after them that the connector has."""
+    """The cached blocks of a request, and the tokens after them that the connector has.
+
+    ``load_async``: these arrive between steps, not within one.
+    """
 
     computed: ComputedBlocks = NOTHING_COMPUTED
     num_external_tokens: int = 0
-    load_kind: LoadKind = LoadKind.NONE
+    load_async: bool = False
 
     @property
     def num_computed_tokens(self) -> int:
@@ -43,4 +37,4 @@ def match_prefix(state: SchedulerState, request: RequestState) -> PrefixMatch | 
     num_external = min(match.num_tokens, request.num_tokens - last_is_computed_here - computed.num_tokens)
     if not num_external:
         return PrefixMatch(computed)
-    return PrefixMatch(computed, num_external, LoadKind.ASYNC if match.load_async else LoadKind.SYNC)
+    return PrefixMatch(computed, num_external, match.load_async)

@@ -9,12 +9,11 @@ from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
+from enginehouse_sim.simulator.grammar.manager import GrammarManager
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.kv.remote_blocks import Origin, origin_in
 from enginehouse_sim.simulator.scheduler.finishing import free_request
-from enginehouse_sim.simulator.scheduler.pausing import drop_blocks, pause, resume
 from enginehouse_sim.simulator.scheduler.running_phase import schedule_running
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.step_output import advance_computed, step_output
@@ -31,7 +30,7 @@ class BatchScheduler:
         constants: SchedulerConstants,
         kv_cache: KvCacheManager,
         connector: KvConnector | None = None,
-        grammars: StructuredOutputManager | None = None,
+        grammars: GrammarManager | None = None,
         policy: EnginePolicy | None = None,
     ) -> None:
         self.state = SchedulerState(constants, kv_cache, connector, grammars, policy)
@@ -44,7 +43,6 @@ class BatchScheduler:
         longest = request.num_prompt_tokens + request.max_tokens
         request.max_num_tokens = min(longest, state.constants.max_model_len)
         if request.structured_output is not None and state.grammars is not None:
-            state.grammars.grammar_init(request)
             request.status = RequestStatus.WAITING_FOR_FSM
         state.requests[request.request_id] = request
         state.waiting.add(request)
@@ -97,23 +95,50 @@ class BatchScheduler:
         return [request.request_id for request in failed]
 
     def pause(self, request_id: str, *, keep_blocks: bool) -> None:
-        """Pause a running request until ``resume``. Without its blocks, it must be admitted again."""
-        pause(self.state, request_id, keep_blocks=keep_blocks)
+        """Take a running request out of the batch until ``resume``. A step in flight still adds its tokens.
+
+        Without its blocks, it must be admitted again. Raises ``ValueError`` if it is not running.
+        """
+        state = self.state
+        request = state.requests.get(request_id)
+        if request is None or request.status is not RequestStatus.RUNNING:
+            raise ValueError(f"request {request_id!r} is not running: only running requests can be paused")
+        state.running.remove(request)
+        request.status = RequestStatus.PAUSED
+        state.paused[request_id] = request
+        if not keep_blocks:
+            state.free_blocks(request)
 
     def drop_blocks(self, request_id: str) -> None:
         """Free the blocks of a paused request."""
-        drop_blocks(self.state, request_id)
+        self.state.free_blocks(self.state.paused[request_id])
 
     def resume(self, request_id: str) -> bool:
         """Resume a paused request: in the batch if it kept its blocks, else at the head of the waiting queue.
 
-        Return ``False``, and do nothing, if it kept its blocks and ``max_num_seqs`` requests run.
+        Return ``False``, and do nothing, if it kept its blocks and ``max_num_seqs`` requests run. Raises ``ValueError``
+        if it is not paused.
         """
-        return resume(self.state, request_id)
+        state = self.state
+        request = state.paused.get(request_id)
+        if request is None:
+            raise ValueError(f"request {request_id!r} is not paused: only paused requests can be resumed")
+        holds_blocks = request.num_computed_tokens > 0
+        if holds_blocks and len(state.running) >= state.constants.max_num_seqs:
+            return False
+        del state.paused[request_id]
+        if holds_blocks:
+            request.status = RequestStatus.RUNNING
+            later = (at for at, other in enumerate(state.running) if other.arrival_time > request.arrival_time)
+            state.running.insert(next(later, len(state.running)), request)  # the last one is preempted first
+        else:
+            request.status = RequestStatus.PREEMPTED
+            state.waiting.put_back(request)
+        return True
 
     def has_finished_requests(self) -> bool:
         """Whether the model runner does not know yet that some request has finished."""
-        return self.state.finished.has_unsent
+        return bool(self.state.finished)
 
     def reset_prefix_cache(self) -> bool:
         """Drop all cached prefixes. Return ``False``, and keep them, while blocks are in use."""

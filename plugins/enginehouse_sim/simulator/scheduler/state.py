@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from enginehouse import EnginePolicy
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.outputs import SchedulerTotals
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, SchedulerTotals
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import SchedulerOutput
-from enginehouse_sim.simulator.grammar.structured_output import StructuredOutputManager
+from enginehouse_sim.simulator.grammar.manager import GrammarManager
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.scheduler.encoder_cache import EncoderCache
-from enginehouse_sim.simulator.scheduler.finished_requests import FinishedRequests
 from enginehouse_sim.simulator.scheduler.kv_transfers import KvTransfers
 from enginehouse_sim.simulator.scheduler.policies import bundled_policy, overrides
 from enginehouse_sim.simulator.scheduler.waiting_requests import WaitingRequests
@@ -21,9 +20,10 @@ class SchedulerState:
     """Each request is in ``requests``, and in one of ``running`` (in order of admission), ``waiting`` and ``paused``.
 
     ``plans_ahead``: as in ``SchedulerConstants``. ``tracks_prefills``: whether each step updates ``is_prefill_chunk``.
-    ``in_flight``: the steps whose results are not known yet. ``max_new_requests``: the most requests without outputs to
-    admit in a step; ``None``: any number. ``policy``: by default the one of ``constants``. ``chooses_victims``: whether
-    the policy does.
+    ``finished``: the requests that have ended since the last plan, for the model runner. ``finished_outputs``: outputs
+    from outside of a step, with their ``client_index``. ``in_flight``: the steps whose results are not known yet.
+    ``max_new_requests``: the most requests without outputs to admit in a step; ``None``: any number. ``policy``: by
+    default the one of ``constants``. ``chooses_victims``: whether the policy does.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class SchedulerState:
         constants: SchedulerConstants,
         kv_cache: KvCacheManager,
         connector: KvConnector | None = None,
-        grammars: StructuredOutputManager | None = None,
+        grammars: GrammarManager | None = None,
         policy: EnginePolicy | None = None,
     ) -> None:
         self.constants = constants
@@ -48,7 +48,8 @@ class SchedulerState:
         self.waiting = WaitingRequests(self.policy)
         self.encoder_cache = EncoderCache(constants.encoder_cache_size)
         self.transfers = KvTransfers(kv_cache)
-        self.finished = FinishedRequests()
+        self.finished: list[str] = []
+        self.finished_outputs: list[tuple[int, EngineCoreOutput]] = []
         self.totals = SchedulerTotals()
         self.in_flight: dict[int, SchedulerOutput] = {}
         self.next_step = 0

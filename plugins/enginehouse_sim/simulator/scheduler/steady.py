@@ -17,7 +17,7 @@ def num_steady_steps(state: SchedulerState, most: int) -> int:
 
     The caller ensures that every step in flight computes one token of each running request.
     """
-    if state.waiting or state.paused or state.finished.has_unsent or state.connector or state.encoder_cache.in_use:
+    if state.waiting or state.paused or state.finished or state.connector or state.encoder_cache.in_use:
         return 0
     if state.kv_cache.publishes_events:
         return 0

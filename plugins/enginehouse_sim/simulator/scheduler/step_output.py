@@ -16,6 +16,7 @@ _NO_ROWS: tuple[Mapping[str, int], None] = ({}, None)
 def step_output(state: SchedulerState, plan: StepPlan) -> SchedulerOutput:
     """The output for ``plan``. The connector's metadata is added last, as in vLLM."""
     rows, bitmask = _grammar_rows(state, plan)
+    finished, state.finished = tuple(state.finished), []
     output = SchedulerOutput(
         step=plan.step,
         new_requests=plan.new,
@@ -24,7 +25,7 @@ def step_output(state: SchedulerState, plan: StepPlan) -> SchedulerOutput:
         total_num_scheduled_tokens=sum(plan.num_scheduled_tokens.values()),
         scheduled_spec_decode_tokens=plan.spec_tokens,
         scheduled_encoder_inputs=plan.encoder_inputs,
-        finished_req_ids=state.finished.take_for_runner(),
+        finished_req_ids=finished,
         preempted_req_ids=plan.preempted,
         structured_output_request_ids=rows,
         grammar_bitmask=bitmask,

@@ -102,7 +102,8 @@ def _take_new_drafts(state: SchedulerState, result: ModelRunnerOutput) -> None:
 
 
 def _by_client(state: SchedulerState, update: BatchUpdate) -> dict[int, EngineCoreOutputs]:
-    for client_index, output in state.finished.take_outputs():
+    outside, state.finished_outputs = state.finished_outputs, []
+    for client_index, output in outside:
         update.outputs.setdefault(client_index, []).append(output)
     return {client_index: EngineCoreOutputs(outputs) for client_index, outputs in update.outputs.items()}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import insort
 from collections import deque
 from collections.abc import Collection, Iterator
@@ -13,64 +12,45 @@ from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.scheduler.policies import overrides
 
 
-class WaitingQueue(ABC):
-    """Iterates from head to tail. ``peek`` and ``pop`` require a queue that is not empty."""
+class WaitingQueue:
+    """First come, first served: all requests are equals. Iterates from head to tail.
 
-    @abstractmethod
-    def add(self, request: RequestState) -> None:
-        """Add a new request, after its equals."""
-
-    @abstractmethod
-    def put_back(self, request: RequestState) -> None:
-        """Add a request that had its turn, before its equals."""
-
-    @abstractmethod
-    def peek(self) -> RequestState: ...
-    @abstractmethod
-    def pop(self) -> RequestState: ...
-    @abstractmethod
-    def remove(self, request_ids: Collection[str]) -> None:
-        """Remove requests at any position. Unknown ids are ignored."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def __iter__(self) -> Iterator[RequestState]: ...
-
-
-class FcfsQueue(WaitingQueue):
-    """First come, first served: all requests are equals."""
+    ``peek`` and ``pop`` require a queue that is not empty.
+    """
 
     def __init__(self) -> None:
-        self._requests: deque[RequestState] = deque()
+        self._waiting: deque[RequestState] = deque()
 
     def add(self, request: RequestState) -> None:
-        self._requests.append(request)
+        """Add a new request, after its equals."""
+        self._waiting.append(request)
 
     def put_back(self, request: RequestState) -> None:
-        self._requests.appendleft(request)
+        """Add a request that had its turn, before its equals."""
+        self._waiting.appendleft(request)
 
     def peek(self) -> RequestState:
-        return self._requests[0]
+        return self._waiting[0]
 
     def pop(self) -> RequestState:
-        return self._requests.popleft()
+        return self._waiting.popleft()
 
     def remove(self, request_ids: Collection[str]) -> None:
-        self._requests = deque(request for request in self._requests if request.request_id not in request_ids)
+        """Remove requests at any position. Unknown ids are ignored."""
+        self._waiting = deque(request for request in self._waiting if request.request_id not in request_ids)
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self._waiting)
 
     def __iter__(self) -> Iterator[RequestState]:
-        return iter(self._requests)
+        return iter(self._waiting)
 
 
 class OrderedQueue(WaitingQueue):
     """The smallest key of a policy first. Requests with equal keys stand in the order in which they were added."""
 
     def __init__(self, policy: EnginePolicy) -> None:
+        super().__init__()
         self._policy = policy
         self._count = 0
         self._requests: list[tuple[Any, int, RequestState]] = []  # with the key, and a number that tells equals apart
@@ -104,4 +84,4 @@ class OrderedQueue(WaitingQueue):
 
 def waiting_queue(policy: EnginePolicy) -> WaitingQueue:
     """An empty queue with the order of ``policy``."""
-    return OrderedQueue(policy) if overrides(policy, "order") else FcfsQueue()
+    return OrderedQueue(policy) if overrides(policy, "order") else WaitingQueue()

@@ -8,8 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse import EnginehouseError
-from enginehouse_sim.simulator.core.options import Finite, core_options, duration_option
+from enginehouse_sim.simulator.core.options import Finite, core_options, duration_option, reports_errors
 from enginehouse_sim.simulator.server.settings import KvEventsConfig
 
 _PORT = click.IntRange(0, 65535)
@@ -54,6 +53,7 @@ def _kv_events(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 )
 @click.option("--kv-events-config", "kv_events", callback=_kv_events, metavar="JSON", help="Publish KV events.")
 @click.option("--side-channel-port", type=_PORT, help="Port to hand prompts over to decoding engines; 0 picks one.")
+@reports_errors
 def serve(**flags: Any) -> None:
     """Serve simulated models over the OpenAI API.
 
@@ -65,7 +65,5 @@ def serve(**flags: Any) -> None:
 
     try:
         run(Settings(**flags), click.echo)
-    except EnginehouseError as error:
-        raise click.ClickException(str(error)) from error
     except OSError as error:
         raise click.ClickException(f"cannot listen on {flags['host']}, port {flags['port']}: {error}") from error

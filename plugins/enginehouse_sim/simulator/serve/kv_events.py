@@ -11,41 +11,17 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from enginehouse_sim.simulator.kv.events import KvCleared, KvEvent, KvRemoved, KvStored
+from enginehouse_sim.simulator.kv.events import KvEvent
 from enginehouse_sim.simulator.server.settings import KvEventsConfig
 
 _END = (-1).to_bytes(8, "big", signed=True)
-_MEDIUM = "GPU"
-
-
-class BlockStored(msgspec.Struct, tag=True, omit_defaults=True):
-    """Blocks can be found from now on; ``parent_block_hash`` is the block before them."""
-
-    block_hashes: Sequence[int]
-    parent_block_hash: int | None
-    token_ids: Sequence[int]
-    block_size: int
-    lora_id: int | None
-    medium: str | None
-    lora_name: str | None
-
-
-class BlockRemoved(msgspec.Struct, tag=True, omit_defaults=True):
-    """The last blocks with these contents were evicted."""
-
-    block_hashes: Sequence[int]
-    medium: str | None
-
-
-class AllBlocksCleared(msgspec.Struct, tag=True):
-    """All contents were dropped."""
 
 
 class KvEventBatch(msgspec.Struct, array_like=True):
     """The events of a step; ``ts`` is in seconds since 1970."""
 
     ts: float
-    events: list[BlockStored | BlockRemoved | AllBlocksCleared]
+    events: Sequence[KvEvent]
     data_parallel_rank: int = 0
 
 
@@ -76,7 +52,7 @@ class KvEventPublisher:
 
     def publish(self, events: Sequence[KvEvent]) -> None:
         """Send the events of a step; a subscriber that is too slow misses them."""
-        batch = KvEventBatch(time.time(), [_as_vllm(event) for event in events])
+        batch = KvEventBatch(time.time(), events)
         number, payload = next(self._numbers).to_bytes(8, "big"), msgspec.msgpack.encode(batch)
         self._recent.append((number, payload))
         self._socket.send_multipart((self._topic, number, payload))
@@ -101,14 +77,3 @@ class KvEventPublisher:
         if self._replay is not None:
             self._replay.close(linger=0)
         self._context.term()
-
-
-def _as_vllm(event: KvEvent) -> BlockStored | BlockRemoved | AllBlocksCleared:
-    if isinstance(event, KvStored):
-        return BlockStored(
-            event.block_hashes, event.parent_hash, event.token_ids, event.block_size, None, _MEDIUM, event.lora
-        )
-    if isinstance(event, KvRemoved):
-        return BlockRemoved(event.block_hashes, _MEDIUM)
-    assert isinstance(event, KvCleared)
-    return AllBlocksCleared()

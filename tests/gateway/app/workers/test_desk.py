@@ -7,7 +7,6 @@ from typing import Any, cast
 
 from enginehouse.app.workers.channel import Send
 from enginehouse.app.workers.desk import TicketDesk
-from enginehouse.app.workers.messages import Submission
 from enginehouse.domain.ticket import Ticket
 from enginehouse.scheduling.collaborators import TicketHolder
 from enginehouse.scheduling.request_queue import RequestQueue
@@ -57,7 +56,7 @@ def test_the_places_of_a_worker_that_has_died_are_given_back_once() -> None:
     queues = {"a": cast("RequestQueue", queue)}
     desk = TicketDesk(0, queues, keeping(sent), lambda: None, lambda _: None)
     for number in (1, 2, 3):
-        desk.submit(Submission(number, "a", "m@a", f"request-{number}", 0, 0.0, None, None, 0.0))
+        desk.submit(number, "a", Ticket(id=f"request-{number}/1", replica="m@a"))
     assert queue.in_use == {"m@a": 1}
     desk.release()
     assert not any(queue.in_use.values()), "a place that came free as the first went back was never the worker's"
@@ -67,5 +66,5 @@ def test_the_places_of_a_worker_that_has_died_are_given_back_once() -> None:
 def test_a_request_for_a_backend_that_is_gone_is_told_so() -> None:
     sent: list[Any] = []
     desk = TicketDesk(0, {}, keeping(sent), lambda: None, lambda _: None)
-    desk.submit(Submission(1, "a", "m@a", "request", 0, 0.0, None, None, 0.0))
+    desk.submit(1, "a", Ticket(id="request/1", replica="m@a"))
     assert "The replica 'm@a' was lost while the request waited for it" in str(sent)

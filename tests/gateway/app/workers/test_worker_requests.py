@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from enginehouse.app.workers.channel import Channel
+from enginehouse.app.workers.worker_request import WorkerRequest
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Reason, Route
-from enginehouse.relay.live.live_request import MovedStream
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.live.worker_request import WorkerRequest
 
 _ATTEMPT = AttemptRecord(
     backend="a",
@@ -31,7 +31,7 @@ _ATTEMPT = AttemptRecord(
 def test_the_route_changes_only_when_the_request_goes_elsewhere() -> None:
     """Rescheduling counts a request that engines have moved at its destination for as long as its route is the same."""
     first = _state("m@a", 1)
-    request = WorkerRequest(first, _order, _order_move)
+    request = WorkerRequest(first, Channel(lambda: None))
     request.renew(first, _place, None)
     route = request.route
     assert route is not None
@@ -55,10 +55,3 @@ def _place(state: LiveState) -> Route | None:
     assert state.replica is not None
     backend = state.replica.partition("@")[2]
     return Route("m", Candidate(model="m", backend=backend, replica=state.replica), Reason.MATCH, ("m",))
-
-
-def _order(number: int, act: str, error: Exception | None, why: str) -> None: ...
-
-
-async def _order_move(number: int, destination: str, engine_request: str, cause: str) -> MovedStream:
-    raise NotImplementedError

@@ -30,11 +30,8 @@ def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
     yield numbers(metrics.GPU_MEMORY, _gpus(engines))
     yield numbers(metrics.REPLICA_STATE, _states(relay))
     yield numbers(metrics.QUEUE_DEPTH, _depths(relay, engines))
-    counters, launched = context.counters, _launched(relay)
-    begun = {(replica, outcome): Histogram() for replica in launched for outcome in ("ready", "failed")}
-    yield histograms(metrics.SWAPS, {**begun, **counters.swaps}.items())
-    evicted = (((replica,), count) for replica, count in counters.evictions.items())
-    yield numbers(metrics.EVICTIONS, from_zero(((replica,) for replica in launched), evicted))
+    begun = {(name, outcome): Histogram() for name in births.launched(context) for outcome in ("ready", "failed")}
+    yield histograms(metrics.SWAPS, {**begun, **context.counters.swaps}.items())
 
 
 def discovery_metrics(sources: Sequence[DiscoveryStatus]) -> Iterator[Metric]:
@@ -52,13 +49,6 @@ def _gpus(engines: ManagedEngines) -> Numbers:
     for each in engines.gpus():
         yield [each.host, str(each.gpu), "used"], each.used
         yield [each.host, str(each.gpu), "free"], each.free
-
-
-def _launched(relay: Relay) -> list[str]:
-    """The replicas whose engines the gateway launches, or makes load models."""
-    context = relay.context
-    queues = {name for name, queue in context.queues.items() if queue.launches}
-    return [each.replica for each in births.replicas(context) if each.backend in queues]
 
 
 def _depths(relay: Relay, engines: ManagedEngines) -> Numbers:

@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from prometheus_client.core import Metric
 
 from enginehouse.api.doors.body_memory import BodyMemory
 from enginehouse.api.pages.metrics import births
-from enginehouse.api.pages.metrics.families import Histograms, Numbers, from_zero, histograms, numbers
+from enginehouse.api.pages.metrics.families import Numbers, from_zero, histograms, numbers
 from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import metric_list as metrics
-from enginehouse.telemetry.counters import Counters, Histogram, KeyCounts, Series
-
-_REFUSED_RETRIES = (("retry",), ("continuation",), ("hedge",))
-_HEDGES = (("won",), ("lost",), ("failed",))
-_CONTINUATIONS = (
-    *(("broken", "tokens"), ("broken", "text"), ("broken", "restart")),
-    *(("moved", "tokens"), ("moved", "text")),
-)
+from enginehouse.telemetry.counters import HISTOGRAMS, Counters, KeyCounts
 
 
 def request_metrics(relay: Relay, body_memory: BodyMemory) -> Iterator[Metric]:
     """The families of requests, by backend and model."""
     context, counters = relay.context, relay.context.counters
     yield numbers(metrics.REQUESTS, from_zero(births.requests(context), _statuses(counters)))
-    yield numbers(metrics.REFUSED, from_zero(births.refusals(context), counters.refused.items()))
     yield numbers(metrics.LIVE, [([], len(relay.live))])
     yield numbers(metrics.BODY_BYTES, [([], body_memory.held)])
     yield numbers(metrics.ENGINE_BYTES, [([], relay.context.engine_memory.held)])
     yield numbers(metrics.DROPPED, (([kind], count) for kind, count in relay.context.engine_memory.dropped.items()))
-    yield histograms(metrics.DURATION, _each(counters, lambda series: series.duration))
-    yield histograms(metrics.FIRST_BYTE, _each(counters, lambda series: series.first_byte))
-    yield histograms(metrics.FIRST_TOKEN, _each(counters, lambda series: series.first_token))
-    yield histograms(metrics.INTER_TOKEN, _each(counters, lambda series: series.inter_token))
-    yield histograms(metrics.OVERHEAD, _each(counters, lambda series: series.overhead))
-    yield histograms(metrics.ROUTING, _each(counters, lambda series: series.routing))
-    yield histograms(metrics.QUEUE_WAIT, _each(counters, lambda series: series.queue_wait))
+    for name, metric in HISTOGRAMS:
+        yield histograms(metric, (([backend, model], getattr(each, name)) for backend, model, each in counters))
     yield numbers(metrics.INPUT_TOKENS, _of_keys(counters, lambda counts: counts.input_tokens))
     yield numbers(metrics.CACHED_TOKENS, _of_keys(counters, lambda counts: counts.cached_tokens))
     yield numbers(metrics.OUTPUT_TOKENS, _output_tokens(counters))
-    yield numbers(metrics.RETRIES, _by_one(births.backends(context), counters.retries))
-    yield numbers(metrics.RETRIES_REFUSED, _by_one(_REFUSED_RETRIES, counters.retries_refused))
-    hedges = births.backends(context, *_HEDGES) if context.hedging is not None else ()
-    yield numbers(metrics.HEDGES, from_zero(hedges, counters.hedges.items()))
-    yield numbers(metrics.STALE, _by_one(births.backends(context), counters.stale))
-    continued = births.backends(context, *_CONTINUATIONS)
-    yield numbers(metrics.CONTINUATIONS, from_zero(continued, counters.continuations.items()))
+    known = births.of_counters(context)
+    for metric in counters.by_metric:
+        yield numbers(metric, from_zero(known.get(metric, ()), counters.labelled(metric)))
     yield histograms(metrics.CONTINUATION_GAP, (([reason], gaps) for reason, gaps in counters.gaps.items()))
-    yield numbers(metrics.MIGRATIONS, counters.migrations.items())
-    yield numbers(metrics.FAILED_MIGRATIONS, counters.failed_migrations.items())
-    yield numbers(metrics.EMPTY_MIGRATIONS, counters.empty_migrations.items())
     yield numbers(metrics.RECORDS_DROPPED, [([], relay.endings.delivery.dropped)])
     yield from _mirrored(relay.mirrors)
     drops = relay.context.router.filter_drops
@@ -67,11 +47,6 @@ def _mirrored(mirrors: Mirrors) -> Iterator[Metric]:
     yield histograms(metrics.MIRROR_FIRST_BYTE, first_byte)
     duration = (([*pair, side], times) for pair, each in compared for side, times in each.duration.items())
     yield histograms(metrics.MIRROR_DURATION, duration)
-
-
-def _by_one(known: Iterable[tuple[str, ...]], counted: Mapping[str, int]) -> Numbers:
-    """The numbers of a metric with one label."""
-    return from_zero(known, (((name,), count) for name, count in counted.items()))
 
 
 def _statuses(counters: Counters) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -94,7 +69,3 @@ def _output_tokens(counters: Counters) -> Numbers:
         for key, counts in series.keys.items():
             yield [backend, model, "usage", key], counts.from_usage
             yield [backend, model, "chunks", key], counts.from_chunks
-
-
-def _each(counters: Counters, histogram: Callable[[Series], Histogram]) -> Histograms:
-    return (([backend, model], histogram(series)) for backend, model, series in counters)

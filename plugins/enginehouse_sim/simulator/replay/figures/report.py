@@ -130,12 +130,12 @@ class VariantReport(Report, frozen=True, kw_only=True):
     name: str
 
 
-def report(record: Record, name: str | None = None) -> Report:
-    """The figures of a complete ``record``; with a ``name``, a ``VariantReport``."""
+def report(record: Record) -> Report:
+    """The figures of a complete ``record``."""
     duration, rejected = record.ended, sum(record.rejected.values())
     instances = record.instances
     steps = sum(instance.steps for instance in instances)
-    figures = Report(
+    return Report(
         requests=record.requests,
         rejected=rejected,
         rejections=dict(record.rejected),
@@ -170,10 +170,6 @@ def report(record: Record, name: str | None = None) -> Report:
         step_costs=_step_costs(record),
         per_instance=[_instance(instance, duration) for instance in instances],
     )
-    if name is None:
-        return figures
-    fields = {field: getattr(figures, field) for field in Report.__struct_fields__}
-    return VariantReport(name=name, **fields)
 
 
 def _slo_shares(record: Record) -> dict[str, float]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.step_result import StepResult
+from enginehouse_sim.simulator.domain.moved_request import MovedRequest
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, SchedulerStats
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.grammar.grammar import grammar_of
@@ -100,7 +101,7 @@ class BatchingEngine:
 
         Raises ``KeyError`` for an unknown id.
         """
-        request, listener = self.state.requests[request_id].detached_copy(), self._listeners[request_id]
+        request, listener = MovedRequest.of(self.state.requests[request_id]).state(), self._listeners[request_id]
         self.finish_requests((request_id,))
         return request, listener
 

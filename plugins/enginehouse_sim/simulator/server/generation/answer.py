@@ -39,27 +39,6 @@ class Answer:
     ``cached_tokens``: the tokens of the prompt that needed no computing.
     """
 
-    __slots__ = (
-        "_meter",
-        "_min_tokens",
-        "_on_end",
-        "_on_piece",
-        "_parts",
-        "_shows_stop",
-        "_stops",
-        "cached_tokens",
-        "choice",
-        "error",
-        "finish",
-        "kv_transfer_params",
-        "location",
-        "logprobs",
-        "pooled",
-        "request_id",
-        "stop_reason",
-        "token_ids",
-    )
-
     def __init__(
         self,
         work: Work,

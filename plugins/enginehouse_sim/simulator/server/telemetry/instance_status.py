@@ -6,28 +6,21 @@ import time
 
 import msgspec
 
-from enginehouse import InstanceStatus
+from enginehouse import InstanceMetadata, InstanceStatus
 from enginehouse_sim.simulator.core.step_result import StepResult
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.telemetry.load_figures import load_figures
 from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
 
 
-class ConstantStatus(msgspec.Struct, frozen=True, kw_only=True):
+class ConstantStatus(InstanceMetadata, frozen=True, kw_only=True):
     """The constant part of the status."""
 
-    instance_id: str = ""
-    instance_type: str = "neutral"
+    instance_id: str
+    instance_type: str
     backend_type: str = "sim"
-    node_id: str = ""
-    unit_id: str = ""
     data_parallel_size: int = 1
     tensor_parallel_size: int = 1
-    block_size: int = 16
-    max_num_batched_tokens: int = 8192
-    ip: str = ""
-    llumlet_port: int = 0
-    kvt_port: int = 0
 
 
 class StatusReporter:

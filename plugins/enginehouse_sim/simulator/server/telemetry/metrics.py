@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from enginehouse_sim.simulator.core.step_result import StepResult
 from enginehouse_sim.simulator.server.telemetry.histogram import Histogram
 
@@ -35,22 +37,29 @@ class Metrics:
         self.accepted_at: list[int] = []
         """The number of accepted drafts by their position in a step, from 0."""
         self.finished = dict.fromkeys(_REASONS, 0)
-        self.time_to_first_token = Histogram(_FIRST_TOKEN)
-        self.inter_token_latency = Histogram(_TOKEN)
-        self.request_time_per_output_token = Histogram(_TOKEN)
-        self.request_latency = Histogram(_REQUEST)
-        self.queue_time = Histogram(_REQUEST)
-        self.inference_time = Histogram(_REQUEST)
-        self.prefill_time = Histogram(_REQUEST)
-        self.decode_time = Histogram(_REQUEST)
-        self.request_prompt_tokens = Histogram(_LENGTH)
-        self.request_generation_tokens = Histogram(_LENGTH)
-        self.request_longest_answer = Histogram(_LENGTH)
-        self.request_max_tokens = Histogram(_LENGTH)
-        self.request_choices = Histogram(_CHOICES)
-        self.request_computed_tokens = Histogram(_LENGTH)
-        self.request_preemptions = Histogram(_PREEMPTIONS)
-        self.iteration_tokens = Histogram(_STEP_TOKENS)
+        self.histograms: dict[str, Histogram] = {}
+        """By vLLM's names."""
+        self.time_to_first_token = self._histogram("time_to_first_token_seconds", _FIRST_TOKEN)
+        self.inter_token_latency = self._histogram("inter_token_latency_seconds", _TOKEN)
+        self.histograms["time_per_output_token_seconds"] = self.inter_token_latency  # until 2025; dashboards use it
+        self.request_time_per_output_token = self._histogram("request_time_per_output_token_seconds", _TOKEN)
+        self.request_latency = self._histogram("e2e_request_latency_seconds", _REQUEST)
+        self.queue_time = self._histogram("request_queue_time_seconds", _REQUEST)
+        self.inference_time = self._histogram("request_inference_time_seconds", _REQUEST)
+        self.prefill_time = self._histogram("request_prefill_time_seconds", _REQUEST)
+        self.decode_time = self._histogram("request_decode_time_seconds", _REQUEST)
+        self.request_prompt_tokens = self._histogram("request_prompt_tokens", _LENGTH)
+        self.request_generation_tokens = self._histogram("request_generation_tokens", _LENGTH)
+        self.request_longest_answer = self._histogram("request_max_num_generation_tokens", _LENGTH)
+        self.request_max_tokens = self._histogram("request_params_max_tokens", _LENGTH)
+        self.request_choices = self._histogram("request_params_n", _CHOICES)
+        self.request_computed_tokens = self._histogram("request_prefill_kv_computed_tokens", _LENGTH)
+        self.request_preemptions = self._histogram("request_num_preemptions", _PREEMPTIONS)
+        self.iteration_tokens = self._histogram("iteration_tokens_total", _STEP_TOKENS)
+
+    def _histogram(self, name: str, bounds: Sequence[float]) -> Histogram:
+        self.histograms[name] = histogram = Histogram(bounds)
+        return histogram
 
     def on_step(self, result: StepResult) -> None:
         if result.scheduled.total_num_scheduled_tokens:
@@ -89,19 +98,6 @@ class ChoicesMeter:
 
 class RequestMeter:
     """Measures one request, and adds it to the metrics."""
-
-    __slots__ = (
-        "_arrival",
-        "_cached_tokens",
-        "_choices",
-        "_first",
-        "_last",
-        "_max_tokens",
-        "_metrics",
-        "_prompt_tokens",
-        "_scheduled",
-        "_tokens",
-    )
 
     def __init__(
         self, metrics: Metrics, arrival: float, prompt_tokens: int, max_tokens: int, choices: ChoicesMeter

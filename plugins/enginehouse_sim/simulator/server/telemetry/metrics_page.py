@@ -11,7 +11,6 @@ from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.settings import Settings
-from enginehouse_sim.simulator.server.telemetry.histogram import Histogram
 from enginehouse_sim.simulator.server.telemetry.metrics import Metrics
 
 _DEFERRED = (RequestStatus.WAITING_FOR_REMOTE_KVS, RequestStatus.WAITING_FOR_FSM)
@@ -79,7 +78,7 @@ class MetricsPage:
         yield from self._split("request_success_total", "counter", "finished_reason", self._metrics.finished)
 
     def _histograms(self) -> Iterator[str]:
-        for name, histogram in _histograms(self._metrics).items():
+        for name, histogram in self._metrics.histograms.items():
             yield from histogram.lines(f"vllm:{name}", self._labels)
 
     def _split(self, name: str, kind: str, label: str, figures: Mapping[str, float]) -> Iterator[str]:
@@ -90,28 +89,6 @@ class MetricsPage:
 
     def _line(self, name: str, kind: str, value: float) -> Iterable[str]:
         return _one(name, kind, self._labels, value)
-
-
-def _histograms(metrics: Metrics) -> Mapping[str, Histogram]:
-    return {
-        "time_to_first_token_seconds": metrics.time_to_first_token,
-        "inter_token_latency_seconds": metrics.inter_token_latency,
-        "time_per_output_token_seconds": metrics.inter_token_latency,  # vLLM's name until 2025; dashboards still use it
-        "request_time_per_output_token_seconds": metrics.request_time_per_output_token,
-        "e2e_request_latency_seconds": metrics.request_latency,
-        "request_queue_time_seconds": metrics.queue_time,
-        "request_inference_time_seconds": metrics.inference_time,
-        "request_prefill_time_seconds": metrics.prefill_time,
-        "request_decode_time_seconds": metrics.decode_time,
-        "request_prompt_tokens": metrics.request_prompt_tokens,
-        "request_generation_tokens": metrics.request_generation_tokens,
-        "request_max_num_generation_tokens": metrics.request_longest_answer,
-        "request_params_max_tokens": metrics.request_max_tokens,
-        "request_params_n": metrics.request_choices,
-        "request_prefill_kv_computed_tokens": metrics.request_computed_tokens,
-        "request_num_preemptions": metrics.request_preemptions,
-        "iteration_tokens_total": metrics.iteration_tokens,
-    }
 
 
 def _cache_config(constants: SchedulerConstants) -> dict[str, str]:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from enginehouse_sim.simulator.replay.traces.formats.row import Row, length, text
+from enginehouse_sim.simulator.replay.traces.formats.row import Format, Row, length, text
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 _FRACTION = re.compile(r"\.(\d+)")
 
 
-class Azure:
+class Azure(Format):
     """CSV with a timestamp and two lengths. The timestamps have seven decimal places."""
 
     name = "azure"
     wants = "TIMESTAMP, ContextTokens, GeneratedTokens"
     units = "dates"
-
-    def fits(self, row: Row) -> bool:
-        return {"TIMESTAMP", "ContextTokens", "GeneratedTokens"} <= row.keys()
-
-    def doubt(self, rows: Sequence[Row]) -> str:
-        return ""
+    needs = frozenset({"TIMESTAMP", "ContextTokens", "GeneratedTokens"})
 
     def request(self, row: Row) -> TraceRequest:
         return TraceRequest(

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from enginehouse_sim.simulator.replay.traces.formats.row import Row, doubt_blocks, ids, length, number
+from enginehouse_sim.simulator.replay.traces.formats.row import Format, Row, ids, length, number
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
-_BLOCK = 16
 
-
-class Bailian:
+class Bailian(Format):
     """JSON lines with seconds, two lengths, the turn of a chat, and a hash id for each 16 tokens of the prompt."""
 
     name = "bailian"
     wants = "chat_id, timestamp, input_length, output_length and perhaps hash_ids"
-    units = f"seconds, {_BLOCK} tokens for each hash id"
-
-    def fits(self, row: Row) -> bool:
-        return {"chat_id", "timestamp", "input_length", "output_length"} <= row.keys()
-
-    def doubt(self, rows: Sequence[Row]) -> str:
-        return doubt_blocks(rows, _BLOCK)
+    units = "seconds, 16 tokens for each hash id"
+    needs = frozenset({"chat_id", "timestamp", "input_length", "output_length"})
+    block = 16
 
     def request(self, row: Row) -> TraceRequest:
         return TraceRequest(
@@ -29,5 +21,5 @@ class Bailian:
             input_length=length(row, "input_length"),
             output_length=length(row, "output_length"),
             prefix_ids=ids(row, "hash_ids"),
-            prefix_tokens=_BLOCK,
+            prefix_tokens=self.block,
         )

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse_sim.simulator.replay.traces.formats.row import Row, doubt_blocks, ids, length, number
+from enginehouse_sim.simulator.replay.traces.formats.row import Format, Row, ids, length, number
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
-_BLOCK = 512
 _MOST_PER_MS = 1.0
 _ENOUGH_ROWS = 20
 
 
-class Mooncake:
+class Mooncake(Format):
     """JSON lines with whole milliseconds, two lengths, and a hash id for each 512 tokens of the prompt."""
 
     name = "mooncake"
     wants = "timestamp, input_length, output_length, hash_ids"
-    units = f"whole milliseconds, {_BLOCK} tokens for each hash id"
+    units = "whole milliseconds, 512 tokens for each hash id"
+    needs = frozenset({"timestamp", "input_length", "output_length", "hash_ids"})
+    block = 512
 
     def fits(self, row: Row) -> bool:
-        return {"timestamp", "input_length", "output_length", "hash_ids"} <= row.keys() and "chat_id" not in row
+        return super().fits(row) and "chat_id" not in row
 
     def doubt(self, rows: Sequence[Row]) -> str:
         times = [row["timestamp"] for row in rows if isinstance(row.get("timestamp"), int | float)]
@@ -28,7 +29,7 @@ class Mooncake:
             return f"a timestamp of {next(time for time in times if time % 1)} looks like seconds"
         if len(times) >= _ENOUGH_ROWS and len(times) > _MOST_PER_MS * (max(times) - min(times)):
             return f"{len(times)} requests in {max(times) - min(times)} ms are too many: the timestamps may be seconds"
-        return doubt_blocks(rows, _BLOCK)
+        return super().doubt(rows)
 
     def request(self, row: Row) -> TraceRequest:
         return TraceRequest(
@@ -36,5 +37,5 @@ class Mooncake:
             input_length=length(row, "input_length"),
             output_length=length(row, "output_length"),
             prefix_ids=ids(row, "hash_ids"),
-            prefix_tokens=_BLOCK,
+            prefix_tokens=self.block,
         )

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from enginehouse_sim.simulator.replay.traces.formats.row import Row, ids, length, number
+from enginehouse_sim.simulator.replay.traces.formats.row import Format, Row, ids, length, number
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 
-class Plain:
+class Plain(Format):
     """Arrival in seconds, lengths in tokens; optional prefix ids (in CSV separated by spaces), model, key, stream."""
 
     name = "plain"
     wants = "arrival (seconds), input_length, output_length and perhaps prefix_ids, prefix_tokens, model, key, stream"
     units = "seconds"
-
-    def fits(self, row: Row) -> bool:
-        return {"arrival", "input_length", "output_length"} <= row.keys()
-
-    def doubt(self, rows: Sequence[Row]) -> str:
-        return ""
+    needs = frozenset({"arrival", "input_length", "output_length"})
 
     def request(self, row: Row) -> TraceRequest:
         return TraceRequest(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
@@ -13,19 +14,30 @@ LONGEST = 10_000_000
 """The most tokens of a prompt or an answer: no engine takes longer ones, so the field means something else."""
 
 
-class Format(Protocol):
-    """Reads rows with certain fields. ``wants`` names them, and ``units`` their units, in error messages."""
+class Format(ABC):
+    """Reads rows with the fields ``needs``. ``wants`` names all fields, and ``units`` their units, in error messages.
 
-    name: str
-    wants: str
-    units: str
+    ``block``: the tokens for which each hash id stands; 0 without hash ids.
+    """
+
+    name: ClassVar[str]
+    wants: ClassVar[str]
+    units: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
+    block: ClassVar[int] = 0
 
     def fits(self, row: Row) -> bool:
         """Whether the row has the fields of this format."""
+        return self.needs <= row.keys()
 
     def doubt(self, rows: Sequence[Row]) -> str:
         """Why rows with these fields may have other units; empty if there is no reason."""
+        for length, ids in _blocks(rows) if self.block else ():
+            if abs(-(-length // self.block) - ids) > 1:
+                return f"{ids} hash_ids for {length} tokens are about {length / ids:.0f} tokens each"
+        return ""
 
+    @abstractmethod
     def request(self, row: Row) -> TraceRequest:
         """Convert a row. Raises ``ValueError``, whose message names the field."""
 
@@ -70,14 +82,6 @@ def _converted(row: Row, name: str, to: Callable[[Any], _Value], wanted: str) ->
         return to(row[name])
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} is {row[name]!r}, not {wanted}") from None
-
-
-def doubt_blocks(rows: Sequence[Row], tokens: int) -> str:
-    """Why the ``hash_ids`` of ``rows`` may not stand for ``tokens`` tokens each; empty if there is no reason."""
-    for length, ids in _blocks(rows):
-        if abs(-(-length // tokens) - ids) > 1:
-            return f"{ids} hash_ids for {length} tokens are about {length / ids:.0f} tokens each"
-    return ""
 
 
 def _blocks(rows: Sequence[Row]) -> Iterator[tuple[int, int]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
+from enginehouse.app.workers.channel import Channel
+from enginehouse.app.workers.messages import ToWorker
+from enginehouse.app.workers.told_errors import telling
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.requirements import Requirements, heard
 from enginehouse.domain.route import Route
@@ -13,25 +16,13 @@ from enginehouse.relay.live.live_state import LiveState, StreamTokens
 
 
 class WorkerRequest(LiveRequest):
-    """Shows the last ``state`` that its worker told, and passes orders on to it.
+    """Shows the last ``state`` that its ``worker`` told, and passes orders on to it."""
 
-    - ``order`` sends ``cancel`` or ``cut_off`` to the worker, with the error or the reason.
-    - ``order_move`` sends a move and waits for its end.
-    """
-
-    __slots__ = ("_held", "_order", "_order_move", "_place", "_state")
-
-    def __init__(
-        self,
-        state: LiveState,
-        order: Callable[[int, str, RequestError | None, str], None],
-        order_move: Callable[[int, str, str, str], Awaitable[MovedStream]],
-    ) -> None:
+    def __init__(self, state: LiveState, worker: Channel) -> None:
         self._state = state
+        self._worker = worker
         self._place: Route | None = None
         self._held: Ticket | None = None
-        self._order = order
-        self._order_move = order_move
 
     def renew(self, state: LiveState, place: Callable[[LiveState], Route | None], held: Ticket | None) -> None:
         """Take a newer ``state`` over. ``place``: the route that it tells. ``held``: the request's ticket here.
@@ -90,13 +81,13 @@ class WorkerRequest(LiveRequest):
         return self._state.stays
 
     async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
-        return await self._order_move(self._state.number, destination, engine_request, cause)
+        return await self._worker.ask(ToWorker.move, self._state.number, destination, engine_request, cause)
 
-    def cancel(self, error: RequestError | None = None) -> None:
-        self._order(self._state.number, "cancel", error, "")
+    def fail(self, error: RequestError) -> None:
+        self._worker.send(ToWorker.fail, self._state.number, telling(error))
 
     def cut_off(self, why: str) -> None:
-        self._order(self._state.number, "cut_off", None, why)
+        self._worker.send(ToWorker.cut_off, self._state.number, why)
 
     def check_time(self, now: float) -> None:
         """Its worker does."""

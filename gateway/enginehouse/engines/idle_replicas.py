@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from enginehouse.domain.replica import ReplicaState
 
 
-class IdleKeeper:
+class IdleReplicas:
     """Remembers when each replica was last used. Times are seconds on any clock.
 
     ``ttls``: the idle seconds after which a replica is due, 0 for never. Pinned replicas have a ttl too: a pin only

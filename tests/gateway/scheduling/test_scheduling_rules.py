@@ -3,7 +3,7 @@ from __future__ import annotations
 from enginehouse import SchedulingLimits
 from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import Config, HostSettings
-from enginehouse.scheduling.facts import scheduling_rules
+from enginehouse.scheduling.scheduling_rules import scheduling_rules
 
 
 def test_the_limits_are_those_of_the_configuration() -> None:

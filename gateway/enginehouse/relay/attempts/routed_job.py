@@ -1,8 +1,7 @@
-"""Takes a job to an engine."""
+"""A job on its way to an engine."""
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +10,7 @@ from typing import Final, Protocol
 from enginehouse.domain.errors import QueueFull, RequestError
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
-from enginehouse.relay.attempts.attempt import NEVER, Attempt
+from enginehouse.relay.attempts.attempt import NEVER, Attempt, defect
 from enginehouse.relay.attempts.unbound import Unbound
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
@@ -19,7 +18,6 @@ from enginehouse.relay.retrying.retries import RetryState
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.request_facts import AttemptFacts
 
-_log = logging.getLogger("enginehouse.relay")
 _UNTRIED: Final = RetryState()
 
 
@@ -33,14 +31,12 @@ class AttemptSender(Protocol):
         """Answer with ``error``: the job is sent no more."""
 
 
-class Sending(ABC):
+class RoutedJob(ABC):
     """Routes a job, waits for a slot where there are limits, and has ``sender`` send it.
 
     ``attempt``: the current one. ``attempts``: those that have ended, in order. ``job``: the rest to be served.
     ``unbound``: set while it waits for its model, and so has no attempt.
     """
-
-    __slots__ = ("_sender", "_state", "attempt", "attempts", "job", "unbound")
 
     def __init__(self, job: Job, sender: AttemptSender) -> None:
         self.job = job
@@ -84,10 +80,7 @@ class Sending(ABC):
         job = self.job
         route = job.route(())
         job.context.budget.count(job.began)
-        if route.waits:
-            self._wait(route, None)
-        else:
-            self._begin(route, job.body_for(route), None)
+        self._follow(route, b"" if route.waits else job.body_for(route), None)
 
     def replace(self, attempt: Attempt, outcome: str, why: str = "") -> None:
         """Continue with ``attempt``. The current one ends with ``outcome``; ``why``: the message of its error."""
@@ -106,18 +99,14 @@ class Sending(ABC):
             self.attempt.cancel()
 
     def end(self, outcome: str, why: str = "") -> None:
-        """End the current attempt with ``outcome``, and release what it holds. Nothing may follow.
-
-        ``why``: the message of the error that ended it.
-        """
+        """End the current attempt, if there is one. Nothing may follow."""
         self._sender = None  # otherwise the cycle of the two waits for the garbage collector
         if self.unbound is not None:
             self.job.context.waiting_room.leave(self.unbound.ticket)
             self.unbound = None
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            self.attempts.append(attempt.facts(outcome, why))
-            attempt.release()
+            self.end_attempt(attempt, outcome, why)
 
     # --- from the waiting room
 
@@ -145,8 +134,7 @@ class Sending(ABC):
             except RequestError as error:
                 self._fail(error.with_traceback(None))
             except Exception:
-                _log.exception("a request met a defect of the gateway")
-                self._fail(RequestError("Internal error; see the gateway's log"))
+                self._fail(defect())
 
     def _bound(self, route: Route, unbound: Unbound) -> None:
         job = self.job
@@ -157,10 +145,7 @@ class Sending(ABC):
     def _start_over(self, unbound: Unbound) -> None:
         """Find another route, for the model is lost."""
         route = self.job.route(self.failed)
-        if route.waits:
-            self._wait(route, unbound.ticket.arrived)
-        else:
-            self._begin(route, self.job.body_for(route), unbound.ticket.arrived, unbound.since)
+        self._follow(route, b"" if route.waits else self.job.body_for(route), unbound.ticket.arrived, unbound.since)
 
     # --- from the queue
 
@@ -180,6 +165,13 @@ class Sending(ABC):
     def _fail(self, error: RequestError) -> None:
         assert self._sender is not None
         self._sender.fail(error)
+
+    def _follow(self, route: Route, body: bytes, waiting_since: float | None, routed_at: float | None = None) -> None:
+        """Begin an attempt along ``route``, or wait for its model. Raises ``QueueFull``."""
+        if route.waits:
+            self._wait(route, waiting_since)
+        else:
+            self._begin(route, body, waiting_since, routed_at)
 
     def _wait(self, route: Route, arrived: float | None) -> None:
         """Wait for the model of ``route``; or go to another one, if too many wait for it. Raises ``QueueFull``."""

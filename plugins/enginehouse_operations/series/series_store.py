@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from enginehouse.telemetry.counters import OTHER, Counters
-from enginehouse.telemetry.series.amounts import Amounts, CountedSeries
-from enginehouse.telemetry.series.bucket_ring import WHOLE, BucketRing, SeriesKey
+from enginehouse import ModelTotals, PageFacts
+from enginehouse_operations.series.amounts import Amounts
+from enginehouse_operations.series.bucket_ring import WHOLE, BucketRing, SeriesKey
 
 _SECONDS: Final = 15 * 60
 _MINUTES: Final = 24 * 60
 _MOST_NAMES: Final = 28
 """With all metrics in all buckets, so many models and as many backends take 6.4 MB."""
 _IDLE_S: Final = _SECONDS
-
-Gauges = Iterable[tuple[str, SeriesKey, float]]
-"""Values as they are now: the metric, what it is about, the value."""
+_OTHER: Final = "other"
 
 
 class SeriesStore:
@@ -28,14 +26,11 @@ class SeriesStore:
     others are summed up as ``other``.
     """
 
-    def __init__(self, counters: Counters, gauges: Callable[[], Gauges], epoch: Callable[[], float]) -> None:
-        self._counters = counters
-        self._gauges = gauges
-        self._epoch = epoch
+    def __init__(self) -> None:
         self.seconds = BucketRing(1, _SECONDS)
         self.minutes = BucketRing(60, _MINUTES)
-        self._counted: dict[tuple[str, str], CountedSeries] = {}
-        self._unrouted = 0
+        self._now = 0.0
+        self._counted: dict[tuple[str, str], ModelTotals] = {}
         self._this_minute: dict[SeriesKey, Amounts] = {}
         self._gauge_sums: dict[tuple[str, SeriesKey], tuple[float, int]] = {}
         self._active: dict[SeriesKey, float] = {}
@@ -48,20 +43,21 @@ class SeriesStore:
         """The finer one first."""
         return self.seconds, self.minutes
 
-    def sample(self) -> None:
+    def sample(self, facts: PageFacts) -> None:
         """Close the second that ends now, and with the last one of a minute, the minute."""
-        number = round(self._epoch()) - 1  # timers ring a little before or after the second
+        self._now = facts.epoch()
+        number = round(self._now) - 1  # timers ring a little before or after the second
         if self.seconds.newest and number // 60 != self.seconds.newest // 60:
             self._close_minute(self.seconds.newest // 60)
         self.seconds.begin(number)
-        ended = self._ended_since()
+        ended = self._ended_since(facts.totals())
         for key in {*ended, *self._active, WHOLE}:
             amounts = ended.get(key)
             for metric, value in (amounts or Amounts()).figures(1):
                 self.seconds.put(metric, key, value)
             if amounts is not None:
                 self._this_minute.setdefault(key, Amounts()).add(amounts)
-        for (metric, key), value in self._gauges_now().items():
+        for (metric, key), value in self._gauges_now(facts.gauges()).items():
             self.seconds.put(metric, key, value)
             total, count = self._gauge_sums.get((metric, key), (0.0, 0))
             self._gauge_sums[metric, key] = total + value, count + 1
@@ -76,25 +72,28 @@ class SeriesStore:
         self._this_minute.clear()
         self._gauge_sums.clear()
 
-    def _ended_since(self) -> Mapping[SeriesKey, Amounts]:
+    def _ended_since(self, totals: Iterable[ModelTotals]) -> Mapping[SeriesKey, Amounts]:
         """What has ended since the last call."""
         ended: defaultdict[SeriesKey, Amounts] = defaultdict(Amounts)
-        unrouted, self._unrouted = self._counters.unrouted - self._unrouted, self._counters.unrouted
-        if unrouted:
-            ended[WHOLE].add(Amounts(unrouted, unrouted))
-        for backend, model, series in self._counters:
-            counted = self._counted.get((backend, model))
-            if counted is None:
-                counted = self._counted[backend, model] = CountedSeries(series)
-            if (new := counted.new()) is not None:
-                for key in (WHOLE, self._named("model", model), self._named("backend", backend)):
-                    ended[key].add(new)
+        for now in totals:
+            before = self._counted.get(now[:2])
+            if now == before:
+                continue
+            self._counted[now[:2]] = now
+            new = Amounts()
+            new.add(now)
+            if before is not None:
+                new.add(before, -1)
+            ended[WHOLE].add(new)
+            if now.backend:
+                ended[self._named("model", now.model)].add(new)
+                ended[self._named("backend", now.backend)].add(new)
         return ended
 
-    def _gauges_now(self) -> Mapping[tuple[str, SeriesKey], float]:
+    def _gauges_now(self, gauges: Iterable[tuple[str, str, str, float]]) -> Mapping[tuple[str, SeriesKey], float]:
         """The gauges of now. Names without a series of their own are one; an active one without a queue has none."""
         found: dict[tuple[str, SeriesKey], float] = {}
-        for metric, (by, name), value in self._gauges():
+        for metric, by, name, value in gauges:
             key = self._named(by, name) if by in ("model", "backend") else SeriesKey(by, name)
             before = found.get((metric, key), 0.0)
             found[metric, key] = before + value if metric == "queue" else max(before, value)
@@ -104,16 +103,16 @@ class SeriesStore:
 
     def _named(self, by: str, name: str) -> SeriesKey:
         """The key of a model or a backend that is active now."""
-        key, now = SeriesKey(by, name), self._epoch()
+        key, now = SeriesKey(by, name), self._now
         if key not in self._active:
             if now < self._full_until.get(by, now):
-                return SeriesKey(by, OTHER)
+                return SeriesKey(by, _OTHER)
             others = [each for each in self._active if each.by == by]
             if len(others) >= _MOST_NAMES:
                 idlest = min(others, key=self._active.__getitem__)
                 self._full_until[by] = self._active[idlest] + _IDLE_S
                 if now < self._full_until[by]:
-                    return SeriesKey(by, OTHER)
+                    return SeriesKey(by, _OTHER)
                 self._drop(idlest)
         self._active[key] = now
         return key

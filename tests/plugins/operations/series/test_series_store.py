@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import tracemalloc
+from math import inf
 
 import pytest
 
-from enginehouse.domain.errors import InvalidRequest
+from enginehouse import InvalidRequest
 from enginehouse.telemetry.counters import BUCKETS, Counters, KeyCounts
-from enginehouse.telemetry.series.amounts import quantile
-from enginehouse.telemetry.series.bucket_ring import WHOLE, BucketRing, SeriesKey
-from enginehouse.telemetry.series.reading import SeriesReader
-from enginehouse.telemetry.series.series_store import SeriesStore
+from enginehouse.telemetry.model_totals import model_totals
+from enginehouse_operations.series.amounts import quantile
+from enginehouse_operations.series.bucket_ring import WHOLE, BucketRing, SeriesKey
+from enginehouse_operations.series.reading import SeriesAnswer, read_series
+from enginehouse_operations.series.series_store import SeriesStore
+from tests.support.page_facts import page_facts
 
 START = 1_000_020.0
 
@@ -22,9 +25,11 @@ class Sampled:
     def __init__(self) -> None:
         self.now = START
         self.counters = Counters()
-        self.gauges: list[tuple[str, SeriesKey, float]] = []
-        self.store = SeriesStore(self.counters, lambda: self.gauges, lambda: self.now)
-        self.reader = SeriesReader(self.store)
+        self.gauges: list[tuple[str, str, str, float]] = []
+        self.store = SeriesStore()
+        self.facts = page_facts(
+            epoch=lambda: self.now, totals=lambda: model_totals(self.counters), gauges=lambda: self.gauges
+        )
 
     def request(self, model: str, *, backend: str = "gpu", status: int = 200, first_token: float = 0.02) -> None:
         """Count a request with 100 prompt tokens, 40 of them cached, and 20 of its answer."""
@@ -40,10 +45,13 @@ class Sampled:
     def pass_(self, seconds: int) -> None:
         for _ in range(seconds):
             self.now += 1
-            self.store.sample()
+            self.store.sample(self.facts)
+
+    def read(self, metric: str, by: str = "", since: float = 0.0, step: int | None = None) -> SeriesAnswer:
+        return read_series(self.store, metric, by, since, step)  # type: ignore[arg-type]
 
     def values(self, metric: str, by: str = "", name: str = "", step: int = 1) -> list[float | None]:
-        answer = self.reader.read(metric, by, START, step)  # type: ignore[arg-type]
+        answer = self.read(metric, by, START, step)
         return next(each.values for each in answer.series if each.labels == ({by: name} if by else {}))
 
 
@@ -85,7 +93,7 @@ def test_a_minute_has_the_rates_and_percentiles_of_all_its_requests() -> None:
 def test_gauges_are_those_of_the_moment_and_their_means() -> None:
     sampled = Sampled()
     sampled.now += 59
-    sampled.gauges = [("queue", WHOLE, 4), ("queue", SeriesKey("model", "a"), 4)]
+    sampled.gauges = [("queue", "", "", 4), ("queue", "model", "a", 4)]
     sampled.pass_(31)
     sampled.gauges = []
     sampled.pass_(31)
@@ -115,7 +123,7 @@ def test_names_take_the_place_of_idle_ones_and_others_are_summed_up() -> None:
     for number in range(40):
         sampled.request(f"m{number}")
     sampled.pass_(1)
-    shown = {each.labels["model"] for each in sampled.reader.read("requests", "model", START, 1).series}
+    shown = {each.labels["model"] for each in sampled.read("requests", "model", START, 1).series}
     assert len(shown) == 29
     assert sampled.values("requests", "model", "other") == [12]
     sampled.pass_(900)
@@ -127,8 +135,8 @@ def test_names_take_the_place_of_idle_ones_and_others_are_summed_up() -> None:
 def test_the_finer_ring_answers_as_far_as_it_reaches() -> None:
     sampled = Sampled()
     sampled.pass_(1200)
-    assert sampled.reader.read("requests", since=sampled.now - 800).step == 1
-    assert sampled.reader.read("requests", since=sampled.now - 1000).step == 60
+    assert sampled.read("requests", since=sampled.now - 800).step == 1
+    assert sampled.read("requests", since=sampled.now - 1000).step == 60
     assert len(sampled.values("requests")) == 900
 
 
@@ -137,7 +145,7 @@ def test_the_finer_ring_answers_as_far_as_it_reaches() -> None:
 )
 def test_a_wrong_question_names_what_there_is(metric: str, step: int | None, told: str) -> None:
     with pytest.raises(InvalidRequest, match=told.replace("?", r"\?")):
-        Sampled().reader.read(metric, step=step)
+        Sampled().read(metric, step=step)
 
 
 def test_values_of_other_buckets_are_gone_when_their_place_is_used_again() -> None:
@@ -151,14 +159,14 @@ def test_values_of_other_buckets_are_gone_when_their_place_is_used_again() -> No
 
 
 def test_quantiles_are_those_of_evenly_filled_buckets() -> None:
-    counts = {len(BUCKETS): 1, 2: 4}
-    assert quantile(0.4, counts, BUCKETS) == pytest.approx(0.0175)
-    assert quantile(0.99, counts, BUCKETS) == BUCKETS[-1]
+    counts = {**dict.fromkeys(BUCKETS, 0), BUCKETS[2]: 4, inf: 1}
+    assert quantile(0.4, counts) == pytest.approx(0.0175)
+    assert quantile(0.99, counts) == BUCKETS[-1]
 
 
 def test_a_full_store_takes_less_than_8_mb() -> None:
     tracemalloc.start()
-    ring = SeriesStore(Counters(), list, lambda: START)
+    ring = SeriesStore()
     for each in ring.rings:
         each.begin(1)
         for number in range(29):
