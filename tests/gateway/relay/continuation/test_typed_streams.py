@@ -22,6 +22,7 @@ from enginehouse.relay.events.sse import whole_events
 from enginehouse_protocols.messages.native import MessageEvents
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.responses.protocol import Responses
+from tests.support.paths import DOCS
 
 PROTOCOLS: dict[str, Protocol] = {"/v1/messages": Messages(), "/v1/responses": Responses()}
 PATHS = pytest.mark.parametrize("path", PROTOCOLS)
@@ -240,3 +241,23 @@ def test_a_protocol_that_fails_to_end_a_stream_leaves_its_end_to_others() -> Non
 
 def test_a_protocol_that_fails_at_once_continues_no_stream() -> None:
     assert typed_answer(FailingProtocol(), "/v1/messages") is None
+
+
+def test_the_protocol_of_the_documentation_has_streams_that_go_on() -> None:
+    [plugin, _] = re.findall(r"```python\n(.*?)```", (DOCS / "how-to" / "write-a-protocol.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(plugin, names)
+    story = names["Story"]()
+
+    def as_chat(asked: bytes) -> bytes:
+        chat: bytes = story.translate(ProtocolRequest("/v1/story", asked, lambda _: True)).body
+        return chat
+
+    asked = b'{"model":"m","about":"a train","stream":true}'
+    history = TypedHistory(story.typed_answer("/v1/story"), asked, StreamTraits(), as_chat, EngineMemory())
+    history.take(names["event_of"]("story.text", text="Once "))
+    assert history.why_not_movable() == ""
+    continuation = Continuation(path="/v1/chat/completions", body=b"", tokens=1)
+    translator = ContinuationTranslator(history, continuation, StreamTraits())
+    rest = b"".join(translator.translate(b"".join(chat(["upon "], 1, "stop"))))
+    assert rest == names["event_of"]("story.text", text="upon ") + names["event_of"]("story.end", whole=True)
