@@ -155,6 +155,7 @@ class Gateway:
         await self.callers.start()
         assert self._state_file is not None
         await self._strategy_memory.open(self._state_file.folder)
+        # engines that an earlier gateway has left are taken over only for backends that there are
         self.scaling.recall(self._state_file.records, self.current.rejoin)
         await self.engines.open(self._drained)
         self.path.follow_caches()

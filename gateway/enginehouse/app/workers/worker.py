@@ -29,7 +29,7 @@ from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
 from enginehouse.app.workers.request_events import OwnerExporter, RequestEvents
 from enginehouse.app.workers.room_turns import RoomTurns
-from enginehouse.app.workers.told_errors import TellingError, told
+from enginehouse.app.workers.sent_error import SentError
 from enginehouse.app.workers.worker_application import WorkerApplication
 from enginehouse.app.workers.worker_channel import WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
@@ -176,13 +176,13 @@ class Worker(ToWorker):
     def learn(self, news: dict[str, bytes]) -> None:
         self.relay.context.router.strategies.hear(news)
 
-    def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
-        more = [told(error)] if error is not None else [why] if why else []
+    def drain(self, step: str, place: str, error: SentError | None, why: str) -> None:
+        more = [error.received()] if error is not None else [why] if why else []
         getattr(self.relay.drains, step)(place, *more)
 
-    def fail(self, request: int, error: TellingError) -> None:
+    def fail(self, request: int, error: SentError) -> None:
         if (live := self._reporter.find(request)) is not None:
-            live.fail(told(error))
+            live.fail(error.received())
 
     def cut_off(self, request: int, why: str) -> None:
         if (live := self._reporter.find(request)) is not None:
