@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from starlette.applications import Starlette
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.build import build_drivers
@@ -102,7 +99,7 @@ class Worker(ToWorker):
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(path, self.loop_monitor, self.queues.number)
         self.pages = OwnerPages(channel.send)
-        self.application = WorkerApplication(path, self.pages, self._lifespan)
+        self.application = WorkerApplication(path, self.pages)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
         self._share_load(first.columns)
@@ -217,12 +214,6 @@ class Worker(ToWorker):
             load.share(None if column is None else self._board.cells(column), self.number)
             loads.append(load)
         self._reader.watch(loads)
-
-    @asynccontextmanager
-    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        self.start()
-        yield
-        await self.stop()
 
 
 def _share_of(config: Config, workers: int) -> Config:
