@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import Continuation, InvalidRequest, Protocol, ProtocolRequest, StreamTraits, Translation, TypedAnswer
-from enginehouse.relay.continuation.chunk_writer import AnswerPiece
+from enginehouse.relay.continuation.chunks import AnswerPiece
 from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.continuation.typed_history import TypedHistory, typed_answer
@@ -189,10 +189,9 @@ def test_the_tokens_of_a_prompt_are_those_before_and_in_the_cache() -> None:
 
 def test_a_response_whose_text_is_not_kept_is_not_ended() -> None:
     history = began("/v1/responses", CREATED)
-    writer = history.writer()
-    writer.piece(AnswerPiece("Hello"))
+    history.write_piece(AnswerPiece("Hello"))
     with pytest.raises(AnswerDiffers):
-        writer.done(None)
+        history.write_end(None)
 
 
 def test_a_count_of_tokens_has_no_stream_to_continue() -> None:
@@ -231,7 +230,7 @@ def test_a_stream_whose_protocol_fails_to_read_it_is_not_continued() -> None:
 
 def test_a_protocol_that_fails_to_write_does_not_continue_the_stream() -> None:
     with pytest.raises(AnswerDiffers):
-        failing_history("text", START).writer().piece(AnswerPiece("Hello"))
+        failing_history("text", START).write_piece(AnswerPiece("Hello"))
 
 
 def test_a_protocol_that_fails_to_end_a_stream_leaves_its_end_to_others() -> None:
