@@ -60,7 +60,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.hookspecs import hookimpl as hookimpl
     from enginehouse.interfaces.routes import guarded as guarded
     from enginehouse.api.page_facts import PageFacts as PageFacts
-    from enginehouse.telemetry.activity import EndedRequest as EndedRequest
+    from enginehouse.domain.request_record import EndedRequest as EndedRequest
     from enginehouse.telemetry.log_ring import LogLine as LogLine
     from enginehouse.telemetry.log_ring import LogRing as LogRing
     from enginehouse.telemetry.model_totals import ModelTotals as ModelTotals

@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from enginehouse.domain.request import Headers
+from enginehouse.domain.request_record import EndedRequest
 from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.observers import Observer
-from enginehouse.telemetry.activity import EndedRequest
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.model_totals import ModelTotals
 

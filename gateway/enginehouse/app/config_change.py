@@ -16,7 +16,6 @@ from enginehouse.app.plugin_instances import check_parameters, create, create_in
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.app.scaling.scaling import Scaling, make_scaler
-from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_context import HostContext
@@ -75,10 +74,6 @@ class CurrentConfig:
     def config(self) -> Config:
         return self.context.config
 
-    @property
-    def aliases(self) -> Aliases:
-        return self.path.relay.context.filters.aliases
-
     def prepare(self, new: Config) -> ConfigChange:
         """Make everything that ``new`` needs. Nothing changes yet.
 
@@ -98,7 +93,7 @@ class CurrentConfig:
     def carry_out(self, change: ConfigChange) -> None:
         """Put in force what ``prepare`` returned last."""
         self._put_in_force(change)
-        self.discovery.reconfigure(self.config)  # last: what it withdraws leaves by a change of its own
+        self.discovery.reconfigure()  # last: what it withdraws leaves by a change of its own
 
     def rejoin(self) -> None:
         """Put the backends in force that discoverers have found and scalers want, and no longer those that are gone.

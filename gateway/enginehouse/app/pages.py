@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 
-from enginehouse.api.application import Lifespan, build_application
+from enginehouse.api.application import build_application
 from enginehouse.api.page_facts import PageFacts
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.lifecycle import Lifecycle
@@ -21,17 +21,14 @@ from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
-from enginehouse.api.pages.protocols import protocol_doors, protocol_pages
+from enginehouse.api.pages.protocols import protocol_pages
 from enginehouse.api.pages.reload import reload_page
-from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
 from enginehouse.app.build import build_sources
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
 from enginehouse.app.sampling import EverySecond, gauges
-from enginehouse.config.schema import Config
 from enginehouse.domain.foreign import shown
-from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.rescheduling.rescheduler import Rescheduler
 from enginehouse.telemetry.model_totals import model_totals
@@ -56,32 +53,30 @@ class Pages(NamedTuple):
     workers: Callable[[], Sequence[Mapping[str, Any]]]
     replace: Callable[[], Callable[[], Awaitable[int]] | None]
 
-    def application(self, lifespan: Lifespan) -> Starlette:
-        """All pages; ``lifespan`` starts and stops the gateway."""
-        config, admission = self._config(), self.current.path.admission
+    def application(self) -> Starlette:
+        """All pages."""
+        config, admission = self.current.config, self.current.path.admission
         facts = self._facts()
         routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), self._of_operators()]
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
             routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
         routes += self._of_plugins(facts, of_compat=False)
-        application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
+        application = build_application(admission, routes, cors=config.server.cors)
         application.state.facts = facts
         application.state.disables_plugins = bool(config.plugins.disabled)
         return application
 
     def _of_clients(self) -> Iterator[BaseRoute]:
-        path, engines, current = self.current.path, self.current.engines, self.current
-        admission, protocols, born = path.admission, [*path.protocols.values()], int(path.outside.clock.epoch())
+        path, engines, born = self.current.path, self.current.engines, int(self.current.path.outside.clock.epoch())
+        context = path.relay.context
         models = ModelList(
-            admission, lambda: self._config().models, lambda: current.aliases, engines.quantizations, born
+            path.admission, lambda: path.config.models, lambda: context.filters.aliases, engines.quantizations, born
         )
         yield from models.routes
-        yield from protocol_pages(protocols, models)
-        yield from protocol_doors(admission, protocols)
-        yield from engine_pages(admission)
+        yield from protocol_pages([*path.protocols.values()], models)
+        yield from path.routes()
         yield from self.health.routes
-        yield UpstreamRoute(admission, lambda: current.aliases, lambda: self._config().scheduling.never_load_for)
 
     def _of_operators(self) -> BaseRoute:
         path, relay, engines = self.current.path, self.current.path.relay, self.current.engines
@@ -97,7 +92,7 @@ class Pages(NamedTuple):
         )
 
     def _of_plugins(self, facts: PageFacts, *, of_compat: bool) -> Iterator[BaseRoute]:
-        config, path = self._config(), self.current.path
+        config, path = self.current.config, self.current.path
         wanted = routes_of_plugins(config, path.registry, of_compat=of_compat)
         for plugin, routes in create_installed(config, path.registry, "routes", wanted):
             if not isinstance(routes, (list, tuple)) or not all(isinstance(each, BaseRoute) for each in routes):
@@ -111,9 +106,6 @@ class Pages(NamedTuple):
                 yield OperatorPages(path.admission, route.routes, path.callers.note)
                 if route.every_second is not None:
                     self.every_second.add(plugin, partial(route.every_second, facts))
-
-    def _config(self) -> Config:
-        return self.current.config
 
     def _facts(self) -> PageFacts:
         path, engines = self.current.path, self.current.engines
@@ -134,17 +126,14 @@ class Pages(NamedTuple):
             usage=path.callers.keeper.usage,
             audit=path.callers.keeper.audit,
             caller=path.admission.admit_caller,
-            pulled=self._pulled,
+            pulled=lambda: build_sources(path.config, path.registry),
             observe=path.observers.add,
             ignore=path.observers.remove,
             closing=self.closing,
         )
 
-    def _pulled(self) -> PulledModels:
-        return build_sources(self._config(), self.current.path.registry)
-
     def _about(self) -> Mapping[str, Any]:
-        config, current = self._config(), self.current
+        config, current = self.current.config, self.current
         return {
             "version": _version("enginehouse"),
             "strategy": config.routing.strategy,

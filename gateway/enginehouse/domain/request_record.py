@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from enginehouse.domain.explanation import RouteDetails
+from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Reason
 
 
@@ -145,3 +148,16 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     """Of a traced request."""
     timings: EngineTimings | None = None
     """What the engine measured itself, if it says so."""
+
+
+class EndedRequest(NamedTuple):
+    """A request that has ended. ``number``: how many ended before it, and itself. ``time``: when, since the epoch.
+
+    ``headers``: as they came, so with the client's key. ``address``: the client's.
+    """
+
+    number: int
+    time: float
+    record: RequestRecord
+    headers: Headers
+    address: str

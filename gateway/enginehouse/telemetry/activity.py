@@ -5,27 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from enginehouse.domain.request import Headers
-from enginehouse.domain.request_record import RequestRecord
+from enginehouse.domain.request_record import EndedRequest, RequestRecord
 from enginehouse.telemetry.request_facts import RequestFacts
 
 MOST: Final = 1000
 """The number of requests that are remembered."""
-
-
-class EndedRequest(NamedTuple):
-    """A request that has ended. ``number``: how many ended before it, and itself. ``time``: when, since the epoch.
-
-    ``headers``: as they came, so with the client's key. ``address``: the client's.
-    """
-
-    number: int
-    time: float
-    record: RequestRecord
-    headers: Headers
-    address: str
 
 
 class Activity:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.request_path import RequestPath
-from enginehouse.app.workers.messages import EndedRow, WorkerReport
+from enginehouse.app.workers.messages import WorkerReport
 from enginehouse.domain.ticket import Ticket
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.telemetry import counter_transfer
-from enginehouse.telemetry.activity import EndedRequest
 from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor
 
 _MOST_ANSWERS: Final = 64
@@ -49,7 +48,7 @@ class Reporter:
         return WorkerReport(
             counter_transfer.take(context.counters),
             ended,
-            [_row(each, shown) for each in rows],
+            [each._replace(headers=[pair for pair in each.headers if pair[0] in shown]) for each in rows],
             msgspec.json.encode(context.decisions.drain()) if past else b"[]",
             self._load.share(),
             len(self._relay.live),
@@ -86,8 +85,7 @@ def add_report(gateway: Gateway, report: WorkerReport, before: WorkerReport | No
     if before is not None:
         hold(gateway, before, -1)
     if report.ended or report.rows:
-        ended = [EndedRequest(0, row.time, row.record, row.headers, row.address) for row in report.rows]
-        context.activity.tell(report.ended, ended)
+        context.activity.tell(report.ended, report.rows)
     decisions: list[dict[str, Any]] = msgspec.json.decode(report.decisions)
     if decisions:
         context.decisions.tell(decisions)
@@ -125,8 +123,3 @@ def _drained(counter: Counter[str]) -> dict[str, int]:
     counted = dict(counter)
     counter.clear()
     return counted
-
-
-def _row(ended: EndedRequest, shown: Collection[bytes]) -> EndedRow:
-    headers = [(name, value) for name, value in ended.headers if name in shown]
-    return EndedRow(ended.time, ended.record, headers, ended.address)
