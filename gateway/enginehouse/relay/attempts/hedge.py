@@ -167,7 +167,7 @@ class Hedge:
         if upstream is None:  # a reload has removed it
             return
         rival = Attempt(route, upstream, job.began, body)
-        if queue is not None and not rival.take_free_slot(queue, job.request_id, job.priority, job.key):
+        if queue is not None and not rival.take_free_slot(queue, job):
             rival.release()
             return
         context.budget.take(context.clock.now())

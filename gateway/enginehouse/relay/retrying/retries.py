@@ -115,7 +115,6 @@ class Otherwise(Enum):
     """What to do with a request that is not sent again now."""
 
     SPENT = "answer the client with the failure, for the retry budget is spent"
-
     FIND_OUT = "find out whether the engine has exited, then decide again"
     FAIL = "answer the client with the failure"
 
