@@ -80,7 +80,10 @@ class RoutedJob(ABC):
         job = self.job
         route = job.route(())
         job.context.budget.count(job.began)
-        self._follow(route, b"" if route.waits else job.body_for(route), None)
+        if route.waits:
+            self._wait(route, None)
+        else:
+            self._begin(route, job.body_for(route), None)
 
     def replace(self, attempt: Attempt, outcome: str, why: str = "") -> None:
         """Continue with ``attempt``. The current one ends with ``outcome``; ``why``: the message of its error."""
