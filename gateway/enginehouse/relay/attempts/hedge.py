@@ -44,6 +44,7 @@ class Hedge:
         """Ask a second replica later, unless the answer of ``attempt`` begins in time."""
         job = self._dispatch.job
         assert job.requirements is not None
+        # Without a stream, the first byte comes with the last one, and tells nothing of a slow engine.
         if not job.requirements.stream or job.prepares:
             return
         self._stop_timer()

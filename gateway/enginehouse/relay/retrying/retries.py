@@ -10,6 +10,7 @@ from enginehouse.domain.errors import ReplicaLost, RequestError, UpstreamInvalid
 from enginehouse.domain.route import Route
 
 _MOST_TIMES_SENT_BACK: Final = 10
+"""A scheduler that ends replicas as fast as it starts them would otherwise keep a request for ever."""
 
 
 class Outcome(Enum):
