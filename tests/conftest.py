@@ -107,8 +107,7 @@ def run_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> RunPython:
 def run_tests(run_python: RunPython, monkeypatch: pytest.MonkeyPatch) -> RunTests:
     def run(site: Path, project: Path) -> subprocess.CompletedProcess[str]:
         monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-        own = ("-c", str(project / "pyproject.toml"), str(project / "tests"))
-        return run_python(site, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", *own)
+        return run_python(site, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", str(project / "tests"))
 
     return run
 

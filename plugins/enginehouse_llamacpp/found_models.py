@@ -74,7 +74,7 @@ def _name(file: Path) -> str:
 
 
 def _options(file: Path) -> Mapping[str, Any]:
-    """The options for a model that embeds or reranks. An unreadable file causes an error only when it is loaded."""
+    """The options for a model that embeds or reranks. Whoever serves the file reports that it cannot be read."""
     try:
         header = read_gguf_header(file)
     except GgufError:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from enginehouse import ConfigError, FoundModel, InstalledEngines, SupportsLaunch, did_you_mean
+from enginehouse import ConfigError, FoundModel, InstalledEngines, LaunchSpec, SupportsLaunch, did_you_mean
 from enginehouse_offline.model_folders import is_current, model_places
 
 
@@ -32,7 +32,7 @@ def served_files(paths: Sequence[Path], engines: InstalledEngines, only: Sequenc
     """The models in the files and folders ``paths``; with ``only``, those of these names.
 
     A model that several engines can serve gets the first one whose program is there. Raises ``ConfigError`` for a path
-    without any model, two files of one name, and a name that is not there.
+    without any model, files of which none can be read, two files of one name, and a name that is not there.
     """
     models: dict[str, dict[str, Any]] = {}
     skipped = []
@@ -50,9 +50,14 @@ def served_files(paths: Sequence[Path], engines: InstalledEngines, only: Sequenc
                     raise ConfigError(problem, remedy="rename one of them")
                 skipped.append(f"{problem}: the second is left out")
                 continue
+            if problem := _unreadable(engines.drivers[type], model):
+                skipped.append(problem)
+                continue
             if problem := engines.missing(type, model.name, model.path):
                 missing[model.name] = problem + _remedy(engines.drivers[type])
             models[model.name] = _table(type, model)
+    if not models:
+        raise ConfigError("; ".join(skipped), remedy="download them again: Git LFS may have left only addresses")
     return _served(ServedFiles(models, skipped), missing, only)
 
 
@@ -95,6 +100,15 @@ def _is_better(type: str, model: FoundModel, than: tuple[str, FoundModel], engin
 def _table(type: str, model: FoundModel) -> dict[str, Any]:
     table: dict[str, Any] = {"driver": type, "path": model.path}
     return {**table, "options": dict(model.options)} if model.options else table
+
+
+def _unreadable(driver: SupportsLaunch, model: FoundModel) -> str:
+    """Why the files of ``model`` cannot be read; empty if they can. The gateway reads them again when they change."""
+    try:
+        driver.inspect(LaunchSpec(model=model.name, path=model.path, port=0))
+    except Exception as error:  # of any driver's
+        return str(error) or repr(error)
+    return ""
 
 
 def _remedy(driver: SupportsLaunch) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any
 from urllib.parse import urlencode
 
@@ -59,7 +60,8 @@ def usage(gateway: GatewayClient, by: str, since: str | None, until: str | None,
     for row in found.rows:
         table.add_row(*(_cell(row[column]) for column in columns))
     table.add_section()
-    table.add_row(*(_cell(found.total.get(column, "")) for column in columns))
+    total = {**dict.fromkeys(_FIELDS, ""), columns[0]: "total", **found.total}
+    table.add_row(*(_cell(total[column]) for column in columns))
     Console().print(table)
 
 
@@ -97,5 +99,5 @@ def _csv(columns: list[str], rows: list[dict[str, Any]]) -> str:
 
 def _cell(value: object) -> str:
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{Decimal(f'{value:.6g}'):f}"  # a price of some tokens is small, and no power of ten
     return printable(str(value or 0 if isinstance(value, int) else value or ""))

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 
 from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
+from tests.support.operated_gateway import engines_of
 from tests.support.real_engines import RealEngine
 from tests.support.real_gateways import gateway_for, llama_server, llama_table
 
@@ -82,10 +82,14 @@ def seconds(action: Callable[[], None]) -> float:
     return time.perf_counter() - began
 
 
-def test_a_swap_costs_less_than_100_ms_more_than_by_hand(
-    gateway: RunningGateway, engine: RealEngine, free_port: int
-) -> None:
+@pytest.fixture
+def hand(engine: RealEngine, free_port: int) -> Iterator[ByHand]:
     hand = ByHand(engine.program, engine.model, free_port)
+    yield hand
+    hand.stop()
+
+
+def test_a_swap_costs_less_than_100_ms_more_than_by_hand(gateway: RunningGateway, hand: ByHand) -> None:
     hand.swap()
     first_token(gateway.url, "a")
     through, direct = [], []
@@ -93,10 +97,9 @@ def test_a_swap_costs_less_than_100_ms_more_than_by_hand(
         model = "ba"[number % 2]
         through.append(seconds(partial(first_token, gateway.url, model)) * 1000)
         direct.append(seconds(hand.swap) * 1000)
-    hand.stop()
     figures = [round(statistics.median(times)) for times in (through, direct)]
     print(
         f"swap to the first token: {figures[0]} ms through the gateway, {figures[1]} ms by hand (medians of {ROUNDS})"
     )
     assert figures[0] < figures[1] + 100
-    assert len(psutil.Process(gateway.pid).children()) == 1
+    assert len(engines_of(gateway.pid)) == 1

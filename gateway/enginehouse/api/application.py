@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -19,12 +18,8 @@ from enginehouse.api.doors.framing import check_host
 from enginehouse.api.errors import on_failure, on_http_exception, on_request_error, refuse
 from enginehouse.domain.errors import InvalidRequest, RequestError
 
-Lifespan = Callable[[Starlette], AbstractAsyncContextManager[None]]
 
-
-def build_application(
-    admission: Admission, routes: Sequence[BaseRoute], *, cors: Sequence[str], lifespan: Lifespan
-) -> Starlette:
+def build_application(admission: Admission, routes: Sequence[BaseRoute], *, cors: Sequence[str]) -> Starlette:
     """The application with the inference endpoints and ``routes``. Pages of the origins in ``cors`` may call it."""
     doors: Mapping[str, ASGIApp] = {
         **dict.fromkeys(admission.hot_paths.values(), AsgiDoor(admission)),
@@ -48,7 +43,6 @@ def build_application(
         routes=[*inference, *routes],
         middleware=middleware,
         exception_handlers={RequestError: on_request_error, HTTPException: on_http_exception, Exception: on_failure},
-        lifespan=lifespan,
     )
     application.router.redirect_slashes = False  # Starlette would redirect to whatever ``Host`` says
     return application

@@ -12,6 +12,7 @@ from enginehouse.config.schema import Config, GuardSettings
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.guards import Guard
+from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.rules import ContinuationRules
@@ -28,7 +29,7 @@ Drivers = Mapping[str, DriverSupport]
 
 def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> None:
     """Put ``config`` in force for requests from now on, but for the router. ``drivers``: by type."""
-    routing, by_backend = config.routing, _by_backend(config, drivers)
+    routing, by_backend = config.routing, drivers_by_backend(config, drivers)
     aliases = Aliases(routing.aliases)
     context.waiting_room.configure(scheduling_limits(config), config.scheduling.priorities)
     context.max_retries = routing.max_retries
@@ -39,8 +40,9 @@ def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> 
     context.hash_users = config.auth.hash_users
     context.key_names = config.auth.key_names
     context.hedging = _hedge_delay(routing.hedge_after, context.hedging)
-    context.continuation = continuation_rules(config, drivers)
-    context.engine_facts = _engine_facts(config, drivers, context)
+    context.drivers = by_backend
+    context.continuation = ContinuationRules(config)
+    context.engine_facts = EngineFacts(by_backend, _launch_specs(config, drivers), context.clock.now)
     context.endpoints = Endpoints(
         {backend: frozenset(each.driver.endpoints) for backend, each in by_backend.items()},
         {name: frozenset(model.endpoints) for name, model in config.models.items() if model.endpoints is not None},
@@ -50,16 +52,9 @@ def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> 
     context.filters = FiltersByName(config.models, aliases)
 
 
-def continuation_rules(config: Config, drivers: Drivers) -> ContinuationRules:
-    """The rules for streams that break. ``drivers``: by type."""
-    moves = config.rescheduling
-    return ContinuationRules(
-        config.routing,
-        config.models,
-        _by_backend(config, drivers),
-        migrate_timeout=moves.migrate_timeout,
-        moves_at_once=moves.moves_at_once,
-    )
+def drivers_by_backend(config: Config, drivers: Drivers) -> Drivers:
+    """The driver of every backend, by its name. ``drivers``: by type."""
+    return {name: drivers[settings.driver] for name, _, settings in reached(config)}
 
 
 def build_guards(config: Config, registry: Registry) -> Guards | None:
@@ -84,14 +79,9 @@ def _hedge_delay(hedge_after: str, before: HedgeDelay | None) -> HedgeDelay | No
     return before if before is not None and before.after == after else HedgeDelay(after)
 
 
-def _engine_facts(config: Config, drivers: Drivers, context: RelayContext) -> EngineFacts:
-    specs = {
+def _launch_specs(config: Config, drivers: Drivers) -> Mapping[str, LaunchSpec]:
+    return {
         backend: launch_spec(name, model, drivers[model.engine_driver].launch)
         for name, model in config.models.items()
         for backend in model.backends(name)
     }
-    return EngineFacts(_by_backend(config, drivers), specs, context.clock.now)
-
-
-def _by_backend(config: Config, drivers: Drivers) -> Drivers:
-    return {name: drivers[settings.driver] for name, _, settings in reached(config)}

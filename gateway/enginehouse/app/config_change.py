@@ -93,7 +93,7 @@ class CurrentConfig:
     def carry_out(self, change: ConfigChange) -> None:
         """Put in force what ``prepare`` returned last."""
         self._put_in_force(change)
-        self.discovery.reconfigure(self.config)  # last: what it withdraws leaves by a change of its own
+        self.discovery.reconfigure()  # last: what it withdraws leaves by a change of its own
 
     def rejoin(self) -> None:
         """Put the backends in force that discoverers have found and scalers want, and no longer those that are gone.

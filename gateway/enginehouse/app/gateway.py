@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from starlette.applications import Starlette
 
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.metrics.page import Metrics
@@ -120,7 +117,7 @@ class Gateway:
             self.metrics,
             lambda: self.workers(),
             lambda: self.replace,
-        ).application(self._lifespan)
+        ).application()
 
     @property
     def config(self) -> Config:
@@ -155,6 +152,7 @@ class Gateway:
         await self.callers.start()
         assert self._state_file is not None
         await self._strategy_memory.open(self._state_file.folder)
+        # engines that an earlier gateway has left are taken over only for backends that there are
         self.scaling.recall(self._state_file.records, self.current.rejoin)
         await self.engines.open(self._drained)
         self.path.follow_caches()
@@ -280,12 +278,6 @@ class Gateway:
             self.scaling.status,
             self.callers.store,
         )
-
-    @asynccontextmanager
-    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        await self.start()
-        yield
-        await self.stop()
 
     def _sample_plugins(self) -> None:
         """Measure the next call of every plugin, on the path of requests and of loads."""

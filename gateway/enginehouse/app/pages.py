@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 
-from enginehouse.api.application import Lifespan, build_application
+from enginehouse.api.application import build_application
 from enginehouse.api.page_facts import PageFacts
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.lifecycle import Lifecycle
@@ -53,8 +53,8 @@ class Pages(NamedTuple):
     workers: Callable[[], Sequence[Mapping[str, Any]]]
     replace: Callable[[], Callable[[], Awaitable[int]] | None]
 
-    def application(self, lifespan: Lifespan) -> Starlette:
-        """All pages; ``lifespan`` starts and stops the gateway."""
+    def application(self) -> Starlette:
+        """All pages."""
         config, admission = self.current.config, self.current.path.admission
         facts = self._facts()
         routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), self._of_operators()]
@@ -62,7 +62,7 @@ class Pages(NamedTuple):
             routes.append(Route("/metrics", self.metrics.page))
             routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
         routes += self._of_plugins(facts, of_compat=False)
-        application = build_application(admission, routes, cors=config.server.cors, lifespan=lifespan)
+        application = build_application(admission, routes, cors=config.server.cors)
         application.state.facts = facts
         application.state.disables_plugins = bool(config.plugins.disabled)
         return application

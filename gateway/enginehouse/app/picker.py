@@ -50,7 +50,7 @@ class Picker:
 
     @property
     def application(self) -> ASGIApp:
-        """The pages and endpoints of ``serve``, for a server that does not run its lifespan."""
+        """The pages and endpoints of ``serve``."""
         return self._gateway.application
 
     @property

@@ -6,7 +6,8 @@ import asyncio
 import gc
 import math
 import socket
-from typing import Any, Literal, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -37,7 +38,6 @@ class AcceptingServer(uvicorn.Server):
         admission: Admission,
         settings: ServerSettings,
         listeners: Listeners,
-        lifespan: Literal["auto", "on"] = "auto",
     ) -> None:
         self.listeners = listeners
         self.successor: SuccessorGateway | None = None
@@ -55,7 +55,7 @@ class AcceptingServer(uvicorn.Server):
                 ws=cast("type[asyncio.Protocol]", web_socket_protocol),
                 ws_max_size=settings.max_body,
                 ws_ping_timeout=_PONG_TIMEOUT_S,
-                lifespan=lifespan,
+                lifespan="off",
             )
         )
 
@@ -72,13 +72,15 @@ class AcceptingServer(uvicorn.Server):
             self._allocator.tick()
             self.woken.clear()
 
-    async def end(self, limit: float) -> None:
-        """Stop when the live requests have ended, which the relay sees to within ``limit`` seconds.
+    async def end(self, limit: float, stop: Callable[[], Awaitable[None]]) -> None:
+        """Stop when the live requests have ended, which the relay sees to within ``limit`` seconds, and then ``stop``.
 
         uvicorn cancels what the application still does, without an answer. So it waits a little longer than the relay.
         """
         self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
         await super().shutdown([])
+        if not self.force_exit:
+            await stop()
         if self.successor is not None:
             await self.successor.close()
 

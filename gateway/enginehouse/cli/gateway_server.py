@@ -81,33 +81,33 @@ class GatewayServer(AcceptingServer):
         try:
             if self._predecessor is None:
                 self._gateway.build_hosts()
-                await super().startup([])
+                await self._gateway.start()
             else:
                 await self._take_over(self._predecessor)
         except EnginehouseError as error:
             self.problem = error
-            self.started, self.should_exit = False, True
+            self.should_exit = True
             return
+        await super().startup([])
         if self._workers is None:
             await super().accept()
-        else:
+        else:  # a signal must not wait for workers that do not come up
             signalled = asyncio.ensure_future(self.woken.wait())
             await run_unless(signalled, self._workers.start())
             signalled.cancel()
-        if self.started:
-            self.tune_memory()
-            self._gateway.loop_monitor.start()
-            self._watchdog.start()
-            self._loop.add_signal_handler(signal.SIGHUP, self._reload)
-            self._loop.add_signal_handler(signal.SIGUSR2, self._replacement.start, "SIGUSR2")
-            self._gateway.replace = self._replacement.replace
-            if self._predecessor is None:
-                self._replacement.open()
-                await self._gateway.settled()  # operators' pages answer meanwhile
-            else:
-                _log.info("This gateway serves in place of process %d", self._predecessor.pid)
-            click.echo(self._greeting(self.listeners.url))
-            self._service.ready(self.listeners.url)
+        self.tune_memory()
+        self._gateway.loop_monitor.start()
+        self._watchdog.start()
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self._loop.add_signal_handler(signal.SIGUSR2, self._replacement.start, "SIGUSR2")
+        self._gateway.replace = self._replacement.replace
+        if self._predecessor is None:
+            self._replacement.open()
+            await self._gateway.settled()  # operators' pages answer meanwhile
+        else:
+            _log.info("This gateway serves in place of process %d", self._predecessor.pid)
+        click.echo(self._greeting(self.listeners.url))
+        self._service.ready(self.listeners.url)
 
     async def _take_over(self, predecessor: Predecessor) -> None:
         """Start in place of ``predecessor``, which goes on if this raises ``EnginehouseError``."""
@@ -115,7 +115,7 @@ class GatewayServer(AcceptingServer):
         lock = await predecessor.leave_engines()
         state_file = StateFile(state_folder(self._gateway.config.server.name), lock)
         self._gateway.build_hosts(state_file, asyncio.ensure_future(predecessor.gone()))
-        await super().startup([])
+        await self._gateway.start()
         await self._gateway.settled()
         self._replacement.open()
         try:
@@ -180,7 +180,7 @@ class GatewayServer(AcceptingServer):
             await self._workers.leave(limit)
             self._workers.close()
         try:
-            await self.end(limit)
+            await self.end(limit, self._gateway.stop)
         finally:
             self._service.close()
             self._watchdog.end()

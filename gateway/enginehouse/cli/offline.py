@@ -11,7 +11,7 @@ import msgspec
 
 from enginehouse.app import build_fleet, build_planner, build_router, build_swapper
 from enginehouse.app.build import build_drivers
-from enginehouse.app.build_relay import continuation_rules
+from enginehouse.app.build_relay import drivers_by_backend
 from enginehouse.app.build_router import settle
 from enginehouse.app.scaling.demand import least, ranges
 from enginehouse.app.scaling.scaling import decide, make_scaler
@@ -111,7 +111,7 @@ class OfflineGateway:
             return explain_unread(error)
         needs.caller = caller
         router.apply_rules(needs, headers, rehearsal=True)
-        drivers = continuation_rules(config, build_drivers(config, self._registry, {}, Outside())).drivers
+        drivers = drivers_by_backend(config, build_drivers(config, self._registry, {}, Outside()))
         return router.explain(needs, fleet.snapshot, hand_over_rules(drivers, path))
 
     def explain_swap(self, target: str, running: Sequence[str]) -> SwapPlan:

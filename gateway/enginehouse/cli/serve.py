@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
@@ -132,8 +131,6 @@ def _run(server: GatewayServer) -> None:
         server.run([])
     if server.problem is not None:
         raise server.problem
-    if not server.started:
-        sys.exit(1)
 
 
 def _adjusted(config: Config, host: str | None, port: int | None, watch: bool) -> Config:

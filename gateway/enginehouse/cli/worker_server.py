@@ -77,7 +77,7 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
     """The server of a worker. Only the owner stops it. ``connections``: of each worker, shared."""
 
     def __init__(self, worker: Worker, channel: WorkerChannel, listeners: Listeners, connections: memoryview) -> None:
-        super().__init__(worker.application, worker.admission, worker.path.config.server, listeners, lifespan="on")
+        super().__init__(worker.application, worker.admission, worker.path.config.server, listeners)
         self._tasks = BackgroundTasks()
         self._worker = worker
         self._connections = connections
@@ -120,6 +120,7 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._worker.start()
         await super().startup([])
         await self.accept()
         self.tune_memory()
@@ -140,7 +141,7 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
         else:
             await asyncio.wait([asyncio.ensure_future(relay.web_sockets_ended())], timeout=limit)
         try:
-            await self.end(limit)
+            await self.end(limit, self._worker.stop)
         finally:
             self._worker.loop_monitor.stop()
             ending.cancel()

@@ -10,6 +10,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.continuation.reading_ahead import ReadingAhead
 from enginehouse.relay.continuation.rules import ContinuationRules
@@ -49,7 +50,7 @@ class RelayContext:
     - ``hash_users``: end users are known by hashes of their names.
     - ``key_names``: those of the keys, or an empty one if none are set.
     - ``unlisted_models``: those that no list and no error names.
-    - ``upstreams``: every backend, by name.
+    - ``upstreams``: every backend, by name. ``drivers``: theirs.
     - ``reading_ahead``: the texts that backends read for moves, by name.
     - ``engine_memory``: what is held of engines' answers.
     - ``shares``: gives requests their turns, if the scheduler wants that.
@@ -67,6 +68,7 @@ class RelayContext:
     renames: bool
     hash_users: bool
     key_names: Sequence[str]
+    drivers: Mapping[str, DriverSupport]
     continuation: ContinuationRules
     engine_facts: EngineFacts
     endpoints: Endpoints
@@ -124,7 +126,7 @@ class RelayContext:
 
     def is_not_loaded(self, backend: str, status: int, answer: bytes) -> bool:
         """Whether the driver reads in an answer of ``backend`` that the model is not loaded."""
-        driver = self.continuation.drivers.get(backend)
+        driver = self.drivers.get(backend)
         if driver is None or driver.loading is None:
             return False
         try:

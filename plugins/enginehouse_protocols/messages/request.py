@@ -14,6 +14,8 @@ from enginehouse_protocols.fields import json_text, put
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _EFFORTS = ((4096, "low"), (16384, "medium"))
 """Reasoning tokens up to which OpenAI's levels are meant; more are ``high``."""
+_LEVELS = {"low": "low", "medium": "medium"}
+"""Anthropic's efforts as levels that every engine knows; those above are ``high``."""
 
 
 class Source(msgspec.Struct):
@@ -80,6 +82,12 @@ class Thinking(msgspec.Struct):
     budget_tokens: int | None = None
 
 
+class OutputConfig(msgspec.Struct):
+    """How much the model does for its answer."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+
+
 class Metadata(msgspec.Struct):
     """Who asks."""
 
@@ -101,6 +109,7 @@ class MessagesBody(msgspec.Struct):
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
     metadata: Metadata | None = None
 
 
@@ -115,7 +124,7 @@ def chat_fields(body: MessagesBody) -> dict[str, Any]:
         top_k=body.top_k,
         stop=body.stop_sequences or None,
         user=body.metadata.user_id if body.metadata else None,
-        reasoning_effort=_effort(body.thinking),
+        reasoning_effort=_effort(body),
     )
     if body.tools:
         fields["tools"] = [_tool(tool) for tool in body.tools]
@@ -196,7 +205,10 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return function_tool(tool.name, tool.description, tool.input_schema)
 
 
-def _effort(thinking: Thinking | None) -> str | None:
+def _effort(body: MessagesBody) -> str | None:
+    if body.output_config is not None and (effort := body.output_config.effort) is not None:
+        return _LEVELS.get(effort, "high")
+    thinking = body.thinking
     if thinking is None or thinking.type != "enabled" or thinking.budget_tokens is None:
         return None
     budget = thinking.budget_tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -64,7 +64,7 @@ class _Body(msgspec.Struct, kw_only=True):
     stream: bool = True
     format: str | dict[str, Any] | None = None
     options: dict[str, Any] | None = None
-    think: bool | str | None = None
+    think: bool | Literal["low", "medium", "high", "max"] | None = None
     keep_alive: float | str | None = None
 
 

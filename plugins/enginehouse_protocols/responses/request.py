@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -66,7 +66,7 @@ class Text(msgspec.Struct):
 class Reasoning(msgspec.Struct):
     """How much the model thinks."""
 
-    effort: str | None = None
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
 
 
 class ResponsesBody(msgspec.Struct):

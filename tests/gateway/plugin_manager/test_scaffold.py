@@ -82,8 +82,9 @@ def test_new_does_not_touch_a_folder_that_exists(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new plugin with a type of every kind."""
+    """A new plugin with a type of every kind, in a folder whose options for pytest are not its own."""
     folder = tmp_path_factory.mktemp("projects")
+    (folder / "pytest.ini").write_text("[pytest]\naddopts = --of-another-project\n")
     assert new("shift", "--kind", EVERY_KIND, "--directory", str(folder)).exit_code == 0
     return folder / "enginehouse-shift"
 

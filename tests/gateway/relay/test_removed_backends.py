@@ -39,8 +39,8 @@ class Removes(Observer):
             context = self._gateway.relay.context
             for name in self._names:
                 context.upstreams.pop(name, None)
-            drivers = context.continuation.drivers.items()
-            context.continuation.drivers = {name: driver for name, driver in drivers if name not in self._names}
+            drivers = context.drivers.items()
+            context.drivers = {name: driver for name, driver in drivers if name not in self._names}
 
 
 async def test_a_web_socket_opens(house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial) -> None:

@@ -138,6 +138,22 @@ def test_of_two_models_of_one_name_in_a_folder_the_second_is_left_out(tmp_path: 
 
 
 @pytest.mark.usefixtures("engines")
+def test_a_file_that_is_no_model_is_left_out_until_it_is_one(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "good.gguf")
+    pointer = tmp_path / "bad.gguf"
+    pointer.write_text("version https://git-lfs.github.com/spec/v1\n")
+    found = served_files([tmp_path], DRIVERS)
+    assert (list(found.models), found.skipped) == (
+        ["good"],
+        [f"{pointer} cannot be read as a GGUF file: it does not begin with GGUF"],
+    )
+    with pytest.raises(ConfigError, match=r"it does not begin with GGUF .*Git LFS"):
+        served_files([pointer], DRIVERS)
+    write_gguf(pointer)
+    assert list(served_files([tmp_path], DRIVERS).models) == ["bad", "good"]
+
+
+@pytest.mark.usefixtures("engines")
 def test_only_the_wanted_models_are_served(tmp_path: Path) -> None:
     for name in ("one", "two", "three"):
         write_gguf(tmp_path / f"{name}.gguf")

@@ -264,6 +264,18 @@ def test_names_that_clients_choose_do_not_steer_the_terminal(
     assert "\x1b" not in table
 
 
+def test_costs_of_little_use_are_no_powers_of_ten(gateway: FakeGateway) -> None:
+    figures = FIGURES | {"seconds": 0.205, "cost": 0.000011}
+    gateway.answer = (200, {}, json.dumps({"rows": [{"key": "team"} | figures], "total": figures}).encode())
+
+    table = run("usage", "--url", gateway.url).stdout
+
+    assert [(line.split()[0], line.split()[-2:]) for line in table.splitlines()[1:]] == [
+        ("team", ["0.205", "0.000011"]),
+        ("total", ["0.205", "0.000011"]),
+    ]
+
+
 def test_the_table_of_keys_shows_all_limits(gateway: FakeGateway) -> None:
     scoped = [{"models": ["big", "huge*"], "per": "user", "tokens_per_day": 500, "max_concurrent": 0}]
     key = {"name": "[b]k[/b]", "source": "store", "requests_per_minute": 9, "limits": scoped, "last_used": None}

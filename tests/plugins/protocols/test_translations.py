@@ -92,6 +92,29 @@ def test_a_conversation_with_tools_images_and_thoughts_as_a_chat() -> None:
     assert (chat["stop"], chat["reasoning_effort"], chat["user"]) == (["END"], "low", "ann")
 
 
+@pytest.mark.parametrize(("effort", "level"), [("low", "low"), ("medium", "medium"), ("high", "high"), ("max", "high")])
+def test_the_effort_of_a_message_is_a_level_that_engines_know(effort: str, level: str) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 9000}
+    user = {"role": "user", "content": "hi"}
+    assert asked(message(user, thinking=thinking, output_config={"effort": effort}))["reasoning_effort"] == level
+    assert asked(message(user, thinking=thinking, output_config={}))["reasoning_effort"] == "medium"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "path", "fields"),
+    [
+        (Messages(), "/v1/messages", {"output_config": {"effort": "vast"}, "max_tokens": 9}),
+        (Responses(), "/v1/responses", {"reasoning": {"effort": "vast"}, "input": "hi"}),
+        (Ollama(), "/api/chat", {"think": "vast"}),
+    ],
+)
+def test_an_effort_that_no_engine_knows_is_refused_by_name(
+    protocol: Protocol, path: str, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidRequest, match="vast"):
+        translated(protocol, path, {"model": "m", "messages": [{"role": "user", "content": "hi"}], **fields})
+
+
 def image() -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 

@@ -113,7 +113,7 @@ class Operations:
         context = self._relay.context
         needs = context.router.requirements(read_request(path, request.headers.raw, await request.body()))
         context.router.apply_rules(needs, request.headers.raw, rehearsal=True)
-        rules = hand_over_rules(context.continuation.drivers, path)
+        rules = hand_over_rules(context.drivers, path)
         explanation = context.router.explain(needs, context.fleet.snapshot, rules)
         shown = [msgspec.structs.replace(each, evicts=self._live.evicted_for(each)) for each in explanation.candidates]
         return json_response(msgspec.structs.replace(explanation, candidates=shown))

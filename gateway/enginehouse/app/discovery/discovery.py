@@ -36,11 +36,10 @@ class Discovery:
     def __init__(self, path: RequestPath) -> None:
         self.found = FoundBackends(path.config, path.registry.types("driver"))
         self.address: tuple[str, int] | None = None
-        self._registry = path.registry
+        self._path = path
         self._relay = path.relay
         self._clock = path.relay.context.clock
         self._rejoin: Callable[[], None] = lambda: None
-        self._config = path.config
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._tasks = BackgroundTasks()
         self._drained: set[str] = set()
@@ -51,18 +50,18 @@ class Discovery:
     def open(self, rejoin: Callable[[], None]) -> None:
         """Begin to watch. ``rejoin`` puts a configuration with all found backends in force, in one step."""
         self._is_open, self._rejoin = True, rejoin
-        self.reconfigure(self._config)
+        self.reconfigure()
 
     def close(self) -> None:
         """Watch nothing any more. What was found stays in force."""
         self._is_open = False
         self._tasks.cancel()
 
-    def reconfigure(self, config: Config) -> None:
-        """Watch the discoverers of another configuration. Those that are configured as before go on."""
-        self._config = config
+    def reconfigure(self) -> None:
+        """Watch the discoverers of the configuration in force. Those that are configured as before go on."""
         if not self._is_open:
             return
+        config = self._path.config
         removed = [name for name, each in self.found.sources.items() if config.discovery.get(name) != each.settings]
         for name in removed:
             self._watches.pop(name).cancel()
@@ -72,7 +71,7 @@ class Discovery:
         for name, settings in config.discovery.items():
             if name not in self.found.sources:
                 self.found.sources[name] = source = Source(name, settings)
-                discoverer = make_discoverer(config, self._registry, name, settings)
+                discoverer = make_discoverer(config, self._path.registry, name, settings)
                 if self.address is not None:
                     discoverer.serves_at(*self.address)
                 self._watches[name] = self._tasks.start(self._keep_watching(source, discoverer))
@@ -139,7 +138,7 @@ class Discovery:
         while self.found.leaving:
             now = self._clock.now()
             since = {name: since.get(name, now) for name in self.found.leaving}
-            longest = self._config.server.drain_timeout
+            longest = self._path.config.server.drain_timeout
             gone = [n for n, at in since.items() if now - at >= longest or not self._relay.drains.live(n)]
             for name in gone:
                 self.found.left(name)

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
-from enginehouse.app.take_over.messages import PassedConnection
-from enginehouse.app.take_over.new_side import my_hello
+from enginehouse.app.take_over.messages import Hello, PassedConnection
 from enginehouse.app.take_over.place import connect_in
 
 _log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ class SuccessorGateway:
             try:
                 if channel is None:
                     channel = MessageChannel(connect_in(self.folder))
-                    await channel.send(my_hello("connections"))
+                    await channel.send(Hello.of_this_process("connections"))
                 await channel.send(connection, [descriptor])
             except (OSError, ChannelClosed) as error:
                 _log.warning("The new gateway did not take a client's connection, which is closed: %s", error)

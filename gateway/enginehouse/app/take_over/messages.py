@@ -17,6 +17,7 @@ The running gateway goes on as before if the conversation ends earlier. Afterwar
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Literal, TypeVar
@@ -43,6 +44,10 @@ class Hello(TakeOverMessage, frozen=True, kw_only=True):
     version: str
     pid: int
     wants: Literal["engines", "connections"]
+
+    @staticmethod
+    def of_this_process(wants: Literal["engines", "connections"]) -> Hello:
+        return Hello(format=FORMAT, version=VERSION, pid=os.getpid(), wants=wants)
 
 
 class TakeOverOffer(TakeOverMessage, frozen=True, kw_only=True):

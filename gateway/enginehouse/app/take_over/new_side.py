@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from socket import socket
-from typing import Literal
 
 from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
 from enginehouse.app.take_over.messages import (
-    FORMAT,
-    VERSION,
     Built,
     EnginesLeft,
     EnginesTaken,
@@ -54,7 +50,7 @@ class Predecessor:
 
     async def connect(self) -> None:
         """Get the listening sockets, on which the running gateway goes on to accept. Raises ``TakeOverFailed``."""
-        offer, descriptors = await self._ask(my_hello("engines"), TakeOverOffer)
+        offer, descriptors = await self._ask(Hello.of_this_process("engines"), TakeOverOffer)
         if offer.refused:
             raise self._failed(f"process {offer.pid} refuses: {offer.refused}")
         self.listening = [socket(fileno=each) for each in descriptors]
@@ -99,8 +95,3 @@ class Predecessor:
     def _failed(self, why: str) -> TakeOverFailed:
         self.close()
         return TakeOverFailed(f"The running gateway could not be taken over, and goes on: {why}")
-
-
-def my_hello(wants: Literal["engines", "connections"]) -> Hello:
-    """The greeting of this process."""
-    return Hello(format=FORMAT, version=VERSION, pid=os.getpid(), wants=wants)

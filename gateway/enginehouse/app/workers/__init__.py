@@ -7,7 +7,7 @@
     shared_limits       limits of keys in that memory
     channel             messages between the owner and one worker, over a unix socket
     messages            what they say to each other
-    told_errors         errors of requests on their way
+    sent_error          errors of requests on their way
     worker_pool         the owner's side: starts, replaces and ends the workers, and shows what they do
     worker_link         the owner's side of one worker
     worker_request      a live request of a worker, as the owner shows it

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast, 
 import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.workers.told_errors import TellingError, telling, told
+from enginehouse.app.workers.sent_error import SentError
 from enginehouse.domain.errors import RequestError, ShuttingDown
 
 P = ParamSpec("P")
@@ -157,19 +157,19 @@ class Channel(asyncio.Protocol):
         try:
             self.send(Channel._told, call, await result, None)
         except RequestError as error:
-            self.send(Channel._told, call, None, telling(error))
+            self.send(Channel._told, call, None, SentError.of(error))
         except Exception:
             _log.exception(_DEFECT)
-            self.send(Channel._told, call, None, telling(RequestError("Internal error; see the gateway's log")))
+            self.send(Channel._told, call, None, SentError.of(RequestError("Internal error; see the gateway's log")))
 
-    def _told(self, call: int, value: Any, error: TellingError | None) -> None:
+    def _told(self, call: int, value: Any, error: SentError | None) -> None:
         waiting = self._asked.get(call)
         if waiting is None or waiting.done():
             return
         if error is None:
             waiting.set_result(value)
         else:
-            waiting.set_exception(told(error))
+            waiting.set_exception(error.received())
 
 
 _hints = cache(get_type_hints)  # it reads annotations that are text, which takes longer than all else

@@ -8,7 +8,7 @@ from typing import Final
 
 from enginehouse.app.workers.channel import Send
 from enginehouse.app.workers.messages import ToDesk, ToWorkerQueues
-from enginehouse.app.workers.told_errors import telling
+from enginehouse.app.workers.sent_error import SentError
 from enginehouse.domain.errors import ReplicaLost
 from enginehouse.domain.ticket import Phase, SwapId, Ticket
 from enginehouse.scheduling.request_queue import RequestQueue
@@ -102,7 +102,7 @@ class TicketDesk(ToDesk):
         """Tell the worker of a refusal."""
         self._tickets.pop(number, None)
         if not self._answered(number, None):
-            self._send(ToWorkerQueues.refused, number, telling(error), joined_load)
+            self._send(ToWorkerQueues.refused, number, SentError.of(error), joined_load)
 
     def cancel(self, ticket: int) -> None:
         held = self._tickets.pop(ticket, None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.app.workers.told_errors import TellingError
+from enginehouse.app.workers.sent_error import SentError
 from enginehouse.domain.request_record import EndedRequest, RequestRecord
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
@@ -72,10 +72,10 @@ class ToWorker:
     def learn(self, news: dict[str, bytes]) -> None:
         """Tell the strategies what they have learned in another worker."""
 
-    def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
+    def drain(self, step: str, place: str, error: SentError | None, why: str) -> None:
         """Call a method of ``Drains`` for a backend or a replica, with an error or a reason if it takes one."""
 
-    def fail(self, request: int, error: TellingError) -> None:
+    def fail(self, request: int, error: SentError) -> None:
         """End a live request with an error."""
 
     def cut_off(self, request: int, why: str) -> None:
@@ -95,7 +95,7 @@ class ToWorkerQueues:
     def granted(self, ticket: int, generation: int) -> None:
         """A ticket is granted, of the engine's ``generation``."""
 
-    def refused(self, ticket: int, error: TellingError, joined_load: bool) -> None:
+    def refused(self, ticket: int, error: SentError, joined_load: bool) -> None:
         """A ticket is refused. ``joined_load``: for a load that the request had joined."""
 
     def put_positions(self, places: list[tuple[int, Phase, int]]) -> None:

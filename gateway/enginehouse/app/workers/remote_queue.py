@@ -11,7 +11,7 @@ from typing import ClassVar, Final, NamedTuple
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.workers.channel import Channel
 from enginehouse.app.workers.messages import BackendPlace, ToDesk, ToWorkerQueues
-from enginehouse.app.workers.told_errors import TellingError, told
+from enginehouse.app.workers.sent_error import SentError
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.ticket import Phase, SwapId, Ticket
 from enginehouse.interfaces.schedulers import Waiting
@@ -95,11 +95,11 @@ class OwnerQueues(ToWorkerQueues):
         if not found.holder.granted():
             found.queue.served(found.ticket.replica)
 
-    def refused(self, ticket: int, error: TellingError, joined_load: bool) -> None:
+    def refused(self, ticket: int, error: SentError, joined_load: bool) -> None:
         found = self._open.get(ticket)
         if found is not None:
             self.close(found.ticket)
-            found.queue.refuse(found.holder, told(error), joined_load=joined_load)
+            found.queue.refuse(found.holder, error.received(), joined_load=joined_load)
 
     def put_positions(self, places: list[tuple[int, Phase, int]]) -> None:
         self.positions = {ticket: (phase, position) for ticket, phase, position in places}

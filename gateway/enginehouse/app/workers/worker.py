@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from starlette.applications import Starlette
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app.build import build_drivers
@@ -29,7 +26,7 @@ from enginehouse.app.workers.remote_queue import OwnerQueues
 from enginehouse.app.workers.reports import Reporter
 from enginehouse.app.workers.request_events import OwnerExporter, RequestEvents
 from enginehouse.app.workers.room_turns import RoomTurns
-from enginehouse.app.workers.told_errors import TellingError, told
+from enginehouse.app.workers.sent_error import SentError
 from enginehouse.app.workers.worker_application import WorkerApplication
 from enginehouse.app.workers.worker_channel import WorkerChannel
 from enginehouse.app.workers.worker_memory import WorkerMemory
@@ -102,7 +99,7 @@ class Worker(ToWorker):
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(path, self.loop_monitor, self.queues.number)
         self.pages = OwnerPages(channel.send)
-        self.application = WorkerApplication(path, self.pages, self._lifespan)
+        self.application = WorkerApplication(path, self.pages)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
         self._share_load(first.columns)
@@ -176,13 +173,13 @@ class Worker(ToWorker):
     def learn(self, news: dict[str, bytes]) -> None:
         self.relay.context.router.strategies.hear(news)
 
-    def drain(self, step: str, place: str, error: TellingError | None, why: str) -> None:
-        more = [told(error)] if error is not None else [why] if why else []
+    def drain(self, step: str, place: str, error: SentError | None, why: str) -> None:
+        more = [error.received()] if error is not None else [why] if why else []
         getattr(self.relay.drains, step)(place, *more)
 
-    def fail(self, request: int, error: TellingError) -> None:
+    def fail(self, request: int, error: SentError) -> None:
         if (live := self._reporter.find(request)) is not None:
-            live.fail(told(error))
+            live.fail(error.received())
 
     def cut_off(self, request: int, why: str) -> None:
         if (live := self._reporter.find(request)) is not None:
@@ -217,12 +214,6 @@ class Worker(ToWorker):
             load.share(None if column is None else self._board.cells(column), self.number)
             loads.append(load)
         self._reader.watch(loads)
-
-    @asynccontextmanager
-    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        self.start()
-        yield
-        await self.stop()
 
 
 def _share_of(config: Config, workers: int) -> Config:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from enginehouse.api.application import Lifespan, build_application
+from enginehouse.api.application import build_application
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.workers.pages import OwnerPages
 
@@ -13,15 +13,10 @@ from enginehouse.app.workers.pages import OwnerPages
 class WorkerApplication:
     """Relays requests along ``path``; ``pages`` of the owner are all else."""
 
-    def __init__(self, path: RequestPath, pages: OwnerPages, lifespan: Lifespan) -> None:
-        self._local = build_application(
-            path.admission, [*path.routes()], cors=path.config.server.cors, lifespan=lifespan
-        )
+    def __init__(self, path: RequestPath, pages: OwnerPages) -> None:
+        self._local = build_application(path.admission, [*path.routes()], cors=path.config.server.cors)
         self._pages = pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        application = self._local if scope["type"] == "lifespan" or self._is_local(scope) else self._pages
-        await application(scope, receive, send)
-
-    def _is_local(self, scope: Scope) -> bool:
-        return any(route.matches(scope)[0] is Match.FULL for route in self._local.routes)
+        is_local = any(route.matches(scope)[0] is Match.FULL for route in self._local.routes)
+        await (self._local if is_local else self._pages)(scope, receive, send)

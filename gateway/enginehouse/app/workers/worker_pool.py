@@ -17,7 +17,7 @@ from enginehouse.app.workers.fork_server import ForkServer
 from enginehouse.app.workers.messages import ToWorker, ToWorkerQueues, ToWorkerServer
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.request_events import EVENTS
-from enginehouse.app.workers.told_errors import telling
+from enginehouse.app.workers.sent_error import SentError
 from enginehouse.app.workers.worker_link import OwnerParts, WorkerLink
 from enginehouse.app.workers.worker_memory import WorkerMemory
 from enginehouse.domain.errors import RequestError
@@ -231,7 +231,7 @@ class WorkerPool(Observer):
     def _drain(self, step: str, place: str, error: RequestError | None, why: str) -> None:
         self._publisher.note(place.rpartition("@")[2])
         self._publisher.flush()  # who moves requests must see where they may not go, and why
-        self.send(ToWorker.drain, step, place, telling(error) if error is not None else None, why)
+        self.send(ToWorker.drain, step, place, SentError.of(error) if error is not None else None, why)
 
     def _recall(self, backend: str) -> None:
         """Ask for the places that workers keep, unless that was done just now."""

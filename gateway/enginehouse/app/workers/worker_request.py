@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from enginehouse.app.workers.channel import Channel
 from enginehouse.app.workers.messages import ToWorker
-from enginehouse.app.workers.told_errors import telling
+from enginehouse.app.workers.sent_error import SentError
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.requirements import Requirements, heard
 from enginehouse.domain.route import Route
@@ -84,7 +84,7 @@ class WorkerRequest(LiveRequest):
         return await self._worker.ask(ToWorker.move, self._state.number, destination, engine_request, cause)
 
     def fail(self, error: RequestError) -> None:
-        self._worker.send(ToWorker.fail, self._state.number, telling(error))
+        self._worker.send(ToWorker.fail, self._state.number, SentError.of(error))
 
     def cut_off(self, why: str) -> None:
         self._worker.send(ToWorker.cut_off, self._state.number, why)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Final
 
+from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.door import Door
-from enginehouse.relay.engine_memory import EngineMemory, EngineShare
+from enginehouse.relay.engine_memory import EngineMemory
 
 _LARGEST: Final = 64 << 20
 """Bytes of a whole answer, which is changed at once."""
@@ -19,15 +20,14 @@ class ChangingDoor(PassingDoor):
     ``memory`` has room for an answer that is no stream; otherwise ``_dropped`` says why it is not held.
     """
 
-    __slots__ = ("_dropped", "_lines", "_pieces", "_share", "_status", "_streams")
+    __slots__ = ("_dropped", "_held", "_lines", "_status", "_streams")
 
     def __init__(self, door: Door, memory: EngineMemory) -> None:
         super().__init__(door)
         self._status = 0
         self._lines = b""
         self._streams = False
-        self._pieces = bytearray()
-        self._share = EngineShare(memory, "answer", _LARGEST)
+        self._held = HeldAnswer(memory, "answer", _LARGEST)
         self._dropped = ""
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
@@ -45,7 +45,7 @@ class ChangingDoor(PassingDoor):
             self._door.finish(self._changed(chunk))
         else:
             self._hold(chunk)
-            self._whole(bytes(self._pieces))
+            self._whole(bytes(self._held.body))
 
     def abort(self) -> None:
         self.release()
@@ -53,22 +53,16 @@ class ChangingDoor(PassingDoor):
 
     def release(self) -> None:
         """The client is gone: hold nothing of the answer any more."""
-        self._drop()
-
-    def _drop(self) -> None:
-        self._pieces = bytearray()
-        self._share.give_back()
+        self._held.drop()
 
     def _hold(self, chunk: bytes) -> None:
-        if not self._dropped:
-            self._dropped = self._share.take(len(chunk))
-            self._pieces += chunk
-        if self._dropped:
-            self._pieces.clear()
+        if not self._dropped and (why := self._held.add(chunk)):
+            self._dropped = why
+            self._held.drop()
 
     def _deliver(self, status: int, lines: bytes, body: bytes) -> None:
         """Send a whole answer."""
-        self._drop()
+        self._held.drop()
         self._door.start(status, lines, len(body))
         self._door.finish(body)
 

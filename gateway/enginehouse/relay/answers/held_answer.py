@@ -6,27 +6,30 @@ from enginehouse.relay.engine_memory import EngineMemory, EngineShare
 
 
 class HeldAnswer:
-    """Holds the pieces of an answer, at most ``most`` bytes, as far as ``memory`` has room."""
+    """Holds the pieces of an answer: its ``body``, which has at most ``most`` bytes, as far as ``memory`` has room.
 
-    __slots__ = ("_body", "_most", "_share")
+    ``kind``: as for ``EngineShare``.
+    """
 
-    def __init__(self, memory: EngineMemory, most: int) -> None:
-        self._most = most
-        self._body = bytearray()  # a list of small pieces would take many times their bytes
-        self._share = EngineShare(memory, "answer", most)
+    __slots__ = ("_share", "body")
 
-    def add(self, piece: bytes) -> bool:
-        """Add a piece; whether the answer may be held any longer."""
-        self._body += piece
-        return len(self._body) <= self._most and not self._share.take(len(piece))
+    def __init__(self, memory: EngineMemory, kind: str, most: int) -> None:
+        self.body = bytearray()  # a list of small pieces would take many times their bytes
+        self._share = EngineShare(memory, kind, most)
+
+    def add(self, piece: bytes) -> str:
+        """Hold one more piece, or return the reason why no more can be held."""
+        if not (why := self._share.take(len(piece))):
+            self.body += piece
+        return why
 
     def take(self) -> bytes:
         """All that was held. Nothing is, afterwards."""
-        body = bytes(self._body)
+        body = bytes(self.body)
         self.drop()
         return body
 
     def drop(self) -> None:
         """Hold nothing any more."""
-        self._body = bytearray()
+        self.body = bytearray()
         self._share.give_back()

@@ -53,26 +53,22 @@ class JoinedReply(Reply):
         if self._held or not is_whole(body):
             body, self._held = whole_events(self._held + body)
         assert self._check is not None
-        problem = self._check.look(body) if body else None
-        if problem is not None:
-            body = body[: problem.good]
-        return self._translate(self.translator, body) or problem
+        return self._translate(self.translator, body, self._check.look(body) if body else None)
 
     def finish(self, body: bytes) -> BrokenStream | None:
         if self.translator is None:
             return super().finish(body)
         assert self._check is not None
-        body = self._held + body if self._held else body
-        problem = self._check.end(body)
-        if problem is not None:
-            body = body[: problem.good]
-        problem = self._translate(self.translator, body) or problem
+        body = self._held + body
+        problem = self._translate(self.translator, body, self._check.end(body))
         if problem is None:
             self.door.finish(b"")
         return problem
 
-    def _translate(self, translator: Translator, body: bytes) -> BrokenStream | None:
-        problem = None
+    def _translate(self, translator: Translator, body: bytes, problem: BrokenStream | None) -> BrokenStream | None:
+        """Pass on what is good of ``body``, whose ``problem`` is known. Returns that, or what comes before it."""
+        if problem is not None:
+            body = body[: problem.good]
         events: list[bytes] = []
         try:
             events.extend(translator.translate(body))  # what comes before an error stays

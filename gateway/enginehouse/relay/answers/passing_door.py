@@ -45,6 +45,9 @@ class CuttingDoor(PassingDoor):
         super().__init__(door)
         self._cut = cut
 
+    def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        self._door.answer(status, lines, body)
+
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         self._door.start(status, lines, None)
 

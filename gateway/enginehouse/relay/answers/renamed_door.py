@@ -8,9 +8,8 @@ from typing import Final
 
 import msgspec
 
-from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
-from enginehouse.relay.answers.passing_door import PassingDoor
+from enginehouse.relay.answers.passing_door import CuttingDoor
 from enginehouse.relay.continuation.added_fields import Cut
 from enginehouse.relay.door import Door
 from enginehouse.routing.body.replace_model import replace_model
@@ -33,36 +32,27 @@ def renaming(name: str) -> Cut:
     return rename
 
 
-class RenamedDoor(PassingDoor):
-    """Passes answers on with the ``name`` that the client asked for as their ``model``."""
+class RenamedDoor(CuttingDoor):
+    """Passes on an answer that is no stream with the ``name`` that the client asked for as its ``model``."""
 
-    __slots__ = ("_held", "_name", "_rename", "_stream")
+    __slots__ = ("_held", "_name")
 
-    def __init__(self, door: Door, name: str, rename: Cut, *, stream: bool) -> None:
-        super().__init__(door)
+    def __init__(self, door: Door, name: str, rename: Cut) -> None:
+        super().__init__(door, rename)
         self._name = name
-        self._rename = rename
-        self._stream = stream
         self._held = b""
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         with suppress(RequestError, ValueError):  # a list, or JSON that only some readers take
             body = replace_model(body, self._name)
-        self._door.answer(status, lines, body)
-
-    def start(self, status: int, lines: bytes, length: int | None) -> None:
-        self._door.start(status, lines, None)
+        super().answer(status, lines, body)
 
     def write(self, chunk: bytes) -> None:
         """Pass on a piece. The end of one waits for the next: a name may lie across the two."""
-        chunk = self._rename(self._held + chunk)
-        if not self._stream:
-            chunk, self._held = chunk[:-_HELD], chunk[-_HELD:]
+        chunk = self._cut(self._held + chunk)
+        chunk, self._held = chunk[:-_HELD], chunk[-_HELD:]
         if chunk:
             self._door.write(chunk)
 
-    def chunks_to(self) -> BatchedTransport | None:
-        return self._door.chunks_to()
-
     def finish(self, chunk: bytes) -> None:
-        self._door.finish(self._rename(self._held + chunk))
+        super().finish(self._held + chunk)

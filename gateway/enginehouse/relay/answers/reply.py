@@ -114,7 +114,7 @@ class Reply:
         """Have the client get ``name`` as the model, in an answer or a ``stream`` that begins now."""
         if self.rename is None:
             self.rename = rename = renaming(name)
-            self.door = RenamedDoor(self.door, name, rename, stream=stream)
+            self.door = CuttingDoor(self.door, rename) if stream else RenamedDoor(self.door, name, rename)
 
     def hide_usage(self) -> None:
         """Keep the usage from the client, in a stream that begins now: it was the gateway that asked for it."""

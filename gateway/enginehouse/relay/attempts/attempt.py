@@ -128,11 +128,11 @@ class Attempt:
         if held is None:
             if complete or not head.at_once or (head.length or 0) > most:
                 return piece
-            self._held = held = HeldAnswer(self.upstream.outside.engine_memory, most)
-        if held.add(piece) and not complete:
+            self._held = held = HeldAnswer(self.upstream.outside.engine_memory, "answer", most)
+        if not complete and len(held.body) + len(piece) <= most and not held.add(piece):
             return b""
         self._held = None
-        return held.take()
+        return held.take() + piece
 
     def await_more(self) -> None:
         """Apply the limit for the next piece of the answer."""
@@ -249,11 +249,8 @@ class Attempt:
         self.deadline = now + limit if limit else NEVER
 
     async def _connect(self, receiver: Receiver, request: bytes, upload: Upload | None) -> None:
-        pool, for_upload = self.upstream.pool, None
         try:
-            if upload is not None:
-                for_upload = await pool.connect_for_upload()
-            connection = for_upload or await pool.connect()
+            connection = await self.upstream.pool.connect(keep=upload is None)
         except (UpstreamError, Overloaded) as error:
             self._task = None
             self._shortage = error.with_traceback(None) if isinstance(error, Overloaded) else None
@@ -261,8 +258,8 @@ class Attempt:
             return
         self._task = None
         self._send_on(connection, receiver, request)
-        if upload is not None and for_upload is not None:
-            upload.begin(for_upload, self._uploading)
+        if upload is not None:
+            upload.begin(connection, self._uploading)
 
     def _uploading(self, turn: UploadTurn) -> None:
         """Apply the limit of the side that the upload waits for. The door has its own for the client."""

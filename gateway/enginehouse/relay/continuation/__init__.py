@@ -14,6 +14,5 @@ Everything here decides only; the exchange and its dispatch carry it out.
     typed_history   the same for streams whose events have types
     asking          asks the driver for the request that continues
     translator      turns its answer into the client's events
-    chunk_writer    writes these
     reading_ahead   bounds the text that a backend reads for moves
 """

@@ -14,13 +14,9 @@ Cut = Callable[[bytes], bytes]
 
 _IDS = b',"token_ids":['
 _NAME = b'token_ids"'
-_MARK = _NAME + b":"
-_LEADS = (b',"', b',"prompt_')
-_LIST = rb"(?:\[[0-9,\s]*\]|null)"
-_ALL_IDS = re.compile(
-    rb',\s*"(?:prompt_)?token_ids"\s*:\s*' + _LIST + rb'|"(?:prompt_)?token_ids"\s*:\s*' + _LIST + rb"\s*,?"
-)
 _NO_CHOICES = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+_COLON = re.compile(rb"\s*:\s*")
+_COMMA = re.compile(rb"\s*,")
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
@@ -33,68 +29,51 @@ def joined_cuts(first: Cut | None, then: Cut | None) -> Cut | None:
 
 
 def cut_ids(piece: bytes) -> bytes:
-    """``piece`` without ``token_ids`` and ``prompt_token_ids``.
-
-    A quoted key cannot be part of a text, whose quotes are escaped. Nearly every piece is one event with one list.
-    """
+    """``piece`` without ``token_ids`` and ``prompt_token_ids``. Nearly every piece is one event with one list."""
     at = piece.find(_IDS)
     if at >= 0:
         end = piece.find(b"]", at) + 1
-        if end and piece.find(_MARK, end) < 0 and piece.rfind(_MARK, 0, at) < 0:
+        if end and piece.find(_NAME, end) < 0 and piece.rfind(_NAME, 0, at) < 0:
             return piece[:at] + piece[end:]
     if _NAME not in piece:
         return piece
-    usual = _cut_usual(piece) if _MARK in piece else None
-    return _ALL_IDS.sub(b"", piece) if usual is None else usual
+    return _cut_field(_cut_field(piece, b'"token_ids"', _end_of_list), b'"prompt_token_ids"', _end_of_list)
 
 
-def _cut_usual(piece: bytes) -> bytes | None:
-    """``cut_ids`` for the usual spelling, whose lists are not looked at number by number; else ``None``.
+def _cut_field(piece: bytes, key: bytes, end_of: Callable[[bytes, int], int]) -> bytes:
+    """``piece`` without the fields ``key``, as far as ``end_of`` finds the ends of their values.
 
-    A prompt's list may have a hundred thousand bytes.
+    A quoted key cannot be part of a text, whose quotes are escaped. Only the places of keys are looked at: a prompt's
+    list may have a hundred thousand bytes.
     """
-    kept, start = [], 0
-    at = piece.find(_MARK)
+    kept, start, at = [], 0, piece.find(key)
     while at >= 0:
-        value = at + len(_MARK)
-        begin = next((at - len(lead) for lead in _LEADS if piece.endswith(lead, start, at)), -1)
-        if piece.startswith(b"[", value):
-            end = piece.find(b"]", value) + 1
-            nested = piece.find(b"[", value + 1, end) >= 0
-        else:
-            end, nested = value + 4, not piece.startswith(b"null", value)
-        if begin < 0 or not end or nested:
-            return None
-        kept.append(piece[start:begin])
-        start = end
-        at = piece.find(_MARK, end)
+        colon = _COLON.match(piece, at + len(key))
+        end = end_of(piece, colon.end()) if colon is not None else 0
+        if end:
+            before = piece[start:at]
+            if before.rstrip().endswith(b","):
+                before = before.rstrip()[:-1]
+            elif (comma := _COMMA.match(piece, end)) is not None:  # the first field: the comma after it goes too
+                end = comma.end()
+            kept.append(before)
+            start = end
+        at = piece.find(key, max(end, at + 1))
     return b"".join(kept) + piece[start:]
 
 
-def _cut_field(piece: bytes, name: bytes) -> bytes:
-    """``piece`` without the fields ``name`` whose values are objects."""
-    if b'"%s"' % name not in piece:
-        return piece
-    key = _object_key(name)
-    found = key.search(piece)
-    while found is not None:
-        start, rest = found.start(), piece[_end_of_object(piece, found.end() - 1) :]
-        if not found[0].startswith(b","):  # the first field: the comma after it goes too
-            rest = rest.lstrip().removeprefix(b",")
-        piece = piece[:start] + rest
-        found = key.search(piece, start)
-    return piece
-
-
-@lru_cache(maxsize=64)
-def _object_key(name: bytes) -> re.Pattern[bytes]:
-    """Finds a field whose value is an object, however the engine spaces its JSON."""
-    return re.compile(rb',?\s*"%s"\s*:\s*\{' % re.escape(name))
+def _end_of_list(piece: bytes, start: int) -> int:
+    """The end of a list of numbers, or of ``null``; 0 for any other value."""
+    if piece.startswith(b"null", start):
+        return start + 4
+    end = piece.find(b"]", start) + 1 if piece.startswith(b"[", start) else 0
+    return 0 if piece.find(b"[", start + 1, end) >= 0 else end
 
 
 def _end_of_object(piece: bytes, start: int) -> int:
+    """The end of an object; 0 for any other value."""
     depth = 0
-    for token in _TOKEN.finditer(piece, start):
+    for token in _TOKEN.finditer(piece, start) if piece.startswith(b"{", start) else ():
         sign = token[0]
         if sign in (b"{", b"["):
             depth += 1
@@ -102,7 +81,7 @@ def _end_of_object(piece: bytes, start: int) -> int:
             depth -= 1
             if not depth:
                 return token.end()
-    return len(piece)
+    return 0
 
 
 def _cut_usage(piece: bytes) -> bytes:
@@ -112,7 +91,7 @@ def _cut_usage(piece: bytes) -> bytes:
     kept, start = [], 0
     for event in read_events(piece):
         if not _NO_CHOICES.search(piece, start, event.end):
-            kept.append(_cut_field(piece[start : event.end], b"usage"))
+            kept.append(_cut_field(piece[start : event.end], b'"usage"', _end_of_object))
         start = event.end
     return b"".join(kept)
 
@@ -125,5 +104,6 @@ def cutter(fields: Sequence[str]) -> Cut | None:
     """The function that removes ``fields``: ``token_ids``, ``usage``, or another object. ``None`` for no fields."""
     cut: Cut | None = None
     for name in fields:
-        cut = joined_cuts(cut, _SPECIAL.get(name) or partial(_cut_field, name=name.encode()))
+        key = f'"{name}"'.encode()
+        cut = joined_cuts(cut, _SPECIAL.get(name) or partial(_cut_field, key=key, end_of=_end_of_object))
     return cut

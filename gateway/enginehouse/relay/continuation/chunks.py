@@ -1,9 +1,9 @@
-"""Reads the events of chats and completions."""
+"""The events of chats and completions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,6 +11,9 @@ from enginehouse.relay.events.sse import read_events
 
 ABSENT = msgspec.Raw()
 """The value of a field that is not there."""
+
+
+DONE = b"data: [DONE]\n\n"
 
 
 class ChunkDelta(msgspec.Struct):
@@ -83,18 +86,19 @@ class StreamChunk(msgspec.Struct):
     prompt_token_ids: msgspec.Raw = ABSENT
 
 
+class AnswerPiece(NamedTuple):
+    """A piece to write; the last one has the ``finish`` reason. ``ids``: only for clients that want them."""
+
+    text: str = ""
+    ids: Sequence[int] | None = None
+    finish: str | None = None
+    stop_reason: msgspec.Raw = ABSENT
+    usage: Mapping[str, Any] | None = None
+
+
 _decode = msgspec.json.Decoder(StreamChunk).decode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _OF_ONE_CHUNK = ("choices", "usage", "prompt_token_ids")
-
-
-def only_chunk(piece: bytes) -> StreamChunk | None:
-    """The chunk of a piece that is one event in the usual spelling, as nearly every piece is; else ``None``.
-
-    Raises ``ValueError`` for an event that is no chunk.
-    """
-    only = _only_data(piece)
-    return None if only is None else _decode(only)
 
 
 def read_chunks(piece: bytes) -> Iterator[tuple[StreamChunk | None, bytes]]:
@@ -102,7 +106,9 @@ def read_chunks(piece: bytes) -> Iterator[tuple[StreamChunk | None, bytes]]:
 
     Raises ``ValueError`` for an event that is no chunk.
     """
-    if (only := _only_data(piece)) is not None:
+    usual = piece[:8] == b'data: {"' and piece[-3:] == b"}\n\n" and piece.find(b"\n") == len(piece) - 2
+    if usual:  # one event, as nearly every piece is
+        only = piece[6:-2]
         yield _decode(only), only
         return
     for event in read_events(piece):
@@ -110,23 +116,9 @@ def read_chunks(piece: bytes) -> Iterator[tuple[StreamChunk | None, bytes]]:
             yield (None if data.strip() == b"[DONE]" else _decode(data)), data
 
 
-def common_fields(piece: bytes) -> dict[str, msgspec.Raw] | None:
-    """The fields that all chunks of the answer share, from its first chunk: the id, the time, the model.
-
-    ``None`` if ``piece`` has comments only.
-    """
-    data = _only_data(piece)
-    if data is None:
-        data = next((event.data for event in read_events(piece) if event.data is not None), None)
-    if data is None:
-        return None
+def common_fields(data: bytes) -> dict[str, msgspec.Raw]:
+    """The fields that all chunks of the answer share, from the JSON of its first one: the id, the time, the model."""
     return {name: value.copy() for name, value in _fields(data).items() if name not in _OF_ONE_CHUNK}
-
-
-def _only_data(piece: bytes) -> bytes | None:
-    """The JSON of a piece that is one event in the usual spelling, as nearly every piece is; else ``None``."""
-    usual = piece[:8] == b'data: {"' and piece[-3:] == b"}\n\n" and piece.find(b"\n") == len(piece) - 2
-    return piece[6:-2] if usual else None
 
 
 def choices_of(data: bytes) -> msgspec.Raw:

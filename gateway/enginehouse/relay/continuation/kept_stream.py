@@ -8,7 +8,7 @@ import msgspec
 
 from enginehouse.domain.continuation import StreamTraits
 from enginehouse.relay.continuation.added_fields import cutter
-from enginehouse.relay.continuation.chunks import ABSENT, StreamChunk, common_fields, only_chunk, read_chunks
+from enginehouse.relay.continuation.chunks import ABSENT, StreamChunk, common_fields, read_chunks
 from enginehouse.relay.continuation.progress import AnswerProgress
 from enginehouse.relay.continuation.restrictions import number
 from enginehouse.relay.engine_memory import FULL, EngineMemory, EngineShare
@@ -158,20 +158,17 @@ class KeptStream:
         return pieces
 
     def _read(self, piece: bytes) -> None:
-        if self.common is None:
-            self._begin(piece)
-        if (only := only_chunk(piece)) is not None:
-            self._add(only)
-            return
-        for chunk, _ in read_chunks(piece):
+        for chunk, data in read_chunks(piece):
             if chunk is None:
                 self.ended = True
-            else:
-                self._add(chunk)
+                continue
+            if self.common is None:
+                self._begin(data)
+            self._add(chunk)
 
-    def _begin(self, piece: bytes) -> None:
+    def _begin(self, data: bytes) -> None:
         fields = self.fields  # also tells the progress whether ids are shown
-        self.common = common_fields(piece)
+        self.common = common_fields(data)
         if isinstance(prompt := fields.get("prompt"), list) and prompt and isinstance(prompt[0], int):
             self.progress.prompt_ids = msgspec.json.encode(prompt)
 

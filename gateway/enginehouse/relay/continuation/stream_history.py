@@ -11,7 +11,7 @@ from enginehouse.domain.continuation import PartialAnswer
 from enginehouse.domain.replica import Candidate
 from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.relay.continuation.added_fields import cutter
-from enginehouse.relay.continuation.chunk_writer import AnswerPiece, ChunkWriter, EventWriter
+from enginehouse.relay.continuation.chunks import ABSENT, DONE, AnswerPiece
 from enginehouse.relay.continuation.kept_stream import KeptStream
 from enginehouse.relay.continuation.progress import SavedStream
 from enginehouse.relay.continuation.restrictions import (
@@ -154,11 +154,41 @@ class StreamHistory(KeptStream):
         pieces = self.progress.pieces
         return None if pieces is None or has_joined_tokens(pieces, self.fields) else pieces
 
-    # --- what is left for the client
+    # --- what is left for the client: events with the id, the time and the model of the stream's first half
 
-    def writer(self) -> EventWriter:
-        """Writes the rest of the stream."""
-        return ChunkWriter(self.common or {}, chat=self.chat)
+    def write_piece(self, piece: AnswerPiece) -> bytes:
+        """The events that add ``piece``."""
+        text, finish = piece.text, piece.finish
+        choice: dict[str, Any] = {"index": 0}
+        if self.chat:
+            choice["delta"] = {"content": text} if text or finish is None else {}
+        else:
+            choice["text"] = text
+        choice |= {"logprobs": None, "finish_reason": finish}
+        if finish is not None and piece.stop_reason != ABSENT:
+            choice["stop_reason"] = piece.stop_reason
+        if piece.ids is not None:
+            choice["token_ids"] = piece.ids
+        usage = {} if piece.usage is None else {"usage": piece.usage}
+        return self._event({"choices": [choice], **usage})
+
+    def write_usage(self, usage: Mapping[str, Any]) -> bytes:
+        """What tells the usage alone."""
+        return self._event({"choices": [], "usage": usage})
+
+    def write_choices(self, choices: msgspec.Raw) -> bytes:
+        """An event with choices as another engine wrote them. Raises ``AnswerDiffers`` where there is no such event."""
+        return self._event({"choices": choices})
+
+    def write_end(self, text: str | None) -> bytes:
+        """The end of the stream. ``text``: all that it says; ``None`` if that was too long to be kept.
+
+        Raises ``AnswerDiffers`` if the end has to repeat a text that is not kept.
+        """
+        return DONE
+
+    def _event(self, own: Mapping[str, Any]) -> bytes:
+        return b"data: " + msgspec.json.encode({**(self.common or {}), **own}) + b"\n\n"
 
     def ending(self) -> bytes | None:
         """The events that end the stream if nothing is left to ask for, else ``None``."""
@@ -168,23 +198,22 @@ class StreamHistory(KeptStream):
         return None if self.why or self.common is None else self._ending()
 
     def _ending(self) -> bytes | None:
-        writer = self.writer()
-        last = b"" if self.finish is not None else self._full(writer)
+        last = b"" if self.finish is not None else self._full()
         if last is None:
             return None
         if not self.wants_usage:
-            return last + writer.done(None)
+            return last + self.write_end(None)
         usage = self._usage if self._usage is not None and self.finish is not None else self._made_usage()
-        return None if usage is None else last + writer.usage(usage) + writer.done(None)
+        return None if usage is None else last + self.write_usage(usage) + self.write_end(None)
 
-    def _full(self, writer: EventWriter) -> bytes | None:
+    def _full(self) -> bytes | None:
         """The event that ends an answer whose every token has been seen; ``None`` for an answer with room left."""
         limit = self.max_tokens
         seen = self.partial(b"")
         tokens = seen.events if seen.tokens is None else seen.tokens  # each event has one at least
         if limit is None or seen.skip or tokens < limit:
             return None
-        return writer.piece(AnswerPiece(finish="length"))
+        return self.write_piece(AnswerPiece(finish="length"))
 
     def _made_usage(self) -> dict[str, Any] | None:
         made, prompt = self.progress.tokens(), self.prompt_tokens

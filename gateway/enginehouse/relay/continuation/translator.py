@@ -10,8 +10,7 @@ import msgspec
 
 from enginehouse.domain.continuation import Continuation, StreamTraits
 from enginehouse.relay.continuation.added_fields import cut_ids
-from enginehouse.relay.continuation.chunk_writer import DONE, AnswerPiece, EventWriter
-from enginehouse.relay.continuation.chunks import ChunkChoice, StreamChunk, choices_of, read_chunks
+from enginehouse.relay.continuation.chunks import DONE, AnswerPiece, ChunkChoice, StreamChunk, choices_of, read_chunks
 from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.restrictions import number
 from enginehouse.relay.continuation.stream_history import StreamHistory
@@ -48,7 +47,7 @@ class ContinuationTranslator(Translator):
     Until it has begun, ``history`` is as it was.
     """
 
-    __slots__ = ("_history", "_progress", "_traits", "_writer")
+    __slots__ = ("_history", "_progress", "_traits")
 
     def __init__(self, history: StreamHistory, continuation: Continuation, traits: StreamTraits) -> None:
         super().__init__(continuation)
@@ -58,7 +57,6 @@ class ContinuationTranslator(Translator):
         self._progress.resume(continuation.tokens, continuation.skip, exact=continuation.exact)
         if not traits.token_by_token:
             self._progress.ends = None
-        self._writer: EventWriter = history.writer()
 
     def translate(self, piece: bytes) -> Iterator[bytes]:
         for chunk, data in read_chunks(piece):
@@ -71,7 +69,7 @@ class ContinuationTranslator(Translator):
     def _event(self, chunk: StreamChunk, data: bytes) -> bytes:
         usage = None if chunk.usage is None else self._usage(chunk.usage)
         if not chunk.choices:
-            return self._writer.usage(usage) if usage is not None and self._history.wants_usage else b""
+            return self._history.write_usage(usage) if usage is not None and self._history.wants_usage else b""
         [choice] = chunk.choices
         self._progress.learn_prompt(chunk.prompt_token_ids)
         self._progress.learn_prompt(choice.prompt_token_ids)
@@ -94,7 +92,7 @@ class ContinuationTranslator(Translator):
             return b""
         self._begin()
         self._history.finish = finish
-        return self._writer.piece(AnswerPiece(text, shown_ids, finish, choice.stop_reason, usage))
+        return self._history.write_piece(AnswerPiece(text, shown_ids, finish, choice.stop_reason, usage))
 
     def _pass_on(self, other: str, data: bytes) -> bytes:
         """Pass on what has no text, if the client has all the text before it."""
@@ -102,7 +100,7 @@ class ContinuationTranslator(Translator):
             raise AnswerDiffers
         self._begin()
         self._history.discard(f"its answer has {other}")
-        return cut_ids(self._writer.choices(choices_of(data)))
+        return cut_ids(self._history.write_choices(choices_of(data)))
 
     def _usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
         """The usage of the whole answer, after that of its last part."""
@@ -118,7 +116,7 @@ class ContinuationTranslator(Translator):
         if not self.has_begun:
             raise AnswerDiffers
         self._history.ended = True
-        return self._writer.done(None if self._history.why else self._progress.text)
+        return self._history.write_end(None if self._history.why else self._progress.text)
 
     def _begin(self) -> None:
         if not self.has_begun:

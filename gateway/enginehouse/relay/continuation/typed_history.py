@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from enginehouse.domain.continuation import StreamTraits
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.interfaces.protocols import ChatPiece, Protocol, TypedAnswer
-from enginehouse.relay.continuation.chunk_writer import AnswerPiece, EventWriter, TypedWriter, note_failure
-from enginehouse.relay.continuation.chunks import ChunkChoice, StreamChunk
+from enginehouse.relay.continuation.chunks import ABSENT, AnswerPiece, ChunkChoice, StreamChunk
 from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import read_events
 from enginehouse.routing.body.replace_model import replace_model
+from enginehouse.telemetry.plugin_failures import log_plugin_failure
 
 _SAYS_NO = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What a ``TypedAnswer`` raises for an event that it does not know."""
@@ -30,18 +31,24 @@ def typed_answer(protocol: Protocol, path: str) -> TypedAnswer | None:
     try:
         return protocol.typed_answer(path)
     except Exception as error:
-        note_failure(protocol, error)
+        _note_failure(protocol, error)
         return None
+
+
+def _note_failure(plugin: TypedAnswer | Protocol, error: Exception) -> None:
+    """Log that a plugin has failed. Its stream is not continued."""
+    kind = type(plugin)
+    log_plugin_failure(PluginId("protocol", f"{kind.__module__}.{kind.__qualname__}"), "failed", error)
 
 
 class TypedHistory(StreamHistory):
     """Keeps the events of a stream that another engine continues as a chat; ``answer`` reads and writes them.
 
     ``as_chat`` makes the body of that chat of the client's own. It is called when the stream is read, which most
-    streams never are, and raises ``RequestError`` for what no chat can say.
+    streams never are, and raises ``RequestError`` for what no chat can say. Only the end tells why, and the usage.
     """
 
-    __slots__ = ("_answer", "_as_chat", "_asked", "_writer")
+    __slots__ = ("_answer", "_as_chat", "_asked", "_reason", "_stopped_at", "_told")
 
     def __init__(
         self,
@@ -56,7 +63,9 @@ class TypedHistory(StreamHistory):
         self._asked = body
         self._as_chat = as_chat
         self._answer = answer
-        self._writer = TypedWriter(answer)
+        self._reason = ""
+        self._stopped_at: str | None = None
+        self._told: Mapping[str, Any] = {}
 
     def _prepare(self) -> None:
         try:
@@ -84,8 +93,33 @@ class TypedHistory(StreamHistory):
     def wants_usage(self) -> bool:
         return True
 
-    def writer(self) -> EventWriter:
-        return self._writer
+    def write_piece(self, piece: AnswerPiece) -> bytes:
+        if piece.finish is not None:
+            self._reason = piece.finish
+            found = None if piece.stop_reason == ABSENT else msgspec.json.decode(piece.stop_reason)
+            self._stopped_at = found if isinstance(found, str) else None
+        self._told = piece.usage or self._told
+        return self._written(self._answer.text, piece.text) if piece.text else b""
+
+    def write_usage(self, usage: Mapping[str, Any]) -> bytes:
+        self._told = usage
+        return b""
+
+    def write_choices(self, choices: msgspec.Raw) -> bytes:
+        raise AnswerDiffers
+
+    def write_end(self, text: str | None) -> bytes:
+        return self._written(self._answer.end, text, self._reason, self._stopped_at, self._told)
+
+    def _written(self, write: Callable[..., bytes | None], *said: object) -> bytes:
+        try:
+            events = write(*said)
+        except Exception as error:
+            _note_failure(self._answer, error)
+            raise AnswerDiffers from None
+        if not isinstance(events, bytes):
+            raise AnswerDiffers
+        return events
 
     def _read(self, piece: bytes) -> None:
         for event in read_events(piece):
@@ -95,7 +129,7 @@ class TypedHistory(StreamHistory):
                 said = self._answer.read(_object(event.data))
             except Exception as error:
                 if not isinstance(error, _SAYS_NO):
-                    note_failure(self._answer, error)
+                    _note_failure(self._answer, error)
                 raise ValueError(str(error)) from None
             if self._answer.is_begun and self.common is None:
                 self.common = {}
@@ -108,15 +142,15 @@ class TypedHistory(StreamHistory):
                 self._add(_chunk(said))
 
     def _ending(self) -> bytes | None:
-        if self._full(self._writer) is None:
+        if self._full() is None:
             if self.finish is None:
                 return None
-            self._writer.piece(AnswerPiece(finish=self.finish))
+            self.write_piece(AnswerPiece(finish=self.finish))
         made, prompt = self.progress.tokens(), self.prompt_tokens
         made = self.progress.events if made is None else made  # each event has one token at least
-        self._writer.usage(self.usage_of_whole({}, prompt or 0, made))
+        self.write_usage(self.usage_of_whole({}, prompt or 0, made))
         try:
-            return self._writer.done(self.progress.text)
+            return self.write_end(self.progress.text)
         except AnswerDiffers:
             return None
 

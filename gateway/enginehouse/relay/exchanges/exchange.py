@@ -97,7 +97,7 @@ class Exchange(AnsweredExchange):
 
     def _continue(self, saved: SavedStream) -> None:
         job, context = self.job, self.job.context
-        driver = context.continuation.drivers.get(saved.backend)
+        driver = context.drivers.get(saved.backend)
         if driver is None:
             raise CannotContinue(f"Backend '{saved.backend}', which had begun the answer, is no longer configured")
         traits = driver.continuation.streams

@@ -155,7 +155,7 @@ class ContinuationJob(Job):
         upstream = self.context.upstreams.get(backend)
         if upstream is None:
             raise CannotContinue("the configuration no longer has it")
-        driver = self.context.continuation.drivers[backend].continuation
+        driver = self.context.drivers[backend].continuation
         history.read()
         if history.is_unanswered:
             self.mode, self._modes = ContinuationMode.RESTART, []

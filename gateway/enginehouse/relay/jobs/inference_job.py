@@ -77,7 +77,7 @@ class InferenceJob(Job):
             queue = context.queue_of(chosen)
             if queue is None or not queue.launches:
                 return body
-        driver = context.continuation.drivers.get(chosen.backend)
+        driver = context.drivers.get(chosen.backend)
         if driver is None:  # a reload has just removed it
             return body
         streams, memory = driver.continuation.streams, context.engine_memory

@@ -46,7 +46,7 @@ def pair_route(job: Job, find: Callable[[tuple[str, ...]], Route], failed: tuple
     Passes over engines that serve no request alone, and find no other one. Raises ``InvalidRequest`` if all are such,
     and no request to its endpoint is handed over.
     """
-    rules, allowed = hand_over_rules(job.context.continuation.drivers, job.path), failed
+    rules, allowed = hand_over_rules(job.context.drivers, job.path), failed
     while True:
         try:
             route = _with_decode(job, find(failed), failed)
@@ -62,7 +62,7 @@ def pair_route(job: Job, find: Callable[[tuple[str, ...]], Route], failed: tuple
 
 def _with_decode(job: Job, route: Route, failed: tuple[str, ...]) -> Route:
     context, path = job.context, job.path
-    drivers = context.continuation.drivers
+    drivers = context.drivers
     if not can_hand_over(drivers, path, route.chosen):
         return route
     assert job.requirements is not None
@@ -82,7 +82,7 @@ async def prepare_pair(
     reads the prompt itself: the client notices nothing. Raises ``RequestError`` if engines that bootstrap cannot be
     asked.
     """
-    drivers = job.context.continuation.drivers
+    drivers = job.context.drivers
     either = drivers.get(prefill.backend) or drivers.get(decode.backend)  # a reload may have removed one of them
     if either is not None and either.bootstrap is not None:
         return await _bootstrap(job, prefill, path, body)
@@ -135,7 +135,7 @@ async def _bootstrap(job: Job, prefill: Candidate, path: str, body: bytes) -> tu
     Raises ``RequestError`` if ``prefill`` cannot be asked.
     """
     context, backend = job.context, prefill.backend
-    upstream, driver = context.upstreams.get(backend), context.continuation.drivers[backend].bootstrap
+    upstream, driver = context.upstreams.get(backend), context.drivers[backend].bootstrap
     if upstream is None or driver is None:
         raise UpstreamError(f"The configuration no longer has backend '{backend}'")
     slot = PromptSlot(job, prefill)

@@ -48,7 +48,7 @@ class Move:
         self._context = context
         self._source = stream.current_attempt()
         candidate = self._candidate(destination)
-        self._driver = context.continuation.drivers[destination].continuation
+        self._driver = context.drivers[destination].continuation
         upstream = context.upstreams[destination]
         self._engine = Client(upstream, context.continuation.migrate_timeout)
         route = replace(self._source.route, chosen=candidate, details=None, placement=None)
@@ -110,7 +110,7 @@ class Move:
         needs = self._stream.job.requirements
         if needs is not None and (why := self._context.router.why_not(needs, found)):
             raise CannotContinue(f"The stream cannot move to backend '{destination}': {why}")
-        if never_alone(self._context.continuation.drivers[destination], found):
+        if never_alone(self._context.drivers[destination], found):
             raise CannotContinue(f"Backend '{destination}' serves no request alone")
         if found.draining:
             raise CannotContinue(f"Backend '{destination}' is drained")

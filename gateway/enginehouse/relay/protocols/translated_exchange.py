@@ -37,23 +37,15 @@ class TranslatedExchange(OpenExchange):
     def begin(self, body: bytes, caller: Caller | None = None) -> None:
         if self._exchange is not None:
             return
-        if self._is_native(body):
-            self._begin(self._door, Forwarded(self._path, body), caller)
-            return
-        door = self._translating
+        door, keep_alive = self._door, None
         try:
-            translation = self._translate(body)
+            request = Forwarded(self._path, body) if self._is_native(body) else self._translate(body)
         except RequestError as error:
             self._open_refused().cancel(error)
             return
-        if isinstance(translation, Forwarded):
-            self._begin(self._door, translation, caller)
-        else:
-            door.translation = translation
-            self._begin(door, translation, caller)
-
-    def _begin(self, door: Door, request: Translation | Forwarded, caller: Caller | None) -> None:
-        keep_alive = None if isinstance(request, Forwarded) else request.keep_alive
+        if not isinstance(request, Forwarded):
+            self._translating.translation = request
+            door, keep_alive = self._translating, request.keep_alive
         self._exchange = exchange = self._open(door, request.path, self._headers, keep_alive)
         exchange.begin(request.body, caller)
 

@@ -10,7 +10,8 @@ from typing import Final
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import EngineResponse
-from enginehouse.relay.engine_memory import FULL, EngineShare
+from enginehouse.relay.answers.held_answer import HeldAnswer
+from enginehouse.relay.engine_memory import FULL
 from enginehouse.relay.events.sse import LARGEST_HELD, is_whole, read_events, whole_events
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import read_lines
@@ -71,19 +72,19 @@ class Client:
         length = b"content-length: %d\r\n\r\n" % len(body)
         request = self._upstream.fixed(method, path) + content + length + body
         most = (_LARGEST_LIST if path.partition("?")[0].endswith(_LISTS) else _LARGEST) + _PER_BYTE * len(body)
-        share = EngineShare(self._upstream.outside.engine_memory, "question", most)
+        held = HeldAnswer(self._upstream.outside.engine_memory, "question", most)
         kept = pool.take()
         try:
             if kept is not None:
                 with contextlib.suppress(_Stale):
-                    return await _ask(kept, request, share)
-            return await _ask(await pool.connect(), request, share)
+                    return await _ask(kept, request, held)
+            return await _ask(await pool.connect(), request, held)
         finally:
-            share.give_back()
+            held.drop()
 
 
-async def _ask(connection: Connection, request: bytes, share: EngineShare) -> EngineResponse:
-    answer = _WholeAnswer(share)
+async def _ask(connection: Connection, request: bytes, held: HeldAnswer) -> EngineResponse:
+    answer = _WholeAnswer(held)
     connection.send(answer, request)
     try:
         return await answer.done
@@ -97,26 +98,25 @@ class _Stale(Exception):
 
 
 class _WholeAnswer:
-    """Collects an answer."""
+    """Collects an answer in ``held``."""
 
-    def __init__(self, share: EngineShare) -> None:
+    def __init__(self, held: HeldAnswer) -> None:
         self.done: asyncio.Future[EngineResponse] = asyncio.get_running_loop().create_future()
         self._head: AnswerHead | None = None
-        self._body = bytearray()
-        self._share = share
+        self._held = held
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         self._head = head or self._head
         if self.done.done():
             return
-        if why := self._share.take(len(body)):
+        if why := self._held.add(body):
             self.done.set_exception(
                 Overloaded(why) if why is FULL else UpstreamError(f"its answer is too large: {why}")
             )
             return
-        self._body += body
         if complete and self._head is not None:
-            self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), bytes(self._body)))
+            body = bytes(self._held.body)
+            self.done.set_result(EngineResponse(self._head.status, read_lines(self._head.lines), body))
 
     def broken(self, why: str, *, stale: bool) -> None:
         if not self.done.done():

@@ -49,6 +49,7 @@ class Connection:
     - ``kept_at``: since when it is idle, on the loop's clock.
     - ``pieces``: how many pieces of the current answer's body have come.
     - ``fast_path``: of its events, if its receiver has opened one.
+    - ``writable``: the engine reads fast enough. ``on_writable`` is called with whether it does, when that changes.
     - ``now``: a clock in seconds.
     """
 
@@ -69,6 +70,8 @@ class Connection:
         self._keep = keep
         self._remove = remove
         self._writes = writes
+        self.on_writable: Callable[[bool], None] | None = None
+        self.writable = True
         self._parser: httptools.HttpResponseParser = cast(Any, None)
         self._known_head: KnownHead[AnswerHead] = KnownHead()
         self._served = 0
@@ -111,6 +114,11 @@ class Connection:
         self._head_only = request.startswith(b"HEAD ")
         self._sent_at = self._now()
         self._transport.write(request)
+
+    def write(self, piece: bytes | bytearray) -> None:
+        """Send the next piece of the body of a request whose head was sent, unless the connection is closed."""
+        if not self._transport.is_closing():
+            self._transport.write(bytes(piece))
 
     def redirect(self, receiver: Receiver) -> None:
         """Hand the rest of the answer to ``receiver``."""
@@ -235,10 +243,15 @@ class Connection:
         """Close: an engine that sends no more has nothing to say."""
 
     def pause_writing(self) -> None:
-        """Requests are whole: what the engine does not read yet stays in the buffer."""
+        self._set_writable(False)
 
     def resume_writing(self) -> None:
-        """The engine has read on."""
+        self._set_writable(True)
+
+    def _set_writable(self, writable: bool) -> None:
+        self.writable = writable
+        if self.on_writable is not None:
+            self.on_writable(writable)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._remove(self)

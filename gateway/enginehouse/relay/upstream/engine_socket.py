@@ -79,7 +79,7 @@ def _failure(upstream: Upstream, error: Exception) -> UpstreamError | UpstreamTi
     if not isinstance(error, OSError):
         return UpstreamError(f"Backend '{backend}' opened no WebSocket: {error}")
     unreachable = UpstreamError(f"Backend '{backend}' could not be reached: {error}")
-    return upstream.outside.open_files.shortage(error) or unreachable
+    return upstream.outside.shortage(error) or unreachable
 
 
 class _Connect(connect):

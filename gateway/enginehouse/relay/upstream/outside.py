@@ -7,7 +7,6 @@ import errno
 import logging
 import random
 import ssl
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
@@ -23,51 +22,22 @@ _NO_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 _WARN_EVERY_S = 60.0
 
 
-class Connector(ABC):
-    """The way from the gateway to engines."""
+class Connector:
+    """The way from the gateway to engines: by TCP, through the running event loop."""
 
-    @abstractmethod
     async def connect(self, protocol: asyncio.Protocol, origin: Origin, tls: ssl.SSLContext | None) -> None:
         """Connect ``protocol`` to ``origin``, encrypted by ``tls`` if it is given.
 
         Raises ``OSError``, and ``UnicodeError`` for a name that no host can have.
         """
-
-
-class SocketConnector(Connector):
-    """Connects by TCP, through the running event loop."""
-
-    async def connect(self, protocol: asyncio.Protocol, origin: Origin, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
         await loop.create_connection(lambda: protocol, origin.host, origin.port, ssl=tls)
-
-
-class OpenFiles:
-    """Recognises failures to connect to one engine that are a shortage of the gateway's own."""
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._warned_at = -_WARN_EVERY_S
-
-    def shortage(self, error: BaseException) -> Overloaded | None:
-        """The answer to a request for which no connection could be opened; ``None`` if ``error`` has another cause.
-
-        The log names the shortage once a minute.
-        """
-        if not isinstance(error, OSError) or error.errno not in _NO_FILES:
-            return None
-        now = self._now()
-        if now - self._warned_at >= _WARN_EVERY_S:
-            self._warned_at = now
-            _log.warning("The gateway can open no more connections: %s. Raise its limit (ulimit -n)", error.strerror)
-        return Overloaded(f"The gateway can open no more connections ({error.strerror}): raise its limit of open files")
 
 
 class Outside:
     """The clock that requests read, and the way to engines: this machine's by default, or virtual ones.
 
-    ``chance`` returns a number from 0 to 1. ``open_files`` recognises connections that the machine has no room for.
-    ``engine_memory``: what is held of engines' answers.
+    ``chance`` returns a number from 0 to 1. ``engine_memory``: what is held of engines' answers.
     """
 
     def __init__(
@@ -77,10 +47,23 @@ class Outside:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.clock = clock
-        self.connector = connector or SocketConnector()
+        self.connector = connector or Connector()
         self.chance = chance
-        self.open_files = OpenFiles(clock.now)
         self.engine_memory = EngineMemory()
+        self._warned_at = -_WARN_EVERY_S
+
+    def shortage(self, error: BaseException) -> Overloaded | None:
+        """The answer to a request for which no connection could be opened, if the machine has no room for one.
+
+        ``None`` if ``error`` has another cause. The log names the shortage once a minute.
+        """
+        if not isinstance(error, OSError) or error.errno not in _NO_FILES:
+            return None
+        now = self.clock.now()
+        if now - self._warned_at >= _WARN_EVERY_S:
+            self._warned_at = now
+            _log.warning("The gateway can open no more connections: %s. Raise its limit (ulimit -n)", error.strerror)
+        return Overloaded(f"The gateway can open no more connections ({error.strerror}): raise its limit of open files")
 
     def driver(self, configured: DriverSupport) -> DriverSupport:
         """How engines of one kind are asked: as the ``configured`` driver does."""

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
-from collections.abc import Callable
-from typing import Final, TypeVar, cast
+from typing import Final, cast
 
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.relay.upstream.connection import Connection
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.outside import Outside
-from enginehouse.relay.upstream.upload import UploadConnection
-
-_Connection = TypeVar("_Connection", bound=Connection)
 
 _GRACE_S: Final = 0.02
 """After so long without use, idle connections above ``most_idle`` are closed."""
@@ -56,24 +52,20 @@ class Pool:
                 return connection
         return None
 
-    async def connect(self) -> Connection:
-        """A new connection. Raises ``UpstreamError``, or ``Overloaded`` if the gateway has no file descriptor left."""
-        return await self._connect(lambda: Connection(self._keep, self._remove, self._writes, self._now))
+    async def connect(self, *, keep: bool = True) -> Connection:
+        """A new connection, for one request only unless ``keep``.
 
-    async def connect_for_upload(self) -> UploadConnection:
-        """As ``connect``, a connection for one request whose body follows piece by piece."""
-        return await self._connect(lambda: UploadConnection(self._remove, self._writes, self._now))
-
-    async def _connect(self, make: Callable[[], _Connection]) -> _Connection:
+        Raises ``UpstreamError``, or ``Overloaded`` if the gateway has no file descriptor left.
+        """
         origin = self.origin
         if not origin.host:
             raise UpstreamError("its engine does not run")
         try:
-            connection = make()
+            connection = Connection(self._keep if keep else Connection.close, self._remove, self._writes, self._now)
             protocol = cast(asyncio.Protocol, connection)  # it has the methods, but a compiled class has no such base
             await self._outside.connector.connect(protocol, origin, self.tls)
         except (OSError, UnicodeError) as error:  # the latter for names that no host can have
-            if (shortage := self._outside.open_files.shortage(error)) is not None:
+            if (shortage := self._outside.shortage(error)) is not None:
                 raise shortage from None
             raise UpstreamError(f"cannot connect to {origin.authority}: {error}") from error
         return connection

@@ -7,35 +7,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from enginehouse.aio.write_batch import WriteBatch
+from enginehouse.relay.events.chunk import framed
 from enginehouse.relay.upstream.connection import Connection
 
 _MOST_HELD: Final = 256 * 1024
-
-
-class UploadConnection(Connection):
-    """Serves one request. ``upload`` is called with whether the engine reads fast enough."""
-
-    def __init__(self, remove: Callable[[Connection], None], writes: WriteBatch, now: Callable[[], float]) -> None:
-        super().__init__(Connection.close, remove, writes, now)
-        self.upload: Callable[[bool], None] | None = None
-        self.writable = True
-
-    def write(self, piece: bytes | bytearray) -> None:
-        """Send the next piece of the body, unless the connection is closed."""
-        if not self._transport.is_closing():
-            self._transport.write(bytes(piece))
-
-    def pause_writing(self) -> None:
-        self._set_writable(False)
-
-    def resume_writing(self) -> None:
-        self._set_writable(True)
-
-    def _set_writable(self, writable: bool) -> None:
-        self.writable = writable
-        if self.upload is not None:
-            self.upload(writable)
 
 
 class UploadTurn(Enum):
@@ -57,7 +32,7 @@ class Upload:
 
     def __init__(self, *, chunked: bool) -> None:
         self._chunked = chunked
-        self._connection: UploadConnection | None = None
+        self._connection: Connection | None = None
         self._report: Callable[[UploadTurn], None] | None = None
         self._held = bytearray()
         self.taken = 0
@@ -93,10 +68,10 @@ class Upload:
         """Wait until the next piece may come."""
         await self._room.wait()
 
-    def begin(self, connection: UploadConnection, report: Callable[[UploadTurn], None]) -> None:
+    def begin(self, connection: Connection, report: Callable[[UploadTurn], None]) -> None:
         """Send what comes on ``connection``, and ``report`` whose turn it is."""
         self._connection, self._report = connection, report
-        connection.upload = self.set_writable
+        connection.on_writable = self.set_writable
         self.set_writable(connection.writable)
 
     def set_writable(self, writable: bool) -> None:
@@ -106,7 +81,7 @@ class Upload:
 
     def framed(self, piece: bytes) -> bytes:
         """``piece`` as it is written to the engine."""
-        return b"%x\r\n%s\r\n" % (len(piece), piece) if self._chunked and piece else piece
+        return framed(piece) if self._chunked and piece else piece
 
     def _send(self) -> None:
         connection = self._connection

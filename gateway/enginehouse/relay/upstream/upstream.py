@@ -128,13 +128,10 @@ class Upstream:
 
     def handshake(self, headers: Headers, request_id: bytes) -> list[tuple[str, str]]:
         """The headers of a WebSocket's handshake on behalf of a client, without those of the protocol itself."""
-        own = [(b"x-request-id", request_id)]
-        if self._api_key:
-            own.append((b"authorization", b"Bearer " + self._api_key.encode("latin-1")))
-        theirs = read_lines(passing_lines(headers, self._withheld))
+        lines = b"%sx-request-id: %s\r\n%s" % (passing_lines(headers, self._withheld), request_id, self.key_line)
         return [
             (name.decode("ascii"), value.decode("ascii"))
-            for name, value in (*theirs, *own)
+            for name, value in read_lines(lines)
             if not name.startswith(b"sec-websocket-")
             and value.isascii()  # some releases of websockets would send others as UTF-8
         ]

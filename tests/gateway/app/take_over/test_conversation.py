@@ -161,7 +161,7 @@ def test_another_format_is_refused_with_a_message(tmp_path: Path) -> None:
 
 def test_a_refusal_reaches_the_operator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(running: Running, folder: Path) -> None:
-        monkeypatch.setattr("enginehouse.app.take_over.new_side.FORMAT", FORMAT + 1)
+        monkeypatch.setattr("enginehouse.app.take_over.messages.FORMAT", FORMAT + 1)
         with pytest.raises(
             TakeOverFailed, match=rf"goes on: process \d+ refuses: it hands over as {re.escape(VERSION)} in format"
         ):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import Continuation, InvalidRequest, Protocol, ProtocolRequest, StreamTraits, Translation, TypedAnswer
-from enginehouse.relay.continuation.chunk_writer import AnswerPiece
+from enginehouse.relay.continuation.chunks import AnswerPiece
 from enginehouse.relay.continuation.progress import AnswerDiffers
 from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.continuation.typed_history import TypedHistory, typed_answer
@@ -22,6 +22,7 @@ from enginehouse.relay.events.sse import whole_events
 from enginehouse_protocols.messages.native import MessageEvents
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.responses.protocol import Responses
+from tests.support.paths import DOCS
 
 PROTOCOLS: dict[str, Protocol] = {"/v1/messages": Messages(), "/v1/responses": Responses()}
 PATHS = pytest.mark.parametrize("path", PROTOCOLS)
@@ -188,10 +189,9 @@ def test_the_tokens_of_a_prompt_are_those_before_and_in_the_cache() -> None:
 
 def test_a_response_whose_text_is_not_kept_is_not_ended() -> None:
     history = began("/v1/responses", CREATED)
-    writer = history.writer()
-    writer.piece(AnswerPiece("Hello"))
+    history.write_piece(AnswerPiece("Hello"))
     with pytest.raises(AnswerDiffers):
-        writer.done(None)
+        history.write_end(None)
 
 
 def test_a_count_of_tokens_has_no_stream_to_continue() -> None:
@@ -230,7 +230,7 @@ def test_a_stream_whose_protocol_fails_to_read_it_is_not_continued() -> None:
 
 def test_a_protocol_that_fails_to_write_does_not_continue_the_stream() -> None:
     with pytest.raises(AnswerDiffers):
-        failing_history("text", START).writer().piece(AnswerPiece("Hello"))
+        failing_history("text", START).write_piece(AnswerPiece("Hello"))
 
 
 def test_a_protocol_that_fails_to_end_a_stream_leaves_its_end_to_others() -> None:
@@ -241,3 +241,23 @@ def test_a_protocol_that_fails_to_end_a_stream_leaves_its_end_to_others() -> Non
 
 def test_a_protocol_that_fails_at_once_continues_no_stream() -> None:
     assert typed_answer(FailingProtocol(), "/v1/messages") is None
+
+
+def test_the_protocol_of_the_documentation_has_streams_that_go_on() -> None:
+    [plugin, _] = re.findall(r"```python\n(.*?)```", (DOCS / "how-to" / "write-a-protocol.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(plugin, names)
+    story = names["Story"]()
+
+    def as_chat(asked: bytes) -> bytes:
+        chat: bytes = story.translate(ProtocolRequest("/v1/story", asked, lambda _: True)).body
+        return chat
+
+    asked = b'{"model":"m","about":"a train","stream":true}'
+    history = TypedHistory(story.typed_answer("/v1/story"), asked, StreamTraits(), as_chat, EngineMemory())
+    history.take(names["event_of"]("story.text", text="Once "))
+    assert history.why_not_movable() == ""
+    continuation = Continuation(path="/v1/chat/completions", body=b"", tokens=1)
+    translator = ContinuationTranslator(history, continuation, StreamTraits())
+    rest = b"".join(translator.translate(b"".join(chat(["upon "], 1, "stop"))))
+    assert rest == names["event_of"]("story.text", text="upon ") + names["event_of"]("story.end", whole=True)

@@ -69,7 +69,7 @@ class EngineMetrics:
     def _pages(self) -> Iterator[tuple[Upstream, MetricsPage]]:
         context = self._context
         for backend, upstream in context.upstreams.items():
-            path = context.continuation.drivers[backend].figures.metrics_path
+            path = context.drivers[backend].figures.metrics_path
             if _OF_MODEL in path:
                 for model in context.fleet.snapshot.ready_on(backend):
                     yield upstream, MetricsPage(backend, path.replace(_OF_MODEL, quote(model, safe="")), model)
