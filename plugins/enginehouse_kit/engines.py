@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
 from base64 import b64decode
-from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
 
-from enginehouse_kit.process import ServerProcess, fetch
+from enginehouse_kit.process import RunningServer, ServerProcess, fetch
 
-_ADDRESSES = re.compile(r"listening on (http://[^\s,]+), control on (http://[^\s,]+)(?:, llumlet on (\S+))?")
 _METRIC = re.compile(r"vllm:(\w+)\{(.*)\} (\S+)")
 
 
@@ -42,47 +39,34 @@ class SeenRequest(msgspec.Struct, kw_only=True):
         return next((value for key, value in self.headers if key == name), None)
 
 
-class SimEngine:
+class SimEngine(RunningServer):
     """A simulated engine in a process of its own. Use it as a context manager.
 
     ``flags`` are the options of ``python -m enginehouse_sim``: ``SimEngine("llama3:8b", tpot="10ms", vision=False)``.
-    By default the engine answers without delay. ``url`` is its address; ``llumlet`` is the address for migration
-    commands, set if the engine has a ``llumlet_port``. Every method raises ``OSError`` after the engine has exited.
+    By default the engine answers without delay. It starts again on the same port. ``url`` is its address; ``llumlet``
+    is the address for migration commands, set if the engine has a ``llumlet_port``. Every method raises ``OSError``
+    after the engine has exited.
     """
 
+    greets: ClassVar[re.Pattern[str]] = re.compile(
+        r"listening on (http://[^\s,]+), control on (http://[^\s,]+)(?:, llumlet on (\S+))?"
+    )
+
     def __init__(self, *models: str, **flags: str | int | bool) -> None:
+        super().__init__()
         self.models = models or ("sim",)
-        self.url = ""
         self.llumlet = ""
         self._flags = {"port": 0, "control_port": 0, "ttft": "0", "tpot": "0", **flags}
         self._control = ""
-        self._process: ServerProcess | None = None
 
-    def __enter__(self) -> SimEngine:
-        self.start()
-        return self
+    def _launch(self) -> ServerProcess:
+        return ServerProcess([sys.executable, "-m", "enginehouse_sim", *self._arguments()])
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def start(self) -> None:
-        """Start the process and wait until it listens: on the same port, if it has run before.
-
-        Raises ``RuntimeError`` if it does not.
-        """
-        self._process = ServerProcess([sys.executable, "-m", "enginehouse_sim", *self._arguments()])
-        try:
-            found = self._process.wait_for(_ADDRESSES)
-            if found is None:
-                printed = self._process.printed
-                raise RuntimeError(f"The simulated engine did not start: it printed {printed!r}; see standard error")
-            self.url, self._control, self.llumlet = found[1], found[2], found[3] or ""
-            self._flags["port"] = self.port
-        except BaseException:
-            self.kill()
-            raise
+    def _greeted(self, found: re.Match[str] | None, printed: str) -> None:
+        if found is None:
+            raise RuntimeError(f"The simulated engine did not start: it printed {printed!r}; see standard error")
+        self.url, self._control, self.llumlet = found[1], found[2], found[3] or ""
+        self._flags["port"] = self.port
 
     @property
     def port(self) -> int:
@@ -90,12 +74,6 @@ class SimEngine:
         port = urlsplit(self.url).port
         assert port is not None
         return port
-
-    @property
-    def pid(self) -> int:
-        """The process id. ``start`` after ``kill`` makes a new one."""
-        assert self._process is not None
-        return self._process.pid
 
     def requests(self) -> list[SeenRequest]:
         """The POST requests so far, oldest first."""
@@ -125,17 +103,6 @@ class SimEngine:
     def running(self) -> int:
         """The number of running and waiting requests."""
         return int(self.metric("num_requests_running") + self.metric("num_requests_waiting"))
-
-    def stop(self) -> int:
-        """Send SIGTERM, wait until the process exits, and return its exit status."""
-        return self._end(signal.SIGTERM)
-
-    def kill(self) -> int:
-        """Send SIGKILL, as a crash would, and return the exit status."""
-        return self._end(signal.SIGKILL)
-
-    def _end(self, number: signal.Signals) -> int:
-        return 0 if self._process is None else self._process.end(number)
 
     def _arguments(self) -> list[str]:
         arguments = [argument for model in self.models for argument in ("--model", model)]

@@ -11,19 +11,17 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
-from enginehouse_kit.process import ServerProcess, fetch
+from enginehouse_kit.process import RunningServer, ServerProcess, fetch
 
-_ADDRESS = re.compile(r"listening on (http://[^\s,]+)")
 _PAUSE = 0.02
 
 Status = dict[str, Any]
 """The JSON object of ``GET /api/status``."""
 
 
-class RunningGateway:
+class RunningGateway(RunningServer):
     """``enginehouse serve`` on a free port. Use it as a context manager.
 
     ``config`` is the text of its ``enginehouse.toml``; ``None`` means that there is no such file. ``env`` is added to
@@ -33,6 +31,8 @@ class RunningGateway:
     ``url`` is the gateway's address, ``greeting`` the text it printed first.
     """
 
+    greets: ClassVar[re.Pattern[str]] = re.compile(r"listening on (http://[^\s,]+)")
+
     def __init__(
         self,
         config: str | None = None,
@@ -41,34 +41,16 @@ class RunningGateway:
         key: str = "",
         python: str = sys.executable,
     ) -> None:
-        self.url = ""
+        super().__init__()
         self.greeting = ""
         self._config = config
         self._env = env or {}
         self._key = key
         self._python = python
         self._folder: TemporaryDirectory[str] | None = None
-        self._process: ServerProcess | None = None
         self._log = Path()
 
-    def __enter__(self) -> RunningGateway:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self.stop()
-        finally:
-            self._clean_up()
-
-    def _clean_up(self) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
-
-    def start(self) -> None:
-        """Start the process and wait until it listens. Raises ``RuntimeError``, with its log, if it does not."""
+    def _launch(self) -> ServerProcess:
         self._folder = TemporaryDirectory()
         folder = Path(self._folder.name)
         if self._config is not None:
@@ -80,17 +62,17 @@ class RunningGateway:
             own["ENGINEHOUSE_SERVER_WORKERS"] = workers
         command = [self._python, "-m", "enginehouse", "serve", "--port", "0"]
         environment |= {**own, **self._env}
-        self._process = ServerProcess(command, folder=folder, environment=environment, log=self._log)
-        try:
-            found = self._process.wait_for(_ADDRESS)
-            self.greeting = self._process.printed
-            if found is None:
-                raise RuntimeError(f"The gateway did not start:\n{self.greeting}{self.log}")
-            self.url = found[1]
-        except BaseException:
-            self.kill()
-            self._clean_up()
-            raise
+        return ServerProcess(command, folder=folder, environment=environment, log=self._log)
+
+    def _greeted(self, found: re.Match[str] | None, printed: str) -> None:
+        self.greeting = printed
+        if found is None:
+            raise RuntimeError(f"The gateway did not start:\n{printed}{self.log}")
+        self.url = found[1]
+
+    def _clean_up(self) -> None:
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def write_config(self, config: str) -> None:
         """Replace the configuration file. It takes effect when the gateway reloads it."""
@@ -102,11 +84,6 @@ class RunningGateway:
     def reload(self) -> None:
         """Send SIGHUP: the gateway reloads its configuration."""
         self._running().send(signal.SIGHUP)
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._running().pid
 
     @property
     def log(self) -> str:
@@ -138,19 +115,3 @@ class RunningGateway:
             return backends.items() <= {each["name"]: each["health"] for each in status["backends"]}.items()
 
         return self.until(holds)
-
-    def stop(self) -> int:
-        """Send SIGTERM, wait until the process exits, and return its exit status."""
-        return self.end(signal.SIGTERM)
-
-    def kill(self) -> int:
-        """Send SIGKILL, as a crash would, and return the exit status. Launched engines keep running."""
-        return self.end(signal.SIGKILL)
-
-    def end(self, number: signal.Signals) -> int:
-        """Send a signal, wait until the process exits, and return its exit status."""
-        return 0 if self._process is None else self._process.end(number)
-
-    def _running(self) -> ServerProcess:
-        assert self._process is not None, "the gateway was not started"
-        return self._process

@@ -9,10 +9,16 @@ import select
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _START_TIMEOUT = 90.0
 _STOP_TIMEOUT = 30.0
@@ -81,6 +87,70 @@ class ServerProcess:
             raise
         finally:
             self._pipe.close()
+
+
+class RunningServer(ABC):
+    """A server in a process of its own, as a context manager that starts and stops it."""
+
+    greets: ClassVar[re.Pattern[str]]
+    """What it prints when it listens."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self._process: ServerProcess | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self._clean_up()
+
+    def start(self) -> None:
+        """Start the process and wait until it listens. Raises ``RuntimeError`` if it does not."""
+        self._process = process = self._launch()
+        try:
+            self._greeted(process.wait_for(self.greets), process.printed)
+        except BaseException:
+            self.kill()
+            self._clean_up()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The process id. ``start`` after ``kill`` makes a new one."""
+        return self._running().pid
+
+    def stop(self) -> int:
+        """Send SIGTERM, wait until the process exits, and return its exit status."""
+        return self.end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """Send SIGKILL, as a crash would, and return the exit status. What the process has launched keeps running."""
+        return self.end(signal.SIGKILL)
+
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal, wait until the process exits, and return its exit status."""
+        return 0 if self._process is None else self._process.end(number)
+
+    def _running(self) -> ServerProcess:
+        assert self._process is not None, "it was not started"
+        return self._process
+
+    @abstractmethod
+    def _launch(self) -> ServerProcess: ...
+
+    @abstractmethod
+    def _greeted(self, found: re.Match[str] | None, printed: str) -> None:
+        """Take its addresses from what it printed. Raises ``RuntimeError`` if it ended instead."""
+
+    def _clean_up(self) -> None:
+        """Remove its files."""
 
 
 def fetch(url: str, method: str = "GET", body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:

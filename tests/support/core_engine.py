@@ -40,9 +40,8 @@ class StepByStepEngine:
     def step(self) -> SchedulerOutput:
         result = self.core.step()
         self.preempted += result.scheduled.preempted_req_ids
-        for outputs in result.outputs.values():
-            for output in outputs.outputs:
-                self.tokens[output.request_id] += output.new_token_ids
+        for output in result.outputs:
+            self.tokens[output.request_id] += output.new_token_ids
         return result.scheduled
 
     def steps(self, number: int) -> None:

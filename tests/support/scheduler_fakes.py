@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.grammar.manager import GrammarManager
@@ -92,7 +92,7 @@ def counts_of(scheduler: BatchScheduler) -> tuple[int, int, int]:
     return len(state.running), len(state.waiting), len(state.paused)
 
 
-Stepped = tuple[SchedulerOutput, Mapping[int, EngineCoreOutputs]]
+Stepped = tuple[SchedulerOutput, Sequence[EngineCoreOutput]]
 Schedulers = Callable[..., BatchScheduler]
 Requests = Callable[..., RequestState]
 Outcome = Callable[..., ModelRunnerOutput]

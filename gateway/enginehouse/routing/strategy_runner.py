@@ -51,7 +51,7 @@ class StrategyRunner:
 
     def __init__(self, plugin: PluginId, strategy: Strategy) -> None:
         self._plugin = plugin
-        self._strategy = strategy
+        self._strategy: Final[Any] = strategy  # not a Strategy: compiled code would raise TypeError for a wrong result
         self.hands_over = type(strategy).pick_decode is not Strategy.pick_decode
         self.binds_late = strategy.binds_late and not self.hands_over
         self._follows = type(strategy).placed is not Strategy.placed
@@ -73,7 +73,7 @@ class StrategyRunner:
         with suppress(RequestError), plugin_errors(self._plugin):
             learned = self._strategy.learned()
             if self._plugin.trusted:
-                return learned
+                return learned  # type: ignore[no-any-return]
             try:
                 return msgspec.convert(learned, dict[str, dict[str, float]])
             except msgspec.ValidationError:
@@ -125,7 +125,7 @@ class StrategyRunner:
         except BaseException as error:
             raise plugin_failed(self._plugin, error) from error
         if placement is None or self._plugin.trusted:
-            return placement
+            return placement  # type: ignore[no-any-return]
         if not isinstance(placement, Placement):
             raise self._wrong(placement, "placed", "a Placement")
         return GuardedPlacement(self._plugin, placement)
@@ -166,7 +166,7 @@ class StrategyRunner:
             return None, ()  # a trace is no reason to fail a request
         return found[0], tuple([(each.replica, score) for each, score in zip(losers, found[1:])])  # noqa: B905
 
-    def _copy(self) -> Strategy:
+    def _copy(self) -> Any:
         try:
             return deepcopy(self._strategy)
         except Exception as error:
@@ -187,11 +187,11 @@ class StrategyRunner:
         raise wrong_result(self._plugin, f"picked {of_type(chosen)} instead of a candidate")
 
     def _decode_of(
-        self, strategy: Strategy, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
+        self, strategy: Any, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
     ) -> Candidate | None:
         chosen = strategy.pick_decode(requirements, candidates, prefill)
         if chosen is None or any(candidate is chosen for candidate in candidates):
-            return chosen
+            return chosen  # type: ignore[no-any-return]
         raise self._wrong(chosen, "pick_decode", "a candidate")
 
     def _explained(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:

@@ -73,7 +73,7 @@ class OpenAICompatibleDriver(Driver, SupportsFigures, SupportsCacheEvents):
 
     async def tokenize(self, engine: EngineClient, model: str, body: bytes) -> PromptTokens | None:
         """Ask ``POST /tokenize``."""
-        from enginehouse_kit.cache_events.tokens import prompt_tokens
+        from enginehouse_kit.drivers.tokenizing import prompt_tokens
 
         return await prompt_tokens(engine, model, body)
 

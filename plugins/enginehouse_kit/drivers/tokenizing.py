@@ -1,23 +1,41 @@
-"""Asks an engine for the tokens that a continuation needs, for drivers of engines with vLLM's ``/tokenize``."""
+"""Asks an engine for tokens, as vLLM's ``POST /tokenize`` has them: those of a prompt, and those of an answer."""
 
 from __future__ import annotations
 
+from itertools import accumulate
+from typing import Final
+
 import msgspec
 
-from enginehouse import EngineClient, PartialAnswer
+from enginehouse import EngineClient, PartialAnswer, PromptTokens
 from enginehouse_kit.drivers.openai_driver import read_json
 
-_OF_CHATS = (
-    *("model", "messages", "tools", "chat_template", "chat_template_kwargs"),
+_OF_CHATS: Final = (
+    *("messages", "tools", "chat_template", "chat_template_kwargs"),
     *("add_generation_prompt", "continue_final_message", "add_special_tokens"),
 )
-_OF_COMPLETIONS = ("model", "prompt", "add_special_tokens")
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_OF_COMPLETIONS: Final = ("prompt", "add_special_tokens")
+_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class _Tokenized(msgspec.Struct):
     tokens: list[int] = []
     count: int = 0
+    token_strs: list[str] | None = None
+
+
+async def prompt_tokens(engine: EngineClient, model: str, body: bytes) -> PromptTokens | None:
+    """The tokens of the prompt in ``body``; ``None`` if the engine does not tell them."""
+    try:
+        asked = _some(_fields(body), "prompt", *_OF_CHATS)
+        question = msgspec.json.encode({**asked, "model": model, "return_token_strs": True})
+        response = await engine.request("POST", "/tokenize", question)
+        if response.status != 200:
+            return None
+        found = msgspec.json.decode(response.body, type=_Tokenized)
+    except msgspec.MsgspecError:
+        return None
+    return PromptTokens(found.tokens, list(accumulate(map(len, found.token_strs or ()))))
 
 
 async def fill_in_tokens(engine: EngineClient, answer: PartialAnswer, *, text: bool = False) -> PartialAnswer:
@@ -45,5 +63,8 @@ async def fill_in_tokens(engine: EngineClient, answer: PartialAnswer, *, text: b
 def _prompt(answer: PartialAnswer) -> bytes:
     """The body for ``/tokenize``: the fields of the client's request that determine the tokens of the prompt."""
     fields = _fields(answer.body)
-    names = _OF_CHATS if "messages" in fields else _OF_COMPLETIONS
-    return msgspec.json.encode({name: fields[name] for name in names if name in fields})
+    return msgspec.json.encode(_some(fields, "model", *(_OF_CHATS if "messages" in fields else _OF_COMPLETIONS)))
+
+
+def _some(fields: dict[str, msgspec.Raw], *names: str) -> dict[str, msgspec.Raw]:
+    return {name: fields[name] for name in names if name in fields}

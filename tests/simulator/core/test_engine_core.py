@@ -7,9 +7,9 @@ import pytest
 
 from enginehouse_sim.simulator.core.engine_core import IDLE_STEP, EngineCore
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.model.kv_memory import KvMemory
-from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.model.runner import RunnerSettings
 from enginehouse_sim.simulator.steps.models import ConstantSteps
+from tests.support.kv_memory import CheckedRunner, KvMemory
 from tests.support.scheduler_fakes import Requests, Schedulers
 
 
@@ -19,7 +19,7 @@ def new_core(new_scheduler: Schedulers) -> Callable[..., EngineCore]:
 
     def new(**parts: Any) -> EngineCore:
         scheduler = new_scheduler(**parts)
-        runner = ModelRunner(RunnerSettings(num_spec_tokens=parts.get("num_spec_tokens", 0)), KvMemory(4))
+        runner = CheckedRunner(RunnerSettings(num_spec_tokens=parts.get("num_spec_tokens", 0)), KvMemory(4))
         return EngineCore(scheduler, runner, ConstantSteps(0.1, 0.01))
 
     return new
@@ -32,9 +32,8 @@ def drain(core: EngineCore) -> tuple[dict[str, list[int]], float]:
     while core.has_work:
         result = core.step()
         seconds += result.seconds
-        for outputs in result.outputs.values():
-            for output in outputs.outputs:
-                tokens.setdefault(output.request_id, []).extend(output.new_token_ids)
+        for output in result.outputs:
+            tokens.setdefault(output.request_id, []).extend(output.new_token_ids)
     return tokens, seconds
 
 
@@ -80,7 +79,7 @@ def test_an_aborted_request_has_no_output_and_is_removed_from_the_runner(
     assert core.has_work
     result = core.step()
     assert result.scheduled.finished_req_ids == ("a",)
-    assert not any(outputs.outputs for outputs in result.outputs.values())
+    assert not result.outputs
     assert not core.has_work
 
 

@@ -162,8 +162,7 @@ class OurEngine(Scheduled):
                 each.stop_reason if isinstance(each.stop_reason, int) else None,
                 each.num_cached_tokens,
             )
-            for client in outputs.values()
-            for each in client.outputs
+            for each in outputs
         )
 
     def _sampled(self, plan: _Plan, name: str) -> list[int]:

@@ -19,10 +19,10 @@ from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry
 from enginehouse_sim.simulator.kv.source import KvSource
 from enginehouse_sim.simulator.kv.source_connector import SourceConnector
 from enginehouse_sim.simulator.kv.transfer_worker import KvLoad, TransferWorker
-from enginehouse_sim.simulator.model.kv_memory import CachedSequence, KvMemory
-from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.model.runner import RunnerSettings
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
+from tests.support.kv_memory import CachedSequence, CheckedRunner, KvMemory
 
 NewEngine = Callable[..., "Engine"]
 LINK = KvTransfer(KvShape(layers=1, kv_heads=1, head_dim=1, dtype_bytes=1), bandwidth=4)  # half a second each token
@@ -65,7 +65,7 @@ class Engine:
         self.scheduler = BatchScheduler(limits, self.cache, connector)
         self.worker = TransferWorker(store, self.disaggregation.finished_sending)
         self.memory = KvMemory(4)
-        self.runner = ModelRunner(RunnerSettings(), self.memory)
+        self.runner = CheckedRunner(RunnerSettings(), self.memory)
         self.answers: dict[str, list[int]] = {}
         self.params: dict[str, dict[str, Any]] = {}
         self._on_the_way: dict[str, tuple[KvLoad, RequestState]] = {}
@@ -97,11 +97,10 @@ class Engine:
         self.worker.end_step(transfers, self.clock.time, result)
         for request_id in result.kv_connector_finished_recving:
             self._fill(request_id, self._on_the_way[request_id][1].num_computed_tokens)
-        for client in self.scheduler.update_from_output(plan, result).values():
-            for output in client.outputs:
-                self.answers[output.request_id].extend(output.new_token_ids)
-                if output.kv_transfer_params is not None:
-                    self.params[output.request_id] = dict(output.kv_transfer_params)
+        for output in self.scheduler.update_from_output(plan, result):
+            self.answers[output.request_id].extend(output.new_token_ids)
+            if output.kv_transfer_params is not None:
+                self.params[output.request_id] = dict(output.kv_transfer_params)
         return plan
 
     def run(self, steps: int = 100) -> None:

@@ -11,11 +11,11 @@ from enginehouse_sim.simulator.domain.fields import fields_of
 from enginehouse_sim.simulator.domain.outputs import NewRequestData
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.simulator.model.kv_memory import CachedSequence, InconsistentBlocks, KvMemory
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.simulator.model.sampler import TextSampler
 from enginehouse_sim.simulator.model.text import EOS, encode
 from enginehouse_sim.simulator.steps.load import StepLoad
+from tests.support.kv_memory import CachedSequence, CheckedRunner, InconsistentBlocks, KvMemory
 
 PROMPT = encode("the engine house stands by the river")  # nine tokens
 BLOCKS = [7, 3, 9, 4, 5, 6]
@@ -51,7 +51,7 @@ def sampled(output: ModelRunnerOutput, request_id: str = "a") -> list[int]:
 
 @pytest.fixture
 def runner() -> ModelRunner:
-    return ModelRunner(RunnerSettings(total_kv_tokens=1000), KvMemory(block_size=4))
+    return CheckedRunner(RunnerSettings(total_kv_tokens=1000), KvMemory(block_size=4))
 
 
 def test_a_step_that_reaches_the_end_of_the_prompt_makes_one_token(runner: ModelRunner) -> None:
@@ -66,7 +66,7 @@ def test_a_prompt_read_in_part_makes_no_token(runner: ModelRunner) -> None:
 
 @given(st.lists(st.integers(1, 9), max_size=9))
 def test_tokens_do_not_depend_on_how_the_prompt_is_cut_up(cuts: list[int]) -> None:
-    runner = ModelRunner(RunnerSettings(), KvMemory(block_size=4))
+    runner = CheckedRunner(RunnerSettings(), KvMemory(block_size=4))
     made: list[int] = []
     computed = 0
     for cut in [*cuts, 9, 9, *[1] * 5]:
@@ -262,7 +262,7 @@ class TestBlocks:
     def test_a_prefix_that_came_from_outside_is_right(self) -> None:
         memory = KvMemory(block_size=4)
         memory.write(CachedSequence("sender", PROMPT, BLOCKS, "/"), 0, 8)
-        assert sampled(ModelRunner(RunnerSettings(), memory).execute(plan({"a": 1}, new(computed=8)))) == expected(1)
+        assert sampled(CheckedRunner(RunnerSettings(), memory).execute(plan({"a": 1}, new(computed=8)))) == expected(1)
 
     def test_a_block_that_was_given_to_someone_else(self, runner: ModelRunner) -> None:
         runner.execute(plan({"a": 9}, new()))

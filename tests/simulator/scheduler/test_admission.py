@@ -19,7 +19,7 @@ def test_a_cached_prefix_is_not_computed_again(new_scheduler: Schedulers, new_re
     step, outputs = run(scheduler)
     assert step.num_scheduled_tokens == {"a": 1, "b": 3}
     assert step.new_requests[0].num_computed_tokens == 8
-    assert outputs[0].outputs[1].num_cached_tokens == 8
+    assert outputs[1].num_cached_tokens == 8
     assert stats(scheduler.state).prefix_cache_queries == 12 + 11
     assert stats(scheduler.state).prefix_cache_hits == 8
 
@@ -107,7 +107,7 @@ def test_a_request_that_can_never_run_ends_alone(
     scheduler.add_request(new_request(5))
     step, outputs = run(scheduler)
     assert step.num_scheduled_tokens == {"b": 5}
-    assert [(output.request_id, output.finish_reason) for output in outputs[0].outputs] == [
+    assert [(output.request_id, output.finish_reason) for output in outputs] == [
         ("b", None),
         ("a", "length"),
     ]
@@ -123,7 +123,7 @@ def test_a_request_that_outgrows_the_cache_ends_with_what_it_has(
     ended = None
     for _ in range(6):
         _, outputs = run(scheduler)
-        ended = next((output for told in outputs.values() for output in told.outputs if output.finish_reason), ended)
+        ended = next((output for output in outputs if output.finish_reason), ended)
     assert ended is not None
     assert ended.finish_reason == "length"
     assert request.num_tokens == 13

@@ -93,7 +93,7 @@ def test_a_request_ends_at_the_model_length(new_scheduler: Schedulers, new_reque
     run(scheduler)
     _, outputs = run(scheduler)
     assert request.num_tokens == 12
-    assert outputs[0].outputs[0].finish_reason == "length"
+    assert outputs[0].finish_reason == "length"
     assert not scheduler.state.requests
 
 

@@ -121,7 +121,7 @@ def test_blocks_being_sent_are_freed_when_the_send_is_complete(
     scheduler = new_scheduler(connector=connector)
     scheduler.add_request(new_request(8, max_tokens=1))
     step, outputs = run(scheduler)
-    assert outputs[0].outputs[0].kv_transfer_params == {"remote_block_ids": list(step.new_requests[0].block_ids)}
+    assert outputs[0].kv_transfer_params == {"remote_block_ids": list(step.new_requests[0].block_ids)}
     assert scheduler.state.kv_cache.num_free_blocks == 98
     run(scheduler, kv_connector_finished_sending=["a"])
     assert scheduler.state.kv_cache.num_free_blocks == 100

@@ -51,7 +51,6 @@ def digest(seed: int) -> str:
                 max_tokens=dice.randint(1, 30),
                 priority=dice.randint(0, 2),
                 arrival_time=float(number),
-                client_index=number % 3,
                 lora=dice.choice([None, "x", "y", "z"]),
                 mm_inputs=[MultiModalInput(f"image-{number % 4}", 0, len(prompt) // 2)] if number % 5 == 0 else (),
             )
@@ -61,9 +60,7 @@ def digest(seed: int) -> str:
     while core.has_work:
         result = core.step()
         preemptions += len(result.scheduled.preempted_req_ids)
-        log.update(
-            msgspec.msgpack.encode((result.scheduled, list(result.outputs.items()), result.seconds), enc_hook=fields_of)
-        )
+        log.update(msgspec.msgpack.encode((result.scheduled, list(result.outputs), result.seconds), enc_hook=fields_of))
     assert preemptions > 3
     return log.hexdigest()
 

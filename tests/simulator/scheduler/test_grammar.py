@@ -24,7 +24,7 @@ def test_a_grammar_that_cannot_be_compiled_ends_its_request_alone(
     scheduler.add_request(new_request(8, structured_output="nonsense"))
     scheduler.add_request(new_request(8))
     _, outputs = run(scheduler)
-    told = {output.request_id: (output.finish_reason, output.stop_reason) for output in outputs[0].outputs}
+    told = {output.request_id: (output.finish_reason, output.stop_reason) for output in outputs}
     assert told == {"a": ("abort", "no such grammar"), "b": (None, None)}
 
 
@@ -76,7 +76,7 @@ def test_a_request_off_its_grammar_ends_alone(
     scheduler.add_request(new_request(8, structured_output="json"))
     scheduler.add_request(new_request(8))
     _, outputs = run(scheduler, {"a": [99], "b": [99]})
-    told = {output.request_id: (output.finish_reason, output.new_token_ids) for output in outputs[0].outputs}
+    told = {output.request_id: (output.finish_reason, output.new_token_ids) for output in outputs}
     assert told == {"a": ("abort", [99]), "b": (None, [99])}
     assert len(scheduler.state.running) == 1
 

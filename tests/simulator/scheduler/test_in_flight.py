@@ -148,7 +148,7 @@ def test_a_request_aborted_in_flight_gets_nothing_of_that_step(
     scheduler.add_request(request)
     step = scheduler.schedule()
     scheduler.finish_requests(["a"], RequestStatus.FINISHED_ABORTED)
-    assert scheduler.update_from_output(step, outcome(scheduler, step)) == {}
+    assert scheduler.update_from_output(step, outcome(scheduler, step)) == []
     assert request.output_token_ids == []
     assert scheduler.state.kv_cache.num_free_blocks == 100
 
@@ -179,7 +179,7 @@ def test_a_request_preempted_or_paused_in_flight_can_end_there(
     preempt_one(scheduler.state, StepPlan(9, 0, 0))
     scheduler.pause("a", keep_blocks=keep_blocks)
     outputs = scheduler.update_from_output(step, outcome(scheduler, step, {"a": [7], "b": [7]}))
-    assert [output.finish_reason for output in outputs[0].outputs] == ["length", "length"]
+    assert [output.finish_reason for output in outputs] == ["length", "length"]
     assert counts_of(scheduler) == (0, 0, 0)
     assert scheduler.state.kv_cache.num_free_blocks == 100
 

@@ -43,7 +43,7 @@ def test_tokens_are_taken_one_by_one_until_one_stops(
     request = new_request(8, **fields)
     scheduler.add_request(request)
     _, outputs = run(scheduler, {"a": sampled})
-    (output,) = outputs[0].outputs
+    (output,) = outputs
     assert list(output.new_token_ids) == kept
     assert request.output_token_ids == kept
     assert (output.finish_reason, output.stop_reason) == (reason, stop_reason)
@@ -56,7 +56,7 @@ def test_the_model_length_stops_as_well(new_scheduler: Schedulers, new_request: 
     scheduler.add_request(request)
     _, outputs = run(scheduler, {"a": [1, 2, 3]})
     assert request.output_token_ids == [1, 2]
-    assert outputs[0].outputs[0].finish_reason == "length"
+    assert outputs[0].finish_reason == "length"
 
 
 def test_a_prompt_that_is_not_read_to_its_end_gives_no_output(
@@ -64,8 +64,8 @@ def test_a_prompt_that_is_not_read_to_its_end_gives_no_output(
 ) -> None:
     scheduler = new_scheduler(max_num_batched_tokens=10)
     scheduler.add_request(new_request(15))
-    assert run(scheduler)[1] == {}
-    assert [output.request_id for output in run(scheduler)[1][0].outputs] == ["a"]
+    assert run(scheduler)[1] == []
+    assert [output.request_id for output in run(scheduler)[1]] == ["a"]
 
 
 def test_a_finished_request_is_reported_to_the_runner_with_the_next_step_only(
@@ -83,15 +83,12 @@ def test_a_finished_request_is_reported_to_the_runner_with_the_next_step_only(
     assert second.finished_req_ids == ("a",)
 
 
-def test_each_client_gets_its_own_outputs(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
+def test_outputs_have_the_order_of_the_plan(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
     scheduler = new_scheduler()
-    for client in (1, 0, 1):
-        scheduler.add_request(new_request(4, client_index=client))
+    for _ in range(3):
+        scheduler.add_request(new_request(4))
     _, outputs = run(scheduler)
-    assert {client: [output.request_id for output in told.outputs] for client, told in outputs.items()} == {
-        1: ["a", "c"],
-        0: ["b"],
-    }
+    assert [output.request_id for output in outputs] == ["a", "b", "c"]
 
 
 def test_the_figures_count_requests_and_blocks(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:
@@ -127,7 +124,7 @@ def test_pooling_ends_with_its_result(new_scheduler: Schedulers, new_request: Re
     scheduler.add_request(new_request(8, pooling=True))
     run(scheduler)
     _, outputs = run(scheduler, {"a": []}, pooler_output={"a": [0.5]})
-    (output,) = outputs[0].outputs
+    (output,) = outputs
     assert (output.pooling_output, output.finish_reason) == ([0.5], "stop")
     assert not scheduler.state.requests
 
@@ -144,7 +141,7 @@ def test_logprobs_come_with_the_tokens_that_were_kept(
     scheduler = new_scheduler()
     scheduler.add_request(new_request(8, max_tokens=2))
     _, outputs = run(scheduler, {"a": [1, 2, 3]}, logprobs=[[[(1, -0.1)], [(2, -0.2)], [(3, -0.3)]]])
-    assert outputs[0].outputs[0].new_logprobs == [[(1, -0.1)], [(2, -0.2)]]
+    assert outputs[0].new_logprobs == [[(1, -0.1)], [(2, -0.2)]]
 
 
 def test_the_prefix_cache_is_reset_only_when_nothing_is_in_use(

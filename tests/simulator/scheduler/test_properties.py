@@ -12,11 +12,11 @@ from enginehouse_sim.simulator.domain.constants import SchedulerConstants, Sched
 from enginehouse_sim.simulator.domain.drafts import DraftMethod
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.model.kv_memory import KvMemory
-from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.model.runner import RunnerSettings
 from enginehouse_sim.simulator.model.text import EOS
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.models import ConstantSteps
+from tests.support.kv_memory import CheckedRunner, KvMemory
 
 MAX_STEPS = 2000
 LAST_EVENT = 60
@@ -65,7 +65,7 @@ requests = st.lists(
 def engine(constants: SchedulerConstants) -> EngineCore:
     settings = RunnerSettings(mean_length=25, num_spec_tokens=constants.num_spec_tokens, draft_acceptance=0.6)
     scheduler = BatchScheduler(constants, KvCacheManager(constants))
-    runner = ModelRunner(settings, KvMemory(constants.block_size))
+    runner = CheckedRunner(settings, KvMemory(constants.block_size))
     return EngineCore(scheduler, runner, ConstantSteps(0.1, 0.01))
 
 
@@ -121,8 +121,7 @@ def play(constants: SchedulerConstants, coming: list[dict[str, Any]]) -> Story:
         check_step(
             core, constants, dict(result.scheduled.num_scheduled_tokens), result.scheduled.total_num_scheduled_tokens
         )
-        for told in result.outputs.values():
-            story.take_in(told.outputs)
+        story.take_in(result.outputs)
     assert not core.has_work, "requests are left"
     assert core.scheduler.state.kv_cache.num_free_blocks == constants.total_gpu_blocks - 1
     assert core.scheduler.state.encoder_cache.num_evictable == constants.encoder_cache_size
@@ -158,6 +157,5 @@ def answer(number: int, fields: dict[str, Any]) -> list[int]:
     core, story = engine(AMPLE), Story()
     core.add_request(request(number, fields))
     while core.has_work:
-        for told in core.step().outputs.values():
-            story.take_in(told.outputs)
+        story.take_in(core.step().outputs)
     return story.tokens[f"r{number}"]

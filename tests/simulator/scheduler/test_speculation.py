@@ -115,8 +115,8 @@ def test_a_stop_among_accepted_drafts_cuts_the_rest(new_scheduler: Schedulers, n
     scheduler.add_request(request)
     run(scheduler, {"a": [9]}, spec_token_ids=[[1, 2, 3]])
     _, outputs = run(scheduler, {"a": [1, 2, 3, 4]})
-    assert list(outputs[0].outputs[0].new_token_ids) == [1, 2]
-    assert outputs[0].outputs[0].finish_reason == "stop"
+    assert list(outputs[0].new_token_ids) == [1, 2]
+    assert outputs[0].finish_reason == "stop"
 
 
 def test_the_last_running_request_does_without_room_for_drafts(

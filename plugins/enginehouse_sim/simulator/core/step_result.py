@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.steps.load import StepLoad
 
 
 class StepResult:
-    """A completed step: the plan, the outputs by ``client_index``, its duration, and its load."""
+    """A completed step: the plan, the outputs, its duration, and its load."""
 
     __slots__ = ("load", "outputs", "scheduled", "seconds")
 
     def __init__(
         self,
         scheduled: SchedulerOutput,
-        outputs: Mapping[int, EngineCoreOutputs],
+        outputs: Sequence[EngineCoreOutput],
         seconds: float,
         load: StepLoad,
     ) -> None:

@@ -21,7 +21,6 @@ class MovedRequest(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: int
     choice: int
     logprobs: int | None
-    client_index: int
     priority: int
     arrival_time: float
     eos_token_id: int | None

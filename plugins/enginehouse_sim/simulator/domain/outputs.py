@@ -94,9 +94,3 @@ class SchedulerStats(SchedulerTotals, kw_only=True):
     num_running_reqs: int
     num_waiting_reqs: int
     kv_cache_usage: float
-
-
-class EngineCoreOutputs(msgspec.Struct):
-    """All outputs for one client after one step."""
-
-    outputs: Sequence[EngineCoreOutput] = ()

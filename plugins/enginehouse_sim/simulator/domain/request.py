@@ -40,7 +40,7 @@ FINISH_REASONS = {
 class RequestState:
     """A request and its counters, in tokens unless stated otherwise. Only the scheduler changes them.
 
-    ``priority``: smaller is more urgent, as in vLLM. ``client_index``: the front end that gets the outputs.
+    ``priority``: smaller is more urgent, as in vLLM.
     ``arrival_time``: seconds on the engine's clock. ``num_computed_tokens``: how many of ``all_token_ids`` have keys
     and values in the cache, or will have after the last step that was scheduled. ``num_cached_tokens``: the tokens that
     needed no computing when the request was first scheduled; -1 until then. ``num_output_placeholders``: tokens that
@@ -62,7 +62,6 @@ class RequestState:
         "block_hashes",
         "cache_salt",
         "choice",
-        "client_index",
         "ending_tokens",
         "eos_token_id",
         "fast_path_until",
@@ -103,7 +102,6 @@ class RequestState:
         min_tokens: int = 0,
         choice: int = 0,
         logprobs: int | None = None,
-        client_index: int = 0,
         priority: int = 0,
         arrival_time: float = 0.0,
         eos_token_id: int | None = None,
@@ -123,7 +121,6 @@ class RequestState:
         self.min_tokens = min_tokens
         self.choice = choice
         self.logprobs = logprobs
-        self.client_index = client_index
         self.priority = priority
         self.arrival_time = arrival_time
         self.eos_token_id = eos_token_id

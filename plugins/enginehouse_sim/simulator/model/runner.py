@@ -10,7 +10,6 @@ import msgspec
 
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, NewRequestData, TokenLogprobs
 from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.simulator.model.kv_memory import CachedSequence, KvMemory
 from enginehouse_sim.simulator.model.sampler import TextSampler
 from enginehouse_sim.simulator.model.text import EOS, text_of
 from enginehouse_sim.simulator.model.vectors import vector
@@ -36,22 +35,20 @@ class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
 class ModelRunner:
     """Samples one token for each request whose known tokens are all computed, and one more for each accepted draft.
 
-    After a step, ``load`` is its load. With ``memory``, every block that a request reads must hold what was computed
-    for the same prefix.
+    After a step, ``load`` is its load.
     """
 
-    def __init__(self, settings: RunnerSettings, memory: KvMemory | None = None) -> None:
+    def __init__(self, settings: RunnerSettings) -> None:
         self.load = StepLoad()
         self._settings = settings
-        self._memory = memory
         self._requests: dict[str, _CachedRequest] = {}
 
     def execute(self, output: SchedulerOutput) -> ModelRunnerOutput:
-        """Execute one step. Raises ``InconsistentBlocks`` with a ``memory``."""
+        """Execute one step."""
         requests = self._requests
         for request_id in output.finished_req_ids:
             requests.pop(request_id, None)
-        step = _Step(output, self._settings, self._memory)
+        step = _Step(output, self._settings)
         for new in output.new_requests:
             requests[new.request_id] = request = _CachedRequest(new, self._settings)
             step.run(request, new.num_computed_tokens)
@@ -117,9 +114,8 @@ class _CachedRequest:
 class _Step:
     """One step while it is executed: its results and its load."""
 
-    def __init__(self, output: SchedulerOutput, settings: RunnerSettings, memory: KvMemory | None) -> None:
+    def __init__(self, output: SchedulerOutput, settings: RunnerSettings) -> None:
         self._settings = settings
-        self._memory = memory
         self._scheduled = output.num_scheduled_tokens
         self._drafts = output.scheduled_spec_decode_tokens
         self._rows = output.structured_output_request_ids
@@ -129,10 +125,9 @@ class _Step:
         self._logprobs: dict[int, list[TokenLogprobs]] = {}
         self._spec: list[list[int]] = []
         self._pooled: dict[str, Any] = {}
-        self._reads: list[tuple[CachedSequence, int]] = []
         self._prefill = self._pairs = self._own_pairs = self._first = 0
         self._decodes = self._checked = self._active = 0
-        self._is_plain = not (self._drafts or self._rows or memory or settings.num_spec_tokens)
+        self._is_plain = not (self._drafts or self._rows or settings.num_spec_tokens)
 
     def run(self, request: _CachedRequest, computed: int) -> None:
         """Compute one request. The first branch is the usual case: one more token of free text."""
@@ -152,8 +147,6 @@ class _Step:
         scheduled = self._scheduled[request_id]
         drafts = request.drafts(self._drafts.get(request_id, ())) if self._drafts else ()
         computed = min(computed, len(request.tokens) - 1)  # a plan ahead of the last result counts all drafts as right
-        if self._memory:
-            self._compute(self._memory, request, drafts, computed, scheduled)
         known = len(request.tokens)
         if known > request.prompt_length and computed + 1 >= known:
             self._decodes += 1
@@ -197,20 +190,7 @@ class _Step:
             self._logprobs[len(self._req_ids)] = logprobs
         return sampled
 
-    def _compute(
-        self, memory: KvMemory, request: _CachedRequest, drafts: Sequence[int], computed: int, scheduled: int
-    ) -> None:
-        """Write now, and read at the end of the step: requests read blocks that others fill in the same step."""
-        data = request.data
-        salt = f"{data.lora or ''}/{data.cache_salt or ''}"
-        sequence = CachedSequence(data.request_id, [*request.tokens, *drafts], request.block_ids, salt)
-        memory.write(sequence, computed, computed + scheduled)
-        self._reads.append((sequence, computed + scheduled))
-
     def outcome(self) -> ModelRunnerOutput:
-        if self._memory:
-            for sequence, stop in self._reads:
-                self._memory.read(sequence, stop)
         return ModelRunnerOutput(
             req_ids=self._req_ids,
             req_id_to_index=dict(zip(self._req_ids, count())),

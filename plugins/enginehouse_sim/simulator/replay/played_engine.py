@@ -212,32 +212,31 @@ class PlayedEngine:
         self._last_end = now
         self._count(scheduled, ended.seconds, wall)
         regular = 0  # requests that also had an output in the step before: nearly all
-        self._is_even = sum(len(client.outputs) for client in outputs.values()) == len(live)
-        for client in outputs.values():
-            for output in client.outputs:
-                request = live.get(output.request_id)
-                if request is None:
-                    continue  # its client has left in this very moment
-                known = request.output_tokens
-                if request.is_unread:
-                    pass
-                elif known and request.last_token == last_end:
-                    regular += 1
-                elif known:
-                    count_gap(self._gaps, now - request.last_token, 1)
-                    if request.has_moved:
-                        request.has_moved = False
-                        record.move_gaps.append(now - request.last_token)
-                else:
-                    request.first_token = now
-                    if not request.is_read:
-                        request.cached_tokens = output.num_cached_tokens
-                request.last_token = now
-                request.output_tokens = known + len(output.new_token_ids)
-                if not known:
-                    self._owner.first_token(request)
-                if output.finish_reason is not None:
-                    self._end(output.request_id)
+        self._is_even = len(outputs) == len(live)
+        for output in outputs:
+            request = live.get(output.request_id)
+            if request is None:
+                continue  # its client has left in this very moment
+            known = request.output_tokens
+            if request.is_unread:
+                pass
+            elif known and request.last_token == last_end:
+                regular += 1
+            elif known:
+                count_gap(self._gaps, now - request.last_token, 1)
+                if request.has_moved:
+                    request.has_moved = False
+                    record.move_gaps.append(now - request.last_token)
+            else:
+                request.first_token = now
+                if not request.is_read:
+                    request.cached_tokens = output.num_cached_tokens
+            request.last_token = now
+            request.output_tokens = known + len(output.new_token_ids)
+            if not known:
+                self._owner.first_token(request)
+            if output.finish_reason is not None:
+                self._end(output.request_id)
         if regular:
             count_gap(self._gaps, now - last_end, regular)
         if not live:
@@ -291,7 +290,8 @@ class PlayedEngine:
             request.output_tokens += count
         for end in ends:
             busy += end - last_end
-            count_gap(gaps, end - last_end, read)
+            if read:
+                count_gap(gaps, end - last_end, read)
             last_end = end
         instance.busy = busy
         instance.steps += count

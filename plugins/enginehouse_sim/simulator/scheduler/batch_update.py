@@ -10,7 +10,7 @@ from enginehouse_sim.simulator.scheduler.stop_conditions import append_until_sto
 
 
 class BatchUpdate:
-    """The outputs by ``client_index``, and the requests that need more than their own state.
+    """The outputs, and the requests that need more than their own state.
 
     ``ended``: the requests that stopped. ``constrained``: those whose grammars must accept the new tokens. ``filled``:
     those with placeholders that became tokens and so filled a block.
@@ -19,7 +19,7 @@ class BatchUpdate:
     __slots__ = ("constrained", "ended", "filled", "num_accepted", "num_drafts", "outputs")
 
     def __init__(self) -> None:
-        self.outputs: dict[int, list[EngineCoreOutput]] = {}
+        self.outputs: list[EngineCoreOutput] = []
         self.ended: list[tuple[RequestState, EngineCoreOutput]] = []
         self.constrained: list[tuple[RequestState, EngineCoreOutput]] = []
         self.filled: list[RequestState] = []
@@ -65,7 +65,7 @@ def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunn
             update.ended.append((request, output))
         elif request.structured_output is not None:
             update.constrained.append((request, output))
-        update.outputs.setdefault(request.client_index, []).append(output)
+        update.outputs.append(output)
     return update
 
 

@@ -41,4 +41,4 @@ def finish_waiting(
     request.stop_reason = reason
     transfer = free_request(state, request)
     output = EngineCoreOutput(request.request_id, (), FINISH_REASONS[status], reason, kv_transfer_params=transfer)
-    state.finished_outputs.append((request.client_index, output))
+    state.finished_outputs.append(output)

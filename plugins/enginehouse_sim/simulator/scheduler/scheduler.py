@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from enginehouse import EnginePolicy
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutputs
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.grammar.manager import GrammarManager
@@ -68,8 +68,8 @@ class BatchScheduler:
 
     def update_from_output(
         self, scheduler_output: SchedulerOutput, model_runner_output: ModelRunnerOutput
-    ) -> Mapping[int, EngineCoreOutputs]:
-        """Process the result of a step, in the order of planning. Return the outputs by ``client_index``."""
+    ) -> Sequence[EngineCoreOutput]:
+        """Process the result of a step, in the order of planning. Return the outputs."""
         return update_from_output(self.state, scheduler_output, model_runner_output)
 
     def finish_requests(self, request_ids: Sequence[str], status: RequestStatus) -> None:

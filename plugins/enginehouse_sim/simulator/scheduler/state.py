@@ -21,7 +21,7 @@ class SchedulerState:
 
     ``plans_ahead``: as in ``SchedulerConstants``. ``tracks_prefills``: whether each step updates ``is_prefill_chunk``.
     ``finished``: the requests that have ended since the last plan, for the model runner. ``finished_outputs``: outputs
-    from outside of a step, with their ``client_index``. ``in_flight``: the steps whose results are not known yet.
+    from outside of a step. ``in_flight``: the steps whose results are not known yet.
     ``max_new_requests``: the most requests without outputs to admit in a step; ``None``: any number. ``policy``: by
     default the one of ``constants``. ``chooses_victims``: whether the policy does.
     """
@@ -49,7 +49,7 @@ class SchedulerState:
         self.encoder_cache = EncoderCache(constants.encoder_cache_size)
         self.transfers = KvTransfers(kv_cache)
         self.finished: list[str] = []
-        self.finished_outputs: list[tuple[int, EngineCoreOutput]] = []
+        self.finished_outputs: list[EngineCoreOutput] = []
         self.totals = SchedulerTotals()
         self.in_flight: dict[int, SchedulerOutput] = {}
         self.next_step = 0

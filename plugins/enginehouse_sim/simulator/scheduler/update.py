@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, EngineCoreOutputs, SchedulerStats
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, SchedulerStats
 from enginehouse_sim.simulator.domain.request import FINISH_REASONS, RequestState, RequestStatus
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.scheduler.batch_update import BatchUpdate, update_batch
@@ -18,8 +18,8 @@ _Ended = Sequence[tuple[RequestState, EngineCoreOutput]]
 
 def update_from_output(
     state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput
-) -> dict[int, EngineCoreOutputs]:
-    """The outputs of each client, by ``client_index``; vLLM's ``update_from_output``."""
+) -> list[EngineCoreOutput]:
+    """The outputs for the clients; vLLM's ``update_from_output``."""
     state.in_flight.pop(step.step, None)
     update = update_batch(state, step, result)
     state.totals.num_draft_tokens += update.num_drafts
@@ -32,7 +32,8 @@ def update_from_output(
     if state.connector is not None:
         state.connector.update_connector_output(result)
     state.transfers.update(result)
-    return _by_client(state, update)
+    outside, state.finished_outputs = state.finished_outputs, []
+    return update.outputs + outside
 
 
 def _release_images(state: SchedulerState, step: SchedulerOutput) -> None:
@@ -99,13 +100,6 @@ def _take_new_drafts(state: SchedulerState, result: ModelRunnerOutput) -> None:
         if request.structured_output is not None and state.grammars is not None:
             drafts = state.grammars.validate_tokens(request, drafts)
         request.spec_token_ids = list(drafts[: state.constants.num_spec_tokens])
-
-
-def _by_client(state: SchedulerState, update: BatchUpdate) -> dict[int, EngineCoreOutputs]:
-    outside, state.finished_outputs = state.finished_outputs, []
-    for client_index, output in outside:
-        update.outputs.setdefault(client_index, []).append(output)
-    return {client_index: EngineCoreOutputs(outputs) for client_index, outputs in update.outputs.items()}
 
 
 def stats(state: SchedulerState) -> SchedulerStats:

@@ -236,14 +236,13 @@ class BatchingEngine:
             listener = listeners.get(new.request_id)
             if listener is not None:
                 listener.on_scheduled(began)
-        for outputs in result.outputs.values():
-            for output in outputs.outputs:
-                listener = listeners.get(output.request_id)
-                if listener is None:
-                    continue
-                if output.finish_reason is not None:
-                    del listeners[output.request_id]
-                listener.on_output(output, now)
+        for output in result.outputs:
+            listener = listeners.get(output.request_id)
+            if listener is None:
+                continue
+            if output.finish_reason is not None:
+                del listeners[output.request_id]
+            listener.on_output(output, now)
         if self.on_step is not None:
             self.on_step(result)
 

@@ -68,10 +68,9 @@ class Metrics:
         if not drafts:
             return
         self.num_drafts += len(drafts)
-        for client in result.outputs.values():
-            for output in client.outputs:
-                if output.request_id in drafts:
-                    self._accept(len(output.new_token_ids) - 1)
+        for output in result.outputs:
+            if output.request_id in drafts:
+                self._accept(len(output.new_token_ids) - 1)
 
     def _accept(self, num_drafts: int) -> None:
         self.accepted_at += [0] * (num_drafts - len(self.accepted_at))
