@@ -107,7 +107,7 @@ class Gateway:
         self.plugin_times = PluginTimes()
         self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)
-        self.metrics = Metrics(self._families)
+        self.metrics = Metrics(self.families)
         self.worker_figures = WorkerFigures({}, {})
         if self.exporter is None:
             warn_of_variable(config.telemetry, os.environ)
@@ -270,7 +270,8 @@ class Gateway:
         """The worker that this process itself is."""
         return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
 
-    def _families(self) -> Iterator[Metric]:
+    def families(self) -> Iterator[Metric]:
+        """The metrics, but for those of the process that the operating system counts."""
         yield from request_metrics(self.relay, self.admission.body_memory)
         yield from fleet_metrics(self.relay, self.engines)
         yield from discovery_metrics(self.discovery.status())
