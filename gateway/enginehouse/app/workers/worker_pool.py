@@ -81,7 +81,7 @@ class WorkerPool(Observer):
         gateway.relay.drains.hand_on = self._drain
         gateway.current.on_change = self._publisher.configure
         gateway.workers = self.rows
-        gateway.metrics.workers = WorkerFigures(self.replaced, self.busy)
+        gateway.worker_figures = WorkerFigures(self.replaced, self.busy)
         gateway.observers.on_change = self._watch
         gateway.observers.add(self)
         self._publisher.configure()  # now the folder of the state is known
