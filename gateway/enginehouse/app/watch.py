@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -49,6 +50,7 @@ def watch_folders(folders: Callable[[], Iterable[Path]]) -> ChangeWatch:
 
     def look() -> frozenset[tuple[Path, Stamp | None]]:
         found = (file for folder in folders() for file in folder.glob("*"))
-        return frozenset((file, stamp(file) if file.is_file() else None) for file in found)
+        # unlike ``Path.is_file``, this raises nothing for a file out of reach
+        return frozenset((file, stamp(file) if os.path.isfile(file) else None) for file in found)
 
     return ChangeWatch(look)

@@ -79,10 +79,12 @@ class AcceptingServer(uvicorn.Server):
         """
         self.config.timeout_graceful_shutdown = math.ceil(limit) + 1
         await super().shutdown([])
-        if not self.force_exit:
-            await stop()
-        if self.successor is not None:
-            await self.successor.close()
+        try:
+            if not self.force_exit:
+                await stop()
+        finally:
+            if self.successor is not None:
+                await self.successor.close()
 
     async def accept(self) -> None:
         loop = asyncio.get_running_loop()

@@ -83,7 +83,8 @@ class EngineSetup:
         if self.elsewhere:
             return _NOWHERE
         finding = self.launcher.place(self.name, self._needs, waits)
-        return await run_within(self.managed.model.place_timeout or None, finding)
+        found = await run_within(self.managed.model.place_timeout or None, finding)
+        return found or self.launcher.own_place()  # not in the task: a start that is cancelled now would keep the port
 
     def launch_line(self, place: Place) -> LaunchLine:
         """The launch line of the engine in ``place``. Raises ``ConfigError``."""

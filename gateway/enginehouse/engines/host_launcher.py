@@ -101,16 +101,19 @@ class HostLauncher:
             options=decode_placement(self._launcher, managed.placement),
         )
 
-    async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place:
-        """Find a place: the launcher's, else a port. It is recorded, because the gateway may die before the launch."""
+    async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
+        """Ask the launcher for a place. It is recorded meanwhile, because the gateway may die before the launch."""
         await self.prepare()
         begun = EngineRecord(host=self.host, port=0, fingerprint="", handle={})
         self.state_file.put(name, begun)
         try:
-            found = await self._launcher.place(name, needs, waits)
+            return await self._launcher.place(name, needs, waits)
         finally:
             self.state_file.remove(name, begun)
-        return found or Place(port=self._ports.take())
+
+    def own_place(self) -> Place:
+        """One of the ports, for an engine that the launcher does not place. Raises ``LoadFailed`` if all are taken."""
+        return Place(port=self._ports.take())
 
     def claim(self, place: Place) -> None:
         """Note that an engine of an earlier gateway runs in ``place``."""

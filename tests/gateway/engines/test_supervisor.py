@@ -230,6 +230,7 @@ def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing_behind(
         await asyncio.wait({starting})
         assert starting.cancelled() is (stage.states[-1] is STOPPED)
         assert [process.end.done() for process in stage.launcher.launched] in ([], [starting.cancelled()])
+        assert bool(stage.ports._taken) is not starting.cancelled()
 
     in_virtual_time(scenario())
 
