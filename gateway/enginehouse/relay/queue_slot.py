@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from typing import Protocol
 
 from enginehouse.domain.errors import LoadFailed, RequestError
 from enginehouse.domain.ticket import Ticket
 from enginehouse.scheduling.request_queue import RequestQueue
-
-_ids = itertools.count(1)
 
 
 class SlotHolder(Protocol):
@@ -26,8 +22,6 @@ class SlotHolder(Protocol):
 class QueueSlot:
     """Waits for a replica that the gateway launches or that has a limit, then occupies it until ``release``.
 
-    - ``arrived``: since when the request waits, in seconds on the queue's clock; by default since now.
-    - ``caller``: the name of its key. ``longest_wait``: in seconds. ``turn``: among those of the same priority.
     - ``is_granted``: it waits no longer.
     - ``in_doubt``: the engine broke the request off and may have exited.
     - ``joined_load``: it was refused because a load failed that had begun before it came.
@@ -47,18 +41,7 @@ class QueueSlot:
         "ticket",
     )
 
-    def __init__(
-        self,
-        holder: SlotHolder,
-        queue: RequestQueue,
-        request_id: bytes,
-        replica: str,
-        priority: int,
-        arrived: float | None = None,
-        caller: str | None = None,
-        longest_wait: float = math.inf,
-        turn: float = 0.0,
-    ) -> None:
+    def __init__(self, holder: SlotHolder, queue: RequestQueue, ticket: Ticket) -> None:
         self._holder = holder
         self._queue = queue
         self.keep_alive: float | None = None
@@ -67,18 +50,9 @@ class QueueSlot:
         self._generation = 0
         self.in_doubt = self.joined_load = False
         self._last_swap = queue.last_swap
-        line, extra = queue.place(replica)
-        arrived = queue.now() if arrived is None else arrived
-        # clients may send the same request id twice
-        self.ticket = Ticket(
-            id=f"{request_id.decode()}/{next(_ids)}",
-            replica=line,
-            priority=priority + extra,
-            arrived=arrived,
-            caller=caller,
-            deadline=arrived + longest_wait,
-            turn=turn,
-        )
+        ticket.replica, extra = queue.place(ticket.replica)
+        ticket.priority += extra
+        self.ticket = ticket
 
     @property
     def launched(self) -> bool:

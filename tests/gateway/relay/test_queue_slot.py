@@ -23,10 +23,13 @@ from enginehouse import (
     Waiting,
 )
 from enginehouse.domain.errors import LoadCancelled
+from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import Observers
+from tests.support.scripted_engine import StartEngine
+from tests.support.served_gateway import OpenGateway
 
 
 class Obedient(Scheduler):
@@ -108,7 +111,7 @@ def holder() -> Holder:
 
 @pytest.fixture
 async def slot(host: HostQueue, holder: Holder) -> QueueSlot:
-    return QueueSlot(holder, host, b"id", "a", priority=3)
+    return QueueSlot(holder, host, Ticket(id="id/1", replica="a", priority=3))
 
 
 async def test_a_granted_place_is_given_back_once(
@@ -203,8 +206,12 @@ async def test_a_rejected_request_gets_the_reason(
     assert scheduler.heard == [slot.ticket]
 
 
-async def test_two_requests_of_one_id_have_two_places(host: HostQueue, holder: Holder, scheduler: Obedient) -> None:
-    slots = [QueueSlot(holder, host, b"id", "a", 0) for _ in range(2)]
+async def test_two_requests_of_one_id_have_two_places(
+    host: HostQueue, holder: Holder, house: OpenGateway, engine: StartEngine
+) -> None:
+    context = (await house(await engine())).relay.context
+    jobs = [InferenceJob(context, "/", [], b"id") for _ in range(2)]
+    slots = [QueueSlot(holder, host, job.ticket("a", host.now())) for job in jobs]
     for slot in slots:
         slot.take()
     for slot in slots:

@@ -12,6 +12,7 @@ from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.route import Route
 from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.connection import Connection, Receiver
@@ -100,9 +101,10 @@ class Attempt:
             self._heard = True
             self._placement.first_byte()
 
-    def take_free_slot(self, queue: RequestQueue, request_id: bytes, priority: int, caller: str | None) -> bool:
+    def take_free_slot(self, queue: RequestQueue, job: Job) -> bool:
         """Take a slot of ``queue`` if one is free now; whether it was."""
-        self.slot = slot = QueueSlot(self, queue, request_id, self.route.chosen.replica, priority, caller=caller)
+        ticket = job.ticket(self.route.chosen.replica, queue.now(), waits=False)
+        self.slot = slot = QueueSlot(self, queue, ticket)
         slot.take()
         return slot.is_granted
 

@@ -44,6 +44,7 @@ class Hedge:
         """Ask a second replica later, unless the answer of ``attempt`` begins in time."""
         job = self._dispatch.job
         assert job.requirements is not None
+        # Without a stream, the first byte comes with the last one, and tells nothing of a slow engine.
         if not job.requirements.stream or job.prepares:
             return
         self._stop_timer()
@@ -167,7 +168,7 @@ class Hedge:
         if upstream is None:  # a reload has removed it
             return
         rival = Attempt(route, upstream, job.began, body)
-        if queue is not None and not rival.take_free_slot(queue, job.request_id, job.priority, job.key):
+        if queue is not None and not rival.take_free_slot(queue, job):
             rival.release()
             return
         context.budget.take(context.clock.now())

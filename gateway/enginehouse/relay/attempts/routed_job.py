@@ -11,7 +11,7 @@ from enginehouse.domain.errors import QueueFull, RequestError
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.attempts.attempt import NEVER, Attempt, defect
-from enginehouse.relay.attempts.unbound import Unbound
+from enginehouse.relay.attempts.waiting_place import WaitingPlace
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.retrying.retries import RetryState
@@ -35,7 +35,7 @@ class RoutedJob(ABC):
     """Routes a job, waits for a slot where there are limits, and has ``sender`` send it.
 
     ``attempt``: the current one. ``attempts``: those that have ended, in order. ``job``: the rest to be served.
-    ``unbound``: set while it waits for its model, and so has no attempt.
+    ``place``: in the waiting room, set while it waits for its model, and so has no attempt.
     """
 
     def __init__(self, job: Job, sender: AttemptSender) -> None:
@@ -44,7 +44,7 @@ class RoutedJob(ABC):
         self._state = _UNTRIED
         self.attempt: Attempt | None = None
         self.attempts: list[AttemptFacts] = []
-        self.unbound: Unbound | None = None
+        self.place: WaitingPlace | None = None
 
     @property
     def retries(self) -> int:
@@ -66,7 +66,7 @@ class RoutedJob(ABC):
     def phase(self) -> Phase:
         """The job's phase on its way to an engine."""
         if self.attempt is None:
-            return Phase.ROUTING if self.unbound is None else Phase.QUEUED
+            return Phase.ROUTING if self.place is None else Phase.QUEUED
         slot = self.attempt.slot
         return Phase.SERVING if slot is None or slot.is_granted else Phase.QUEUED
 
@@ -80,7 +80,10 @@ class RoutedJob(ABC):
         job = self.job
         route = job.route(())
         job.context.budget.count(job.began)
-        self._follow(route, b"" if route.waits else job.body_for(route), None)
+        if route.waits:
+            self._wait(route, None)
+        else:
+            self._begin(route, job.body_for(route), None)
 
     def replace(self, attempt: Attempt, outcome: str, why: str = "") -> None:
         """Continue with ``attempt``. The current one ends with ``outcome``; ``why``: the message of its error."""
@@ -101,9 +104,9 @@ class RoutedJob(ABC):
     def end(self, outcome: str, why: str = "") -> None:
         """End the current attempt, if there is one. Nothing may follow."""
         self._sender = None  # otherwise the cycle of the two waits for the garbage collector
-        if self.unbound is not None:
-            self.job.context.waiting_room.leave(self.unbound.ticket)
-            self.unbound = None
+        if self.place is not None:
+            self.job.context.waiting_room.leave(self.place.ticket)
+            self.place = None
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
             self.end_attempt(attempt, outcome, why)
@@ -111,7 +114,7 @@ class RoutedJob(ABC):
     # --- from the waiting room
 
     def look(self) -> Route | None:
-        return None if self.unbound is None else self.job.reroute(self.unbound.route, self.failed)
+        return None if self.place is None else self.job.reroute(self.place.route, self.failed)
 
     def bind(self, route: Route) -> None:
         self._act(partial(self._bound, route))
@@ -122,30 +125,30 @@ class RoutedJob(ABC):
     def refuse(self, error: RequestError) -> None:
         self._act(lambda _: self._fail(error))
 
-    def _act(self, step: Callable[[Unbound], None]) -> None:
+    def _act(self, step: Callable[[WaitingPlace], None]) -> None:
         """Take ``step``, in the name of this request: it runs at an event of another one."""
-        job, unbound = self.job, self.unbound
-        self.unbound = None
-        if unbound is None:
+        job, place = self.job, self.place
+        self.place = None
+        if place is None:
             return
         with log_context.named(job.request_id, job.trace_id):
             try:
-                step(unbound)
+                step(place)
             except RequestError as error:
                 self._fail(error.with_traceback(None))
             except Exception:
                 self._fail(defect())
 
-    def _bound(self, route: Route, unbound: Unbound) -> None:
+    def _bound(self, route: Route, place: WaitingPlace) -> None:
         job = self.job
         assert job.requirements is not None
         route = job.context.router.place(job.requirements, route)
-        self._begin(route, job.body_for(route), unbound.ticket.arrived, unbound.since)
+        self._begin(route, job.body_for(route), place.ticket.arrived, place.since)
 
-    def _start_over(self, unbound: Unbound) -> None:
+    def _start_over(self, place: WaitingPlace) -> None:
         """Find another route, for the model is lost."""
         route = self.job.route(self.failed)
-        self._follow(route, b"" if route.waits else self.job.body_for(route), unbound.ticket.arrived, unbound.since)
+        self._follow(route, b"" if route.waits else self.job.body_for(route), place.ticket.arrived, place.since)
 
     # --- from the queue
 
@@ -176,12 +179,12 @@ class RoutedJob(ABC):
     def _wait(self, route: Route, arrived: float | None) -> None:
         """Wait for the model of ``route``; or go to another one, if too many wait for it. Raises ``QueueFull``."""
         job = self.job
-        self.unbound = unbound = Unbound.of(job, route, arrived)
+        self.place = place = WaitingPlace.of(job, route, arrived)
         try:
-            job.context.waiting_room.join(unbound.ticket, self, unbound.backlogs(job))  # which may bind it at once
+            job.context.waiting_room.join(place.ticket, self, place.backlogs(job))  # which may bind it at once
         except QueueFull:
-            self.unbound = None
-            found = job.find_route((*self.failed, *unbound.replicas(job)))
+            self.place = None
+            found = job.find_route((*self.failed, *place.replicas(job)))
             if found is None or found[0].waits:
                 raise
             self._begin(*found, arrived)
@@ -201,18 +204,8 @@ class RoutedJob(ABC):
         if queue is None:
             self._send()
         else:
-            slot = QueueSlot(
-                self,
-                queue,
-                job.request_id,
-                chosen.replica,
-                job.priority,
-                waiting_since,
-                job.key,
-                job.longest_wait,
-                job.turn,
-            )
-            attempt.slot = slot
+            arrived = queue.now() if waiting_since is None else waiting_since
+            attempt.slot = slot = QueueSlot(self, queue, job.ticket(chosen.replica, arrived))
             slot.keep_alive = job.keep_alive
             slot.take()
 

@@ -46,7 +46,7 @@ class ContinuationJob(Job):
     fallbacks = False
     prepares = True
     continues = True
-    retry_statuses: ClassVar[frozenset[int]] = frozenset()
+    retry_statuses: ClassVar[frozenset[int]] = frozenset()  # another way at the same engine comes first
 
     def __init__(self, job: Job, history: StreamHistory, model: str, tries_before: int) -> None:
         super().__init__(job.context, job.path, job.headers, job.request_id)

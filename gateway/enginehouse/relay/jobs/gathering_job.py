@@ -50,7 +50,7 @@ class GatheringJob(InferenceJob):
         fields = _fields(body)
         fields |= {"stream": _TRUE, "stream_options": _WITH_USAGE}
         asked = self._continuable(route, msgspec.json.encode(fields))
-        return asked if self.history is not None else body
+        return asked if self.history is not None else body  # a stream that nobody can continue has no use here
 
 
 def _is_continuable(body: bytes) -> bool:

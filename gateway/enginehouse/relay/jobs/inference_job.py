@@ -91,9 +91,9 @@ class InferenceJob(Job):
         return asked
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
+        told = b""
         if self.caller is not None:
-            body = self.ranked(upstream, body)
-        told = self.caller_lines(upstream)
+            body, told = self.ranked(upstream, body), self.caller_lines(upstream)
         return upstream.post(self.path, self.headers, self.request_id, body, self.trace_lines, told)
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Ticket
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller, ClientAddresses, Reserved
@@ -26,6 +28,7 @@ from enginehouse.telemetry.answer_meter import AnswerSize
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.trace_context import Trace, with_trace
 
+_ids = itertools.count(1)
 REFUSALS: Final = frozenset({401, 403, 404})
 """The answers of an engine that cannot serve what others may serve: it lacks the model, or the gateway's key."""
 Suspects = tuple[tuple[Candidate, int], ...]
@@ -130,6 +133,22 @@ class Job(ABC):
             self._charged = shares.expected(self.requirements.estimated_tokens, self.answer_limit)
             self._turn = shares.turn(self.key, weight, self._charged)
         return self._turn
+
+    def ticket(self, replica: str, arrived: float, *, waits: bool = True) -> Ticket:
+        """A place in the queue for ``replica``, since ``arrived`` on the queue's clock. Raises ``InvalidRequest``.
+
+        ``waits``: until its deadline, and for its turn. Otherwise it takes a free slot or has waited elsewhere.
+        """
+        ticket = Ticket(
+            id=f"{self.request_id.decode()}/{next(_ids)}",  # clients may send the same request id twice
+            replica=replica,
+            priority=self.priority,
+            arrived=arrived,
+            caller=self.key,
+        )
+        if waits:
+            ticket.deadline, ticket.turn = arrived + self.longest_wait, self.turn
+        return ticket
 
     @property
     def priority(self) -> int:

@@ -200,7 +200,7 @@ class PromptSlot:
         if queue is None:
             self.granted()
         else:
-            self._slot = QueueSlot(self, queue, job.request_id, candidate.replica, job.priority, caller=job.key)
+            self._slot = QueueSlot(self, queue, job.ticket(candidate.replica, queue.now(), waits=False))
             self._slot.take()
 
     def granted(self) -> None:

@@ -84,15 +84,15 @@ class LiveRequest(ABC):
     @property
     def model(self) -> str | None:
         """The model that serves it, or that it waits for; ``None`` until that is decided."""
-        route, unbound = self.route, self._dispatch.unbound
-        return route.model if route is not None else unbound.ticket.replica if unbound is not None else None
+        route, place = self.route, self._dispatch.place
+        return route.model if route is not None else place.ticket.replica if place is not None else None
 
     @property
     def ticket(self) -> Ticket | None:
         """The ticket of the current attempt, where the backend has a queue, or that for the model it waits for."""
-        attempt, unbound = self.attempt, self._dispatch.unbound
-        if unbound is not None:
-            return unbound.ticket
+        attempt, place = self.attempt, self._dispatch.place
+        if place is not None:
+            return place.ticket
         return attempt.slot.ticket if attempt is not None and attempt.slot is not None else None
 
     @property
@@ -119,7 +119,7 @@ class LiveRequest(ABC):
     def state(self) -> LiveState:
         """All that is shown of it."""
         job, dispatch, route = self.job, self._dispatch, self.route
-        unbound, attempts = dispatch.unbound, [each.record() for each in dispatch.attempts]
+        place, attempts = dispatch.place, [each.record() for each in dispatch.attempts]
         if dispatch.attempt is not None:
             attempts.append(dispatch.attempt.facts("live").record())
         return LiveState(
@@ -134,7 +134,7 @@ class LiveRequest(ABC):
             model=self.model,
             reason=route.reason if route is not None else Reason.MATCH,
             attempted=route.attempted if route is not None else (),
-            waits_for=tuple(unbound.replicas(job)) if unbound is not None else (),
+            waits_for=tuple(place.replicas(job)) if place is not None else (),
             phase=self.phase,
             moves=self.moves,
             tokens=self.tokens(),

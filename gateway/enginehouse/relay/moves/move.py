@@ -119,11 +119,11 @@ class Move:
         return found
 
     async def _take_slot(self) -> None:
-        chosen, job = self._attempt.route.chosen, self._stream.job
+        chosen = self._attempt.route.chosen
         queue = self._context.queue_of(chosen)
         if queue is not None:
             await queue.reserve(chosen.replica)
-            if not self._attempt.take_free_slot(queue, job.request_id, job.priority, job.key):
+            if not self._attempt.take_free_slot(queue, self._stream.job):
                 raise CannotContinue(f"Backend '{chosen.backend}' is full", retry_after=1)
 
     async def _take_turn(self) -> None:

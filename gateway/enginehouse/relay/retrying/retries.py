@@ -10,6 +10,7 @@ from enginehouse.domain.errors import ReplicaLost, RequestError, UpstreamInvalid
 from enginehouse.domain.route import Route
 
 _MOST_TIMES_SENT_BACK: Final = 10
+"""A scheduler that ends replicas as fast as it starts them would otherwise keep a request for ever."""
 
 
 class Outcome(Enum):
@@ -115,7 +116,6 @@ class Otherwise(Enum):
     """What to do with a request that is not sent again now."""
 
     SPENT = "answer the client with the failure, for the retry budget is spent"
-
     FIND_OUT = "find out whether the engine has exited, then decide again"
     FAIL = "answer the client with the failure"
 

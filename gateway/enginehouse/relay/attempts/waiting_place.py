@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -11,10 +10,8 @@ from enginehouse.domain.ticket import Ticket
 from enginehouse.relay.jobs.job import Job
 from enginehouse.scheduling.open_tickets import Backlog
 
-_ids = itertools.count(1)
 
-
-class Unbound(NamedTuple):
+class WaitingPlace(NamedTuple):
     """A place in the waiting room for a job whose ``route`` waits.
 
     ``since``: when the request began to wait, in seconds of the gateway's clock; its ticket has the queues' clock.
@@ -25,19 +22,11 @@ class Unbound(NamedTuple):
     since: float
 
     @classmethod
-    def of(cls, job: Job, route: Route, arrived: float | None) -> Unbound:
+    def of(cls, job: Job, route: Route, arrived: float | None) -> WaitingPlace:
         """The place of ``job``, which has waited since ``arrived`` on the queues' clock; by default since now."""
-        arrived = job.context.waiting_room.now() if arrived is None else arrived
-        ticket = Ticket(
-            id=f"{job.request_id.decode()}/unbound-{next(_ids)}",
-            replica=route.chosen.model,
-            priority=job.priority,
-            arrived=arrived,
-            caller=job.key,
-            deadline=arrived + job.longest_wait,
-            turn=job.turn,
-        )
-        return cls(route, ticket, job.context.clock.now())
+        context = job.context
+        arrived = context.waiting_room.now() if arrived is None else arrived
+        return cls(route, job.ticket(route.chosen.model, arrived), context.clock.now())
 
     def replicas(self, job: Job) -> list[str]:
         """The replicas that may serve the job in the end."""
