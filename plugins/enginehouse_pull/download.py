@@ -131,6 +131,7 @@ class _Download:
                     raise BrokeOff(f"{self._file.url} ended after {done} of {self._size} bytes")
             except BrokeOff:
                 done = part.tell()
+                self._progress(done)  # raises if nobody waits any more
                 tries = 0 if done > before else tries + 1
                 if tries == _TRIES:
                     raise

@@ -58,10 +58,11 @@ async def _lines(facts: PageFacts, models: PulledModels, name: str) -> AsyncIter
         return
     loop, given_up = asyncio.get_running_loop(), Event()
     states: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    why = f"The download of '{name}' was given up: pull again, and it goes on there"
 
     def progress(done: int, total: int | None) -> None:
-        if given_up.is_set() or facts.closing.is_set():
-            raise PullFailed(f"The download of '{name}' was given up: pull again, and it goes on there")
+        if given_up.is_set():
+            raise PullFailed(why)
         size = {} if total is None else {"total": total}
         state = {"status": f"pulling {name}", "digest": name, "completed": done} | size
         loop.call_soon_threadsafe(states.put_nowait, state)
@@ -71,6 +72,11 @@ async def _lines(facts: PageFacts, models: PulledModels, name: str) -> AsyncIter
             problem = pulling.exception()
             states.put_nowait(_SUCCESS if problem is None else {"error": str(problem)})
 
+    async def stop() -> None:
+        await facts.closing.wait()  # the thread only looks when bytes arrive
+        states.put_nowait({"error": why})
+
+    stopping = asyncio.ensure_future(stop())
     asyncio.ensure_future(asyncio.to_thread(models.pull, name, progress)).add_done_callback(ended)
     try:
         state = await states.get()
@@ -80,6 +86,7 @@ async def _lines(facts: PageFacts, models: PulledModels, name: str) -> AsyncIter
         yield state
     finally:
         given_up.set()
+        stopping.cancel()
 
 
 def _is_served(facts: PageFacts, name: str) -> bool:

@@ -13,14 +13,13 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_gpus import host_gpus
 from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
-from enginehouse.engines.host_rules import HostChange, HostMemory, HostRules, host_memory
+from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle_replicas import IdleReplicas
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote.remote_servers import RemoteServers
-from enginehouse.engines.retirements import Retirements
 from enginehouse.engines.state_file import StateFile
 from enginehouse.engines.status_publisher import StatusPublisher
 from enginehouse.interfaces.drivers import ServedModel
@@ -31,7 +30,6 @@ from enginehouse.relay.moves.drains import Drains
 from enginehouse.scheduling.collaborators import QueueListener
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.telemetry.plugin_times import SampledCall
 
 
 class Host(QueueListener):
@@ -69,12 +67,9 @@ class Host(QueueListener):
             on_exited=lambda replica: self.queue.exited(replica),  # the queue is made later
         )
         self._files = ModelFiles(self._note_facts)
-        self._rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
+        self.rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
         self.queue = HostQueue(name, context.make_scheduler(), self.pool, self, context.scheduler)
         self.queue.prepare(rules.swapper, rules.facts, rules.limits)
-        self._retirements = Retirements(
-            self.replicas, self.pool, self.queue, self._publisher, drains, lambda: rules.note_removed(self._context)
-        )
 
     def _launcher(self, ports: Ports, state_file: StateFile, ownership: EngineOwnership) -> HostLauncher:
         context, settings = self._context, self._context.config.host_settings(self.name)
@@ -102,11 +97,6 @@ class Host(QueueListener):
         """Whether the host has no replica, not even one that is being retired."""
         return not self.replicas
 
-    @property
-    def sampled(self) -> Sequence[SampledCall]:
-        """The calls of plugins whose times can be sampled."""
-        return [self.queue.sampled, self._rules.swapper.sampled]
-
     def discover(self, backend: str, served: Sequence[ServedModel]) -> Sequence[str]:
         """Take the models that a server elsewhere lists. Returns the new replicas that are to be preloaded."""
         if not self._servers.discover(backend, served):
@@ -119,7 +109,7 @@ class Host(QueueListener):
         for replica in new:
             self.pool.put(replica, listed[replica], relaunch=False)
         self._read_files()
-        self._rules.renew(self._context, self.queue)
+        self.rules.renew(self._context, self.queue)
         return [replica for replica in new if listed[replica].model.preload]
 
     def running(self) -> Sequence[RunningEngine]:
@@ -136,18 +126,10 @@ class Host(QueueListener):
         """The quantisation of each model's weights, if its files name it."""
         return {self.replicas[each].model_name: found for each, found in self._files.quantizations.items() if found}
 
-    def memory(self) -> HostMemory:
-        """The memory that its engines may take, and take."""
-        return host_memory(self._rules.facts, self.queue.running())
-
     def explain_swap(self, target: str, running: Sequence[str] | None) -> SwapPlan:
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
         now = list(dict.fromkeys(each.model for each in self.running())) if running is None else running
-        return explain_swap(self._rules.swapper, self._rules.facts, target, now)
-
-    def plan(self, replica: str) -> SwapPlan:
-        """Plan the swap that loads ``replica`` beside the running replicas."""
-        return self._rules.swapper.explain(replica, list(self.queue.running()))
+        return explain_swap(self.rules.swapper, self.rules.facts, target, now)
 
     async def unload(self, replicas: Sequence[str], force: bool) -> None:
         """Refuse the requests that wait for ``replicas`` of a model, stop these, and wait until they have stopped.
@@ -161,7 +143,7 @@ class Host(QueueListener):
             return
         self.queue.note_unload(replicas)
         within = self._context.config.server.drain_timeout
-        ends = [end for replica in replicas if (end := self._retirements.retire(replica, within)) is not None]
+        ends = [end for replica in replicas if (end := self._retire(replica, within)) is not None]
         text = f"Model '{managed.model_name}' was unloaded while the request waited for it"
         self.queue.reject(replicas, lambda _: LoadFailed(text))
         await asyncio.gather(*map(asyncio.shield, ends))
@@ -208,7 +190,7 @@ class Host(QueueListener):
             problem, remedy = "engines of its earlier launcher are still stopping", "try again when they have stopped"
             raise ConfigError(problem, key=f"hosts.{self.name}.launcher", remedy=remedy)
         managed = {**context.managed(self.name), **self._servers.replicas(context)}
-        return self._rules.prepare(context, managed)
+        return self.rules.prepare(context, managed)
 
     def retire_removed(self, change: HostChange, within: float) -> Mapping[str, asyncio.Task[None]]:
         """Retire the replicas that the change removes: drain them for at most ``within`` seconds, then stop them.
@@ -216,7 +198,7 @@ class Host(QueueListener):
         Returns the task of each retirement, by backend.
         """
         for replica in [each for each in self.replicas.kept() if each not in change.managed]:
-            self._retirements.retire_and_remove(replica, within)
+            self._retire_and_remove(replica, within)
         return {self.replicas[replica].backend: task for replica, task in self.replicas.retiring.items()}
 
     def put_replicas(
@@ -239,14 +221,14 @@ class Host(QueueListener):
             relaunch = replica in restored or (replica in known and changed)
             self.pool.put(replica, managed, relaunch=relaunch, after=retiring.get(managed.backend))
             if relaunch:
-                self._retirements.retire(replica, within)
+                self._retire(replica, within)
             elif new_checks or not managed.probed_as(known.get(replica, managed)):
                 self._restart_probes(replica)
         self._read_files()
 
     def put_rules(self, change: HostChange) -> None:
         """Give the scheduler its new rules."""
-        self._rules.put(change, self.queue)
+        self.rules.put(change, self.queue)
 
     def reject_removed(self) -> None:
         """Refuse the requests that wait for removed replicas; the relay may route them to another host."""
@@ -261,13 +243,50 @@ class Host(QueueListener):
         states = self.pool.states()
         for replica in [each for each in self.replicas.kept() if each not in listed and states[each] in AT_REST]:
             self.queue.reject([replica], self._removed_error)
-            self._retirements.remove(replica)
+            self._remove(replica)
 
     def _removed_error(self, replica: str) -> RequestError:
         model = self.replicas[replica].model_name
         if model not in self._context.config.models and self.replicas[replica].server is None:
             return ModelNotFound(model)
         return ReplicaLost(replica)
+
+    # --- retirements: replicas leave service, for a while or for good
+
+    def _retire(self, replica: str, within: float) -> asyncio.Task[None] | None:
+        """Drain the engine of ``replica`` for at most ``within`` seconds, then stop it.
+
+        Returns the task of its retirement; ``None`` if it does not run.
+        """
+        end = None
+        if self.pool.states()[replica] not in AT_REST:
+            self._leave_service(replica)
+            end = self.queue.retire(replica, within)
+        self._publisher.show(replica, self.pool.states()[replica])
+        return end
+
+    def _retire_and_remove(self, replica: str, within: float) -> None:
+        """Retire a replica, and remove it when its engine has stopped, unless the configuration restores it before."""
+        self._publisher.stop_probing(self.replicas[replica])
+        self._leave_service(replica)
+        self.replicas.retiring[replica] = asyncio.ensure_future(self._remove_later(replica, within))
+
+    def _leave_service(self, replica: str) -> None:
+        """Send no more requests to ``replica``, and move its streams away."""
+        self.pool.retire(replica)
+        self._drains.retire(replica, LoadFailed(f"The engine of '{replica}' is being stopped; connect again"))
+
+    async def _remove_later(self, replica: str, within: float) -> None:
+        await self.queue.retire(replica, within)
+        if self.replicas.retiring.get(replica) is asyncio.current_task():  # else the configuration has restored it
+            self._remove(replica)
+            self.rules.note_removed(self._context)
+
+    def _remove(self, replica: str) -> None:
+        """Remove a replica whose engine is at rest."""
+        self.replicas.remove(replica)
+        self.pool.remove(replica)
+        self._publisher.remove(replica)
 
     # --- events of the queue
 

@@ -17,7 +17,7 @@ from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import RunningEngine
-from enginehouse.engines.host_rules import HostChange, HostMemory
+from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory
 from enginehouse.engines.load_request import load, preload
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
@@ -224,7 +224,7 @@ class ManagedEngines:
 
     def memory(self) -> Sequence[HostMemory]:
         """The memory of every host."""
-        return [host.memory() for host in self._hosts.values()]
+        return [host_memory(host.rules.facts, host.queue.running()) for host in self._hosts.values()]
 
     def waiting(self) -> Mapping[Ticket, Waiting]:
         """The waiting requests, by ticket."""
@@ -234,7 +234,8 @@ class ManagedEngines:
     @property
     def sampled(self) -> Iterator[SampledCall]:
         """The calls of plugins whose times can be sampled."""
-        yield from (call for host in self._hosts.values() for call in host.sampled)
+        for host in self._hosts.values():
+            yield from (host.queue.sampled, host.rules.swapper.sampled)
         yield from (queue.sampled for queue in self.remote.queues.values())
 
     def logs(self) -> Mapping[str, LogRing]:
@@ -252,7 +253,7 @@ class ManagedEngines:
         host = next((host for host in self._hosts.values() if replica in host.replicas), None)
         if host is None:
             raise ModelNotFound(replica)
-        return host.plan(replica)
+        return host.rules.swapper.explain(replica, list(host.queue.running()))
 
     def _known(self, name: str) -> str:
         """The model called ``name`` that the gateway launches or loads, else the one that ``name`` is an alias of."""

@@ -28,9 +28,6 @@ class SwapTasks:
         self._began: dict[str, float] = {}
         self._fastest: dict[str, float] = {}
 
-    def __len__(self) -> int:
-        return len(self._tasks)
-
     def __iter__(self) -> Iterator[asyncio.Task[None]]:
         return iter(list(self._tasks.values()))
 

@@ -26,7 +26,7 @@ from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.host_launchers import host_launcher
 from tests.support.virtual_time import Run
-from tests.support.waiting import within
+from tests.support.waiting import settled, within
 
 
 class LoadingDriver(ScriptedDriver, SupportsLoading):
@@ -79,6 +79,36 @@ class RemoteSetting:
 
     async def load(self, model: str) -> EngineProcess:
         return await self.server.load(model, 60.0, LogRing())
+
+
+class AnsweredOneByOne(LoadingDriver):
+    """``answers``: what each question waits for, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[asyncio.Event] = []
+
+    async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
+        found = [LoadedModel(name) for name in self.held]
+        self.answers.append(asyncio.Event())
+        await self.answers[-1].wait()
+        return found
+
+
+async def test_a_list_that_was_overtaken_by_a_later_one_does_not_count() -> None:
+    driver = AnsweredOneByOne()
+    server = RemoteServer("one", "http://one", support_of(driver), lambda _: FakeClient({}), 60.0, lambda *_: None)
+    server.discover([ServedModel("a")])
+    driver.held["a"] = None
+    first = asyncio.ensure_future(server.refresh())
+    await settled(lambda: len(driver.answers))
+    driver.held.clear()
+    second = asyncio.ensure_future(server.refresh())
+    await settled(lambda: len(driver.answers))
+    for answer, refresh in ((driver.answers[1], second), (driver.answers[0], first)):
+        answer.set()
+        await within(refresh)
+    assert not server.loaded
 
 
 def managed(scene: RemoteSetting, start_timeout: float) -> ManagedReplica:

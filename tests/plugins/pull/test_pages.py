@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,11 +12,13 @@ import httpx
 import msgspec
 import pytest
 
+from enginehouse import PulledModels, PullFailed, PullProgress
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from tests.support import plain_httpx
 from tests.support.installed_plugins import installed_plugins
 from tests.support.played_hub import PlayedHub, played_hub
+from tests.support.waiting import within
 
 WEIGHTS = b"weights" * 1000
 KEY = {"authorization": "Bearer ops-secret"}
@@ -28,7 +32,7 @@ def hub() -> Iterator[PlayedHub]:
 
 
 @pytest.fixture
-def client(hub: PlayedHub, tmp_path: Path) -> httpx.AsyncClient:
+def gateway(hub: PlayedHub, tmp_path: Path) -> Gateway:
     config = {
         "models": {"served": {"driver": "sim"}},
         "pull": {"hub": hub.url, "registry": hub.url, "folder": str(tmp_path)},
@@ -36,7 +40,12 @@ def client(hub: PlayedHub, tmp_path: Path) -> httpx.AsyncClient:
     }
     served = Gateway(msgspec.convert(config, Config), installed_plugins())
     served.build_hosts()
-    transport = httpx.ASGITransport(served.application)
+    return served
+
+
+@pytest.fixture
+def client(gateway: Gateway) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(gateway.application)
     return plain_httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=KEY)
 
 
@@ -61,6 +70,33 @@ async def test_a_pull_without_a_stream_has_one_answer(client: httpx.AsyncClient,
     answer = await client.post("/api/pull", json={"model": name, "stream": False})
     assert (answer.status_code, answer.json()) == (200, {"status": "success"})
     assert bool(hub.asked) is (name == "llama3.2:1b"), "what the gateway serves is there already"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_pull_ends_when_the_gateway_stops_although_no_byte_arrives(
+    client: httpx.AsyncClient, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    asked, arrives, given_up = threading.Event(), threading.Event(), threading.Event()
+
+    def silent(models: PulledModels, name: str, progress: PullProgress) -> Path:
+        asked.set()
+        arrives.wait()
+        try:
+            progress(1, None)
+        except PullFailed:
+            given_up.set()
+        return Path()
+
+    monkeypatch.setattr(PulledModels, "pull", silent)
+    pull = asyncio.ensure_future(client.post("/api/pull", json={"model": "llama3.2:1b", "stream": stream}))
+    await asyncio.to_thread(asked.wait)
+    gateway.closing.set()
+    try:
+        answer = await within(pull)
+    finally:
+        arrives.set()
+    assert "was given up: pull again" in json.loads(answer.text.splitlines()[-1])["error"]
+    await asyncio.to_thread(given_up.wait)
 
 
 async def test_what_cannot_be_pulled_is_an_error_in_ollamas_form(client: httpx.AsyncClient) -> None:

@@ -58,7 +58,7 @@ class RemoteServer:
         self._holders: dict[str, RemoteLoad] = {}
         self._outputs: dict[str, EngineOutput] = {}
         self._changed = asyncio.Event()
-        self._round = 0
+        self._round = self._answered = 0
         self._problem = ""
         self._tasks = BackgroundTasks()
 
@@ -115,6 +115,9 @@ class RemoteServer:
         self._round += 1
         now = self._round
         listed = await self.loading.loaded(self._connect(max(self._interval, _LONGEST_PAUSE_S)))
+        if now < self._answered:  # a later question was answered first
+            return
+        self._answered = now
         names = {self.loading.full_name(model): model for model in self.models}
         self.loaded = {names.get(model.name, model.name): model for model in listed}
         for model, held in list(self._holders.items()):

@@ -105,8 +105,8 @@ class RemoteServers:
             removed.close()
 
     def _server(self, name: str, url: str, driver: DriverSupport) -> RemoteServer:
-        connect = partial(self._connect, name)
-        server = RemoteServer(name, url, driver, connect, self._context.config.checks.interval, self._found(name))
+        connect, interval = partial(self._connect, name), self._context.config.checks.interval
+        server = RemoteServer(name, url, driver, connect, interval, partial(self._note_found, name))
         if self._open:
             server.begin()
         return server
@@ -116,8 +116,8 @@ class RemoteServers:
             raise UpstreamError("its backend was removed from the configuration")
         return Client(upstream, timeout)
 
-    def _found(self, name: str) -> Callable[[str, EngineProcess], None]:
-        return lambda model, process: self._on_found(replica_name(model, name), process)
+    def _note_found(self, name: str, model: str, process: EngineProcess) -> None:
+        self._on_found(replica_name(model, name), process)
 
 
 def _is_same(server: RemoteServer, context: HostContext, host: str) -> bool:

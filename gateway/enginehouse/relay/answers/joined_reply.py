@@ -22,7 +22,7 @@ class JoinedReply(Reply):
     that may pass. Without a translator nothing of the stream has passed yet, and the answer passes as it comes.
     """
 
-    __slots__ = ("_is_joined", "_on_joined", "translator")
+    __slots__ = ("_on_joined", "translator")
 
     def __init__(self, before: Reply, on_joined: Callable[[], bool]) -> None:
         super().__init__(before.door, before.form)
@@ -33,7 +33,6 @@ class JoinedReply(Reply):
         self.translator: Translator | None = None
         self._meter = before._meter
         self._on_joined = on_joined
-        self._is_joined = False
 
     def release(self) -> None:
         """Drop the callback, which refers to the exchange of this reply: their cycle would wait for the collector."""
@@ -70,14 +69,13 @@ class JoinedReply(Reply):
         if problem is not None:
             body = body[: problem.good]
         events: list[bytes] = []
+        had_begun = translator.has_begun
         try:
             events.extend(translator.translate(body))  # what comes before an error stays
         except (AnswerDiffers, ValueError, RecursionError):
             problem = _DIFFERS
-        if translator.has_begun and not self._is_joined:
-            self._is_joined = True
-            if not self._on_joined():
-                return _DIFFERS
+        if translator.has_begun and not had_begun and not self._on_joined():
+            return _DIFFERS
         if written := b"".join(events):
             if self._meter is not None:
                 self._meter.add(written)

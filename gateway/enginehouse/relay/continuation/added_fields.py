@@ -24,7 +24,7 @@ def joined_cuts(first: Cut | None, then: Cut | None) -> Cut | None:
     """Both, one after the other."""
     if first is None or then is None:
         return first or then
-    one, other = first, then
+    one, other = first, then  # not ``None``, as mypy knows of new names only
     return lambda piece: other(one(piece))
 
 

@@ -143,7 +143,7 @@ class StreamHistory(KeptStream):
             path=self.path,
             body=body,
             text=text,
-            tokens=progress.base + count + (skip > 0),
+            tokens=progress.base + count + (skip > 0),  # the client has a part of the next token
             ids=progress.ids[:count] if not progress.base or prompt_ids is not None else None,
             skip=skip,
             prompt_ids=prompt_ids,

@@ -9,7 +9,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.interfaces.protocols import Forwarded, Protocol, ProtocolRequest, Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Caller, Door, OpenExchange
-from enginehouse.relay.protocols.translating_door import TranslatingDoor, failed
+from enginehouse.relay.protocols.translating_door import TranslatingDoor, known
 from enginehouse.routing.body.one_model import model_named
 
 Open = Callable[[Door, str, Headers, float | None], OpenExchange]
@@ -90,7 +90,5 @@ class TranslatedExchange(OpenExchange):
         request = ProtocolRequest(self._path, body, lambda name: context.endpoints.knows(name, snapshot))
         try:
             return self._protocol.translate(request)
-        except RequestError:
-            raise
         except Exception as error:
-            raise failed(self._protocol) from error
+            raise known(error, self._protocol) from None

@@ -58,10 +58,9 @@ class TranslatingDoor(ChangingDoor):
         for event in read_events(chunk):
             try:
                 pieces.append(self._event(translation, event.data, chunk[begin : event.end]))
-            except RequestError as error:
-                pieces.append(translation.error_event(error.status, error.envelope()))
-            except Exception:
-                pieces.append(translation.error_event(500, failed(self._protocol).envelope()))
+            except Exception as error:
+                problem = known(error, self._protocol)
+                pieces.append(translation.error_event(problem.status, problem.envelope()))
             begin = event.end
         return b"".join(pieces)
 
@@ -80,15 +79,16 @@ class TranslatingDoor(ChangingDoor):
                 raise UpstreamError(f"The engine's answer was dropped before it was translated: {self._dropped}")
             if self._status < 300 and self.translation is not None:
                 return self._status, self.translation.answer(_decoded(body))
-        except RequestError as error:
-            return error.status, self._protocol.error(error.status, error.envelope())
-        except Exception:
-            return 500, self._protocol.error(500, failed(self._protocol).envelope())
+        except Exception as error:
+            problem = known(error, self._protocol)
+            return problem.status, self._protocol.error(problem.status, problem.envelope())
         return self._status, self._protocol.error(self._status, _envelope(body))
 
 
-def failed(protocol: Protocol) -> PluginFailed:
-    """Log the exception that a protocol has raised. Returns the error that clients get."""
+def known(error: Exception, protocol: Protocol) -> RequestError:
+    """The error that clients get instead of ``error``, which is handled now; a fault of ``protocol`` is logged."""
+    if isinstance(error, RequestError):
+        return error
     _log.exception("The protocol '%s' failed", protocol.name)
     return PluginFailed(f"The protocol '{protocol.name}' failed; the gateway's log has the reason")
 

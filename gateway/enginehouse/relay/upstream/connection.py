@@ -210,14 +210,9 @@ class Connection:
             self._release()
             receiver.answer(head, body, True)
         elif head is not None or body:
-            self._pass_on(head, body)
-
-    def _pass_on(self, head: AnswerHead | None, body: bytes) -> None:
-        """Hand the receiver a piece that is not the last one."""
-        if body:
-            self._count_piece()
-        assert self._receiver is not None
-        self._receiver.answer(head, body, False)
+            if body:
+                self._count_piece()
+            receiver.answer(head, body, False)
 
     def _count_piece(self) -> None:
         self.pieces += 1

@@ -69,7 +69,12 @@ async def open_web_socket(
 
 
 def _answer(response: Response, socket: ClientConnection | None) -> HandshakeAnswer:
-    return HandshakeAnswer(response.status_code, _headers(response), bytes(response.body or b""), socket)
+    """``response`` without the headers that concern only the gateway."""
+    pairs = ((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items())
+    headers = [
+        (name, value) for name, value in pairs if name not in FOR_THE_GATEWAY and not name.startswith(b"sec-websocket-")
+    ]
+    return HandshakeAnswer(response.status_code, headers, bytes(response.body or b""), socket)
 
 
 def _failure(upstream: Upstream, error: Exception) -> UpstreamError | UpstreamTimeout | Overloaded:
@@ -99,11 +104,3 @@ class _EngineSocket(ClientConnection):
             while not self.transport.is_closing():
                 await asyncio.sleep(_PING_EVERY_S)
                 await self.ping()
-
-
-def _headers(response: Response) -> Headers:
-    """The headers of an engine's answer to a handshake, without those that concern only the gateway."""
-    pairs = ((name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.raw_items())
-    return [
-        (name, value) for name, value in pairs if name not in FOR_THE_GATEWAY and not name.startswith(b"sec-websocket-")
-    ]

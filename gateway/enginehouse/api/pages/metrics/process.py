@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 
 from enginehouse.api.pages.metrics.families import histograms, numbers
 from enginehouse.interfaces.exporters import ExportCounters
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.plugin_times import PluginTimes
@@ -24,6 +25,11 @@ class WorkerFigures(NamedTuple):
 
     replaced: Mapping[str, int]
     busy: Mapping[int, float]
+
+
+def limit_metrics(store: LimitStore) -> Iterator[Metric]:
+    """The family of the limit store."""
+    yield numbers(metrics.LIMITS_ALONE, [([], bool(store.problem()))])
 
 
 def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:
