@@ -31,7 +31,7 @@ class IdleSweep:
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        for check in list(self._checks):
+        for check in list(self._checks):  # one that closes its connection discards itself
             check(now)
         self._timer = loop.call_later(1, self._sweep, loop) if self._checks else None
 

@@ -41,7 +41,8 @@ def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:
 def process_metrics(monitor: LoopMonitor, plugin_times: PluginTimes, exported: ExportCounters) -> Iterator[Metric]:
     """The families of the process."""
     yield histograms(metrics.LOOP_LAG, [([], monitor.lag)])
-    yield numbers(metrics.SLOW_CALLS, (([plugin], count) for plugin, count in list(monitor.slow.items())))
+    slow = list(monitor.slow.items())  # the watchdog, a thread of its own, may add one meanwhile
+    yield numbers(metrics.SLOW_CALLS, (([plugin], count) for plugin, count in slow))
     times = list(plugin_times.by_plugin.items())
     yield histograms(metrics.PLUGIN_TIME, (([p.kind, p.type, p.name or p.type], timed) for p, timed in times))
     yield numbers(metrics.SPANS, [(["sent"], exported.spans), (["failed"], exported.failed)])
