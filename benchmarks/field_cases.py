@@ -108,9 +108,12 @@ class ClosedLoop(GatewayReplay):
         self._order: deque[Talk] = deque()
         self._talk_of: dict[int, Talk] = {}
         self.places: dict[int, str] = {}
-        super().__init__(self._waiting, setting, self.places.__setitem__)
+        super().__init__(self._waiting, setting)
         for index in range(at_once):
             self._send_first(index * 0.01)
+
+    def routed(self, number: int, backend: str) -> None:
+        self.places[number] = backend
 
     def _send(self, talk: Talk, asked: TraceRequest, at: float) -> None:
         self._waiting.requests.append(replace(asked, arrival=at))

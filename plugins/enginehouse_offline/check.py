@@ -12,7 +12,6 @@ import click
 from enginehouse import (
     CheckedConfig,
     ConfigError,
-    ConfigErrors,
     PluginError,
     check_config,
     config_option,
@@ -40,7 +39,7 @@ def check(config: Path | None, in_full: bool, as_json: bool, strict: bool) -> No
         checked = check_config(config)
     except (ConfigError, PluginError) as error:
         if as_json:
-            _print_json({"ok": False, "errors": _as_data(error)})
+            _print_json({"ok": False, "errors": error.rows()})
         raise
     for warning in checked.warnings:
         warn(warning)
@@ -91,13 +90,6 @@ def _workers(checked: CheckedConfig) -> str:
 
 def _count(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def _as_data(error: ConfigError | PluginError) -> list[dict[str, str]]:
-    if isinstance(error, PluginError):
-        return [{"file": "", "key": "", "problem": str(error), "remedy": ""}]
-    each = error.errors if isinstance(error, ConfigErrors) else (error,)
-    return [{"file": one.file, "key": one.key, "problem": one.problem, "remedy": one.remedy} for one in each]
 
 
 def _print_json(data: dict[str, Any]) -> None:

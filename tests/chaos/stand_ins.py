@@ -28,7 +28,8 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     _module("enginehouse.app.request_path").configure_logs = lambda *_: None  # the taps would no longer see the log
     _module("enginehouse.engines.ports")._is_free = lambda _: True  # whatever else runs on this machine
     _module("enginehouse_local.launcher").groups_with = lambda _: {}  # all processes of this machine
-    _module("enginehouse.api.pages.metrics.page").ProcessCollector = lambda **_: None  # this machine's figures
+    machine = types.SimpleNamespace(collect=list)  # without figures
+    _module("enginehouse.api.pages.metrics.page").ProcessCollector = lambda **_: machine
     for module in ("email.utils", "uvicorn.server"):  # the headers ``Date`` of libraries, which no clock is handed to
         _module(module).formatdate = lambda *_, **__: "Tue, 14 Nov 2023 22:13:20 GMT"
     worker_processes.replace()

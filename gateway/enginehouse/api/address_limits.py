@@ -40,7 +40,7 @@ class AddressLimits:
         return self._holder(self._client(address, headers)).admit(requirements, answer_limit)
 
     def _holder(self, address: str) -> KeyHolder:
-        holder = self._holders.pop(address, None)
+        holder = self._holders.pop(address, None)  # so that the last used ones are at the end
         if holder is None:
             holder = KeyHolder(_settings(address, self._amounts), self._limits, f"Address {address or 'unknown'}")
             if len(self._holders) >= _MOST_ADDRESSES:

@@ -185,7 +185,7 @@ class KeyHolder:
         return sets
 
     def _of_user(self, number: int, settings: KeyLimitSettings, user: str) -> LimitSet:
-        found = self._by_user.pop((number, user), None)
+        found = self._by_user.pop((number, user), None)  # so that the last used ones are at the end
         if found is None:
             name = f"{self.name}/limits[{number}]/user/{user}"
             found = LimitSet(name, f"User '{user}' of key '{self.name}'", settings, self.limits.store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from enginehouse.config.auth import LimitAmounts
@@ -26,18 +27,16 @@ _RULES: Final[tuple[tuple[str, LimitPeriod, int, str], ...]] = (
 """Each key, its period, what it counts, and what errors say of its owner."""
 
 
+@dataclass
 class LimitInForce:
     """A limit that an owner has. ``counts``: one for each request, or its tokens, or its costs."""
 
-    __slots__ = ("amount", "counts", "key", "limit", "per", "why")
-
-    def __init__(self, key: str, per: LimitPeriod, counts: int, why: str, amount: float, limit: Limit) -> None:
-        self.key = key
-        self.per = per
-        self.counts = counts
-        self.why = why
-        self.amount = amount
-        self.limit = limit
+    key: str
+    per: LimitPeriod
+    counts: int
+    why: str
+    amount: float
+    limit: Limit
 
 
 class LimitSet:

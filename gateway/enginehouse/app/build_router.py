@@ -128,8 +128,10 @@ def settle(config: Config, registry: Registry) -> tuple[Config, Sequence[str]]:
     def usable(key: str, type: str) -> str:
         """``type``, or ``smart`` in its place."""
         why_not = _why_not(config, registry, key, type) if type else ""
-        warnings.extend([why_not] if why_not else [])
-        return "smart" if why_not else type
+        if not why_not:
+            return type
+        warnings.append(why_not)
+        return "smart"
 
     strategy = usable("routing.strategy", routing.strategy)
     strategies = {

@@ -67,10 +67,8 @@ class GuardedExporter:
             return False
 
     def add(self, request: TracedRequest) -> None:
-        try:
+        with self._guarded("add"):
             self._exporter.add(request)
-        except Exception as error:
-            log_plugin_failure(self._plugin, "failed in add", error)
 
     async def close(self) -> None:
         with self._guarded("close"):

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from prometheus_client.core import Metric
+
 from enginehouse.api.pages.health import HealthPages
+from enginehouse.api.pages.metrics.fleet import discovery_metrics, fleet_metrics, scale_metrics
 from enginehouse.api.pages.metrics.page import Metrics
+from enginehouse.api.pages.metrics.process import WorkerFigures, limit_metrics, process_metrics, worker_metrics
+from enginehouse.api.pages.metrics.requests import request_metrics
 from enginehouse.app.build import check_start
 from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
@@ -102,11 +107,12 @@ class Gateway:
         self.plugin_times = PluginTimes()
         self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)
-        self.metrics = self._metrics()
+        self.metrics = Metrics(self.families)
+        self.worker_figures = WorkerFigures({}, {})
         if self.exporter is None:
             warn_of_variable(config.telemetry, os.environ)
         else:
-            self.exporter.prepare(config, registry, self.metrics.registry.collect, self.observers)
+            self.exporter.prepare(config, registry, self.metrics.collect, self.observers)
         self.application = Pages(
             self.current,
             self.reloader,
@@ -264,20 +270,16 @@ class Gateway:
         """The worker that this process itself is."""
         return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
 
-    def _metrics(self) -> Metrics:
+    def families(self) -> Iterator[Metric]:
+        """The metrics, but for those of the process that the operating system counts."""
+        yield from request_metrics(self.relay, self.admission.body_memory)
+        yield from fleet_metrics(self.relay, self.engines)
+        yield from discovery_metrics(self.discovery.status())
+        yield from scale_metrics(self.scaling.status())
+        yield from limit_metrics(self.callers.store)
+        yield from worker_metrics(self.worker_figures)
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()
-        memory = self.admission.body_memory
-        return Metrics(
-            self.relay,
-            memory,
-            self.engines,
-            self.loop_monitor,
-            self.plugin_times,
-            exported,
-            self.discovery.status,
-            self.scaling.status,
-            self.callers.store,
-        )
+        yield from process_metrics(self.loop_monitor, self.plugin_times, exported)
 
     def _sample_plugins(self) -> None:
         """Measure the next call of every plugin, on the path of requests and of loads."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,10 +16,10 @@ class Stamp(NamedTuple):
     device: int
 
 
-def stamp(file: Path, stat: Callable[[Path], os.stat_result] = os.stat) -> Stamp | None:
-    """The status of ``file``, or of the target of a link; ``None`` if it is missing."""
+def stamp(file: Path) -> Stamp | None:
+    """The status of ``file``, or of the target of a link; ``None`` if it is missing or out of reach."""
     try:
-        found = stat(file)
+        found = file.stat()
     except OSError:
         return None
     return Stamp(found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)

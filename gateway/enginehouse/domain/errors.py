@@ -37,6 +37,10 @@ def shortened(name: str) -> str:
 class EnginehouseError(Exception):
     """The base class of all errors that Enginehouse raises."""
 
+    def rows(self) -> list[dict[str, str]]:
+        """What is wrong with a configuration, for JSON: a row for each problem."""
+        return [{"file": "", "key": "", "problem": str(self), "remedy": ""}]
+
 
 class ConfigError(EnginehouseError):
     """The configuration is invalid.
@@ -59,6 +63,9 @@ class ConfigError(EnginehouseError):
             return self
         return type(self)(self.problem, file=file, key=self.key, remedy=self.remedy)
 
+    def rows(self) -> list[dict[str, str]]:
+        return [{"file": self.file, "key": self.key, "problem": self.problem, "remedy": self.remedy}]
+
 
 class AliasCycle(ConfigError):
     """An alias in ``routing.aliases`` leads back to itself."""
@@ -75,6 +82,9 @@ class ConfigErrors(ConfigError):
 
     def located(self, file: str) -> ConfigError:
         return self
+
+    def rows(self) -> list[dict[str, str]]:
+        return [row for error in self.errors for row in error.rows()]
 
 
 class PluginError(EnginehouseError):

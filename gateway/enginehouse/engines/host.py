@@ -56,7 +56,7 @@ class Host(QueueListener):
         self._publisher = StatusPublisher(context, prober)
         self.replicas = HostReplicas(context.managed(name))
         self._servers = RemoteServers(name, context, self._note_found)
-        self._idle = IdleReplicas(self.replicas.ttls())
+        self._idle = IdleReplicas()
         self._has_released = False
         self.pool = EnginePool(
             self._launcher(ports, state_file, ownership),
@@ -105,7 +105,6 @@ class Host(QueueListener):
         new = [replica for replica in listed if replica not in self.replicas]
         self._remove_unlisted(listed)
         self.replicas.put({**listed, **self.replicas.kept()})
-        self._idle.reconfigure(self.replicas.ttls())
         for replica in new:
             self.pool.put(replica, listed[replica], relaunch=False)
         self._read_files()
@@ -153,20 +152,17 @@ class Host(QueueListener):
 
         Returns the replicas to load again because these have left the host empty.
         """
-        load = self._context.fleet.load
-        in_flight = {replica: load(managed.backend).pending for replica, managed in self.replicas.kept().items()}
-        for replica in self._idle.due(self.pool.states(), in_flight, self.queue.now()):
+        load, kept = self._context.fleet.load, self.replicas.kept()
+        in_flight = {replica: load(managed.backend).pending for replica, managed in kept.items()}
+        ttls = {replica: managed.model.ttl for replica, managed in kept.items()}
+        for replica in self._idle.due(self.pool.states(), in_flight, ttls, self.queue.now()):
             self.pool.sleep_or_stop(replica)
             self._has_released |= self.replicas[replica].model.preload != "again"
         states = {*self.pool.states().values()} - {*AT_REST, ReplicaState.SLEEPING}
         if not self._has_released or ReplicaState.STOPPING in states:
             return ()
         self._has_released = False
-        return (
-            []
-            if states
-            else [replica for replica, managed in self.replicas.kept().items() if managed.model.preload == "again"]
-        )
+        return [replica for replica, managed in kept.items() if not states and managed.model.preload == "again"]
 
     def rest(self, replicas: Sequence[str]) -> None:
         """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""
@@ -215,7 +211,6 @@ class Host(QueueListener):
         new_checks = before.config.checks != change.context.config.checks
         restored = [replica for replica in change.managed if self.replicas.retiring.pop(replica, None) is not None]
         self.replicas.put(change.managed)
-        self._idle.reconfigure(self.replicas.ttls())
         for replica, managed in change.managed.items():
             changed = managed.server is None and managed.model_name in relaunched
             relaunch = replica in restored or (replica in known and changed)

@@ -92,7 +92,3 @@ class HostReplicas(dict[str, ManagedReplica]):
     def of_backend(self, backend: str) -> Sequence[str]:
         """The kept replicas that are launched or loaded at ``backend``."""
         return [replica for replica, managed in self.kept().items() if managed.backend == backend]
-
-    def ttls(self) -> Mapping[str, float]:
-        """The idle seconds after which each replica is put to sleep or stopped."""
-        return {replica: managed.model.ttl for replica, managed in self.items()}

@@ -13,6 +13,7 @@ from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host_context import HostContext
 from enginehouse.interfaces.observers import Observer
+from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts, Swapper
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
 from enginehouse.scheduling.host_queue import HostQueue
@@ -108,11 +109,7 @@ class RemoteQueue(HostQueue):
 
     def __init__(self, name: str, context: HostContext, limit: int, listener: QueueListener, backlog: Backlog) -> None:
         super().__init__(name, context.make_scheduler(), _RunningElsewhere(name), listener, context.scheduler, backlog)
-        self._limit = limit
-        self._priorities: Mapping[str, int] = context.config.scheduling.priorities
-        limits = scheduling_rules(context.config, context.config.backends[name].host).limits
-        self._most_waiting = limits.max_queue
-        self.prepare(_NoSwaps(), _facts(name, limit), limits)
+        self.prepare(*self._rules(context.config, limit))
 
     def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
         # the scheduler knows only its own line, and max_queue is one for all lines of the host
@@ -128,10 +125,15 @@ class RemoteQueue(HostQueue):
 
     def configure(self, config: Config, limit: int) -> None:
         """Use another configuration and another ``limit``, 0 for none."""
-        self._priorities = config.scheduling.priorities
+        self.reconfigure(*self._rules(config, limit))
+
+    def _rules(self, config: Config, limit: int) -> tuple[Swapper, HostFacts, SchedulingLimits]:
+        """What its scheduler decides by."""
         limits = scheduling_rules(config, config.backends[self.name].host).limits
         self._limit, self._most_waiting = limit, limits.max_queue
-        self.reconfigure(_NoSwaps(), _facts(self.name, limit), limits)
+        self._priorities = config.scheduling.priorities
+        served = HostedReplica(replica=self.name, model=self.name, concurrency=limit)
+        return _NoSwaps(), HostFacts(name=self.name, replicas={self.name: served}), limits
 
 
 class _RunningElsewhere(EngineControl):
@@ -156,10 +158,6 @@ class _NoSwaps(Swapper):
 
     def on_swap_start(self, target: str, running: Sequence[str]) -> None:
         pass
-
-
-def _facts(name: str, limit: int) -> HostFacts:
-    return HostFacts(name=name, replicas={name: HostedReplica(replica=name, model=name, concurrency=limit)})
 
 
 def _is_same_server(old: BackendSettings, new: BackendSettings | None) -> bool:

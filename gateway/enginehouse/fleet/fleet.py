@@ -194,13 +194,17 @@ class Fleet:
 
     def _failing(self, report: str, name: str, why: str) -> LiveBackend | None:
         """Pass the ``report`` on, and count a bad answer. Returns the backend if its engine is meant to run."""
-        if self.reports is not None:
-            self.reports.tell(report, name, why)
-        live = self._backends.get(name)
+        live = self._told(report, name, why)
         if live is None or not live.runs:
             return None
         live.load.error_share = live.errors.failed(self._clock())
         return live
+
+    def _told(self, report: str, name: str, *facts: object) -> LiveBackend | None:
+        """Pass the ``report`` of a request on. Returns the backend if it is known."""
+        if self.reports is not None:
+            self.reports.tell(report, name, *facts)
+        return self._backends.get(name)
 
     def model_to_test(self, name: str) -> str | None:
         """A ready model of a backend that failed requests, and that a probe may make healthy again now.
@@ -224,17 +228,13 @@ class Fleet:
 
     def served(self, name: str, model: str) -> None:
         """Report that the backend did not refuse ``model``: it is not suspect any more."""
-        if self.reports is not None:
-            self.reports.tell("served", name, model)
-        live = self._backends.get(name)
+        live = self._told("served", name, model)
         if live is not None and live.pauses.clear(model):
             self._publish(live)
 
     def refused(self, name: str, model: str, status: int) -> None:
         """Report that the backend refused ``model`` with ``status`` though another backend serves it."""
-        if self.reports is not None:
-            self.reports.tell("refused", name, model, status)
-        live = self._backends.get(name)
+        live = self._told("refused", name, model, status)
         if live is not None:
             now = self._clock()
             live.health.note(f"answered {status} to a request for '{model}' that another backend could serve", now)
@@ -244,9 +244,7 @@ class Fleet:
 
     def leave_alone(self, name: str, seconds: float) -> None:
         """Send requests to other backends for so long: the engine asked for that."""
-        if self.reports is not None:
-            self.reports.tell("leave_alone", name, seconds)
-        live = self._backends.get(name)
+        live = self._told("leave_alone", name, seconds)
         if live is not None:
             live.pauses.leave_alone(self._clock() + seconds)
             self._publish(live)

@@ -3,7 +3,7 @@
 ::
 
     request_facts       what is known of a request that has ended
-    usage               the size of an answer, and the tokens that its engine counted
+    counted_answers     reads the tokens that engines say they counted
     answer_meter        counts an answer while it passes
     usage_meter         sums up what callers use
     tracer              decides which requests are traced

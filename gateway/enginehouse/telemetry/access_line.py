@@ -72,29 +72,23 @@ def json_line(at: float, facts: RequestFacts) -> str:
 
 def _facts(facts: RequestFacts) -> dict[str, str | int | float]:
     """The known facts of a line, except for those at its beginning, which are the request's."""
-    arrived = facts.arrived
-    known: dict[str, str | int | float] = {"outcome": facts.outcome}
-    if facts.asked:
-        known["model"] = shortened(facts.asked)
-    if facts.backend is not None:
-        known["backend"] = facts.backend
-        known["reason"] = facts.reason
-        if len(facts.attempts) > 1:
-            known["attempts"] = len(facts.attempts)
-    if facts.caller is not None:
-        known["key"] = facts.caller
-    known["duration_ms"] = round((facts.ended - arrived) * 1000, 1)
-    if facts.first_byte:
-        known["first_byte_ms"] = round((facts.first_byte - arrived) * 1000, 1)
-    if facts.tokens_out is not None:
-        known |= {"input_tokens": facts.tokens_in or 0, "output_tokens": facts.tokens_out}
-    elif facts.events:
-        known["output_tokens"] = facts.events
-    known["bytes"] = facts.bytes_out
-    known["request_id"] = facts.id
-    if facts.trace_id is not None:
-        known["trace_id"] = facts.trace_id
-    return known
+    arrived, attempts, counted = facts.arrived, len(facts.attempts), facts.tokens_out is not None
+    known = {
+        "outcome": facts.outcome,
+        "model": shortened(facts.asked) if facts.asked else None,
+        "backend": facts.backend,
+        "reason": facts.reason if facts.backend is not None else None,
+        "attempts": attempts if attempts > 1 else None,
+        "key": facts.caller,
+        "duration_ms": round((facts.ended - arrived) * 1000, 1),
+        "first_byte_ms": round((facts.first_byte - arrived) * 1000, 1) if facts.first_byte else None,
+        "input_tokens": facts.tokens_in or 0 if counted else None,
+        "output_tokens": facts.tokens_out if counted else facts.events or None,
+        "bytes": facts.bytes_out,
+        "request_id": facts.id,
+        "trace_id": facts.trace_id,
+    }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def dropped_line(at: float, count: int, json: bool) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from enginehouse.domain.request_record import EngineTimings
-from enginehouse.telemetry.usage import Counted, Usage, decode_counted, decode_ending
+from enginehouse.telemetry.counted_answers import Counted, Usage, decode_counted, decode_ending
 
 _TAIL: Final = 4096
 """The length of the end of an answer that is searched for ``usage``, in bytes."""

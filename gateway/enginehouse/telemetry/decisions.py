@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from enginehouse.domain.errors import RequestError, shortened
@@ -11,6 +12,10 @@ from enginehouse.domain.route import Route
 
 MOST = 1000
 """The number of decisions that are stored."""
+
+
+_Decision = tuple[bytes, "str | None", str, "Route | dict[str, Any]"]
+"""The id of a request, its caller, the model that it asked for, and its route or error."""
 
 
 class Decisions:
@@ -21,36 +26,32 @@ class Decisions:
 
     def __init__(self, epoch: Callable[[], float], most: int = MOST) -> None:
         self._epoch = epoch
-        self._told: list[dict[str, Any]] = []
-        self._ring: deque[tuple[float, bytes, str | None, str, Route | dict[str, Any]]] = deque(maxlen=most)
+        self._ring: deque[tuple[float, _Decision | dict[str, Any]]] = deque(maxlen=most)
 
     def routed(self, request_id: bytes, caller: str | None, route: Route) -> None:
         """Store the route of a request that came with the key ``caller``."""
-        self._ring.append((self._epoch(), request_id, caller, route.requested, route))
+        self._ring.append((self._epoch(), (request_id, caller, route.requested, route)))
 
     def refused(self, request_id: bytes, caller: str | None, requested: str, error: RequestError) -> None:
         """Store the error that refused a request for the model ``requested``."""
-        self._ring.append((self._epoch(), request_id, caller, shortened(requested), error.envelope()["error"]))
+        refused = request_id, caller, shortened(requested), error.envelope()["error"]
+        self._ring.append((self._epoch(), refused))
 
     def last(self, most: int) -> list[dict[str, Any]]:
         """At most ``most`` decisions, newest first, as ``GET /api/decisions`` shows them."""
         newest = list(self._ring)[-most:] if most > 0 else []
-        own = [_as_data(*entry) for entry in newest[::-1]]
-        return sorted([*own, *self._told], key=_time, reverse=True)[:most] if self._told else own
+        return [each if isinstance(each, dict) else _as_data(at, *each) for at, each in newest[::-1]]
 
     def tell(self, decisions: Sequence[dict[str, Any]]) -> None:
         """Add decisions of another process, as ``last`` returned them there."""
-        self._told = sorted([*self._told, *decisions], key=_time, reverse=True)[:MOST]
+        told = [(each["time"], each) for each in decisions]
+        self._ring = deque(sorted([*self._ring, *told], key=itemgetter(0)), self._ring.maxlen)
 
     def drain(self) -> list[dict[str, Any]]:
         """Remove and return all decisions, newest first."""
         found = self.last(MOST)
         self._ring.clear()
         return found
-
-
-def _time(decision: Mapping[str, Any]) -> float:
-    return float(decision["time"])
 
 
 def _as_data(

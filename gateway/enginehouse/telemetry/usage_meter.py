@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from enginehouse.config.usage import Prices
@@ -15,18 +16,16 @@ _MOST_USERS: Final = 10_000
 _Names = tuple[int, "str | None", str, "str | None"]
 
 
+@dataclass
 class UsedSum:
     """The sum of some requests, in numbers that are faster to add to than those of a row."""
 
-    __slots__ = ("failed", "requests", "seconds", "tokens_cached", "tokens_in", "tokens_out")
-
-    def __init__(self) -> None:
-        self.requests = 0
-        self.failed = 0
-        self.tokens_in = 0
-        self.tokens_cached = 0
-        self.tokens_out = 0
-        self.seconds = 0.0
+    requests: int = 0
+    failed: int = 0
+    tokens_in: int = 0
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    seconds: float = 0.0
 
     def row(self, names: _Names) -> UsageRow:
         """This as the row of ``names``."""

@@ -14,6 +14,7 @@ from enginehouse_sim.simulator.replay.faults import FaultKind, PlannedFault
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from tests.support.followed_replay import FollowedReplay
 
 CORE = CoreSettings(ttft=0.1, tpot=0.1)
 """An answer of n tokens takes n / 10 seconds."""
@@ -198,13 +199,14 @@ def test_a_replay_with_faults_is_the_same_each_time() -> None:
 
 def test_the_seed_decides_what_random_chooses(tmp_path: Path) -> None:
     def places(seed: int, configured: int | None = None) -> list[str]:
-        file, found = tmp_path / "enginehouse.toml", dict[int, str]()
+        file = tmp_path / "enginehouse.toml"
         own = "" if configured is None else f"[plugins.random]\nseed = {configured}\n"
         file.write_text(f'[backends.engine]\nurl = "http://x"\ndriver = "sim"\n{own}')
         values = (("routing.strategy", "random"),)
         settings = VirtualSettings(file=file, values=values, instances=3, seed=seed)
-        GatewayReplay(asked(*range(20), output=1), Setting(gateway=settings, core=CORE), found.__setitem__).run()
-        return [found[number] for number in sorted(found)]
+        replay = FollowedReplay(asked(*range(20), output=1), Setting(gateway=settings, core=CORE))
+        replay.run()
+        return [replay.places[number] for number in sorted(replay.places)]
 
     assert places(1) == places(1) != places(2)
     assert places(1, configured=7) == places(2, configured=7)

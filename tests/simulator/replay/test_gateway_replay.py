@@ -20,6 +20,7 @@ from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setti
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload
+from tests.support.followed_replay import FollowedReplay
 
 SLOW = CoreSettings(ttft=1.0, tpot=0.1)
 
@@ -32,9 +33,8 @@ def every(seconds: float, number: int, output: int = 11, model: str = "") -> lis
 
 def replayed(trace: Iterable[TraceRequest], setting: Setting) -> tuple[Record, list[str]]:
     """The record, and the backend of each request."""
-    places: dict[int, str] = {}
-    record = GatewayReplay(trace, setting, places.__setitem__).run()
-    return record, [places[number] for number in sorted(places)]
+    replay = FollowedReplay(trace, setting)
+    return replay.run(), [replay.places[number] for number in sorted(replay.places)]
 
 
 def engines(number: int, *values: tuple[str, str], file: Path | None = None) -> VirtualSettings:

@@ -14,8 +14,9 @@ from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.figures.record import Record
-from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.gateway_replay import Setting
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from tests.support.followed_replay import FollowedReplay
 
 BLOCK = 64
 
@@ -39,9 +40,8 @@ def replayed(
         core=CoreSettings(profile="h100-llama3-8b", constants=constants),
         faults=tuple(map(PlannedFault.parse, faults)),
     )
-    places: dict[int, str] = {}
-    record = GatewayReplay(iter(trace), setting, places.__setitem__).run()
-    return record, Counter(places.values())
+    replay = FollowedReplay(iter(trace), setting)
+    return replay.run(), Counter(replay.places.values())
 
 
 def test_conversations_spread_over_the_caches_that_have_room_for_them() -> None:
@@ -68,9 +68,9 @@ def test_four_cold_models_end_two_and_two_on_two_hosts(tmp_path: Path) -> None:
     file.write_text("\n".join(["hosts = { h1 = {}, h2 = {} }", *models]))
     trace = [msgspec.structs.replace(asks(0.01 * n, [n]), model=f"m{n}") for n in range(4)]
     setting = Setting(gateway=VirtualSettings(file=file), core=CoreSettings(profile="h100-llama3-8b"), load_time=3.0)
-    places: dict[int, str] = {}
-    record = GatewayReplay(iter(trace), setting, places.__setitem__).run()
-    assert sorted(place.endswith("-2") for place in places.values()) == [False, False, True, True]
+    replay = FollowedReplay(iter(trace), setting)
+    record = replay.run()
+    assert sorted(place.endswith("-2") for place in replay.places.values()) == [False, False, True, True]
     assert max(record.times_to_first) < 2.5 * 3.0
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.gateway_replay import Setting
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from tests.simulator.served_and_replayed.scenario import TPOT_S, Counts, Progress, Scenario, Seen, ways_of
+from tests.support.followed_replay import FollowedReplay
 
 _SHORTLY_S = 1e-6
 
@@ -22,14 +23,13 @@ class Replayed:
         self.progress: list[Progress] = []
         self._seen: Seen | None = None
         self._scenario = scenario
-        self._ends: dict[int, str] = {}
         setting = Setting(
             gateway=VirtualSettings(file=file),
             core=CoreSettings(ttft=0.0, tpot=TPOT_S),
             load_time=scenario.pace / 10,
             faults=tuple(scenario.faults),
         )
-        self._replay = GatewayReplay(self._requests(), setting, on_ended=self._ends.__setitem__)
+        self._replay = FollowedReplay(self._requests(), setting)
 
     def run(self) -> Seen:
         """Replay it. Returns what had happened at the end of the last step."""
@@ -50,7 +50,7 @@ class Replayed:
         counts = self._replay.gateway.counts
         self._seen = Seen(
             ways_of(self._replay.gateway.decisions),
-            dict(self._ends),
+            dict(self._replay.codes),
             Counts(retries=counts.retried, hedges=counts.hedged, continuations=counts.continued),
         )
         begun = sum(client.answer.first_token >= 0 for client in self._replay.clients.values())

@@ -70,7 +70,7 @@ def test_every_event_is_in_the_reference() -> None:
 
 def test_the_page_of_metrics_has_all_that_are_listed(gateway: Gateway) -> None:
     listed = {metric.name: (metric.kind, metric.text) for metric in metric_list.ALL}
-    families = {family.name: (family.type, family.documentation) for family in gateway.metrics.collect()}
+    families = {family.name: (family.type, family.documentation) for family in gateway.families()}
     assert families == listed
 
 

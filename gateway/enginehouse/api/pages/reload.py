@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.errors import json_response
-from enginehouse.domain.errors import ConfigError, ConfigErrors, EnginehouseError, InvalidRequest, RequestError
+from enginehouse.domain.errors import EnginehouseError, InvalidRequest, RequestError
 
 
 def reload_page(
@@ -38,7 +38,7 @@ def reload_page(
             raise
         except EnginehouseError as error:
             text = f"The configuration cannot be used, and nothing has changed:\n{error}"
-            raise InvalidRequest(text, details={"errors": [_as_data(one) for one in _each(error)]}) from None
+            raise InvalidRequest(text, details={"errors": error.rows()}) from None
 
     return Route("/api/reload", answer, methods=["POST"])
 
@@ -54,13 +54,3 @@ def _flag(request: Request, name: str) -> bool:
     if asked not in ("true", "false"):
         raise InvalidRequest(f"{name} is true or false, not '{asked}'", param=name)
     return asked == "true"
-
-
-def _each(error: EnginehouseError) -> Sequence[EnginehouseError]:
-    return error.errors if isinstance(error, ConfigErrors) else (error,)
-
-
-def _as_data(error: EnginehouseError) -> dict[str, str]:
-    if isinstance(error, ConfigError):
-        return {"file": error.file, "key": error.key, "problem": error.problem, "remedy": error.remedy}
-    return {"file": "", "key": "", "problem": str(error), "remedy": ""}

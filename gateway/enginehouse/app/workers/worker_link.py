@@ -33,7 +33,7 @@ class OwnerParts(NamedTuple):
     """What the owner has for its workers. ``prepare`` is awaited before a page of some path is made.
 
     ``recall`` asks all workers for the places at a backend that they keep for later requests. ``learned`` tells the
-    others what one has learned.
+    others what one has learned. ``changed`` is set when a worker becomes ready; ``lost`` is called when it is gone.
     """
 
     gateway: Gateway
@@ -41,6 +41,8 @@ class OwnerParts(NamedTuple):
     prepare: Callable[[str], Awaitable[None]]
     recall: Callable[[str], None]
     learned: Callable[[WorkerLink, dict[str, bytes]], None]
+    changed: asyncio.Event
+    lost: Callable[[WorkerLink], None]
 
 
 class WorkerLink(ToOwner):
@@ -49,18 +51,9 @@ class WorkerLink(ToOwner):
     - ``version``: of the configuration that it says it has; 0 until it accepts connections.
     - ``live``: how many requests it has. ``busy``: the share of the processor that its loop takes.
     - ``started``: when it was forked, in seconds. ``is_hung``: it was killed, because it did not answer any more.
-    - ``changed`` is set when it becomes ready. ``on_lost`` is called when it is gone.
     """
 
-    def __init__(
-        self,
-        number: int,
-        pid: int,
-        started: float,
-        parts: OwnerParts,
-        changed: asyncio.Event,
-        on_lost: Callable[[WorkerLink], None],
-    ) -> None:
+    def __init__(self, number: int, pid: int, started: float, parts: OwnerParts) -> None:
         self.number = number
         self.pid = pid
         self.version = 0
@@ -69,8 +62,6 @@ class WorkerLink(ToOwner):
         self.started = started
         self.is_hung = False
         self._parts = parts
-        self._changed = changed
-        self._on_lost = on_lost
         self._channel = Channel(self._lost)
         self.send: Send = self._channel.send
         self._gateway = gateway = parts.gateway
@@ -102,7 +93,7 @@ class WorkerLink(ToOwner):
 
     def ready(self, version: int) -> None:
         self.version = version
-        self._changed.set()
+        self._parts.changed.set()
 
     def judge(self, good: Answers, latencies: Latencies, news: News) -> None:
         take_outcomes(self._gateway.fleet, good, latencies, news)
@@ -180,4 +171,4 @@ class WorkerLink(ToOwner):
         self._show([])
         if self._report is not None:
             hold(self._gateway, self._report, -1)
-        self._on_lost(self)
+        self._parts.lost(self)

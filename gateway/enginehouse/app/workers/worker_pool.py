@@ -61,9 +61,11 @@ class WorkerPool(Observer):
         self._server = server
         self._now = gateway.relay.context.clock.now
         self._publisher = Publisher(gateway.current, board, self.send)
-        self._parts = OwnerParts(gateway, self._publisher, self._prepare, self._recall, self._learned)
-        gateway.callers.share(memory.key_changes)
         self._changed = asyncio.Event()
+        self._parts = OwnerParts(
+            gateway, self._publisher, self._prepare, self._recall, self._learned, self._changed, self._gone
+        )
+        gateway.callers.share(memory.key_changes)
         self._tasks = BackgroundTasks()
         self._pause: dict[int, float] = {}
         self._queue_news: asyncio.Handle | None = None
@@ -79,7 +81,7 @@ class WorkerPool(Observer):
         gateway.relay.drains.hand_on = self._drain
         gateway.current.on_change = self._publisher.configure
         gateway.workers = self.rows
-        gateway.metrics.workers = WorkerFigures(self.replaced, self.busy)
+        gateway.worker_figures = WorkerFigures(self.replaced, self.busy)
         gateway.observers.on_change = self._watch
         gateway.observers.add(self)
         self._publisher.configure()  # now the folder of the state is known
@@ -153,8 +155,7 @@ class WorkerPool(Observer):
     async def _begin(self, number: int) -> None:
         pid, connected = self._server.fork(number)
         self._board.beats[number] = 0.0
-        link = WorkerLink(number, pid, self._now(), self._parts, self._changed, self._gone)
-        self.links[number] = link
+        self.links[number] = link = WorkerLink(number, pid, self._now(), self._parts)
         await link.open(connected)
         link.send(ToWorker.watch_requests, self._watched)
 

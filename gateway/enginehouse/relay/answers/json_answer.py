@@ -10,7 +10,7 @@ from typing import Final
 from enginehouse.domain.errors import InvalidRequest, RequestError, UpstreamError, UpstreamInvalid
 from enginehouse.relay.events.stream_check import BrokenStream, message_of
 from enginehouse.relay.heads.answer_head import AnswerHead
-from enginehouse.telemetry.usage import Counted, check_answer, decode_answer, skim
+from enginehouse.telemetry.counted_answers import Counted, check_answer, decode_answer, skim
 
 _ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
 

@@ -21,7 +21,7 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.behalf import ATTEMPTS
 from enginehouse.relay.heads.headers import error_lines
 from enginehouse.telemetry.answer_meter import AnswerMeter, AnswerSize, answer_ends, read_tokens
-from enginehouse.telemetry.usage import Counted
+from enginehouse.telemetry.counted_answers import Counted
 
 _MOST_KEPT: Final = 64 * 1024
 _CUT_JSON: Final = BrokenStream("ended its answer in the middle of its JSON", 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, ClassVar
 
@@ -73,26 +73,16 @@ def _as_json(body: Body, prompt: Any, most: int) -> bytes:
 class GatewayReplay(VirtualEngines):
     """Plays the engines of a virtual gateway, and sends it the requests of a trace.
 
-    ``on_routed`` gets the number and the backend of each request that reaches an engine. ``on_ended`` gets the number
-    of each request that has ended, and the code of its error, empty for a whole answer. ``gateway`` and ``world``: set
-    by ``run``, after which ``record`` is complete. ``engines``: by backend.
+    ``gateway`` and ``world``: set by ``run``, after which ``record`` is complete. ``engines``: by backend.
     """
 
     looks_ahead: ClassVar = True
 
-    def __init__(
-        self,
-        trace: Iterable[TraceRequest],
-        setting: Setting,
-        on_routed: Callable[[int, str], None] | None = None,
-        on_ended: Callable[[int, str], None] | None = None,
-    ) -> None:
+    def __init__(self, trace: Iterable[TraceRequest], setting: Setting) -> None:
         self.record = Record(setting.slo)
         self.clients: dict[int, PlayedClient] = {}
         self._setting = setting
         self._trace = enumerate(trace)
-        self._on_routed = on_routed
-        self._on_ended = on_ended
         self._model = ""
         self.engines: dict[str, PlayedEngine] = {}
         self._servers: dict[str, PlayedServer] = {}
@@ -165,8 +155,10 @@ class GatewayReplay(VirtualEngines):
         self.world.begin_step(engine)
 
     def routed(self, number: int, backend: str) -> None:
-        if self._on_routed is not None:
-            self._on_routed(number, backend)
+        """Do nothing: for subclasses that follow where requests go."""
+
+    def ended(self, number: int, code: str) -> None:
+        """Request ``number`` has ended; ``code``: that of its error, empty for a whole answer. For subclasses."""
 
     def prompt_is_read(self, room: str) -> asyncio.Event:
         return self._read.setdefault(room, asyncio.Event())
@@ -231,8 +223,7 @@ class GatewayReplay(VirtualEngines):
 
     def _client_ended(self, client: PlayedClient, code: str) -> None:
         del self.clients[client.number]
-        if self._on_ended is not None:
-            self._on_ended(client.number, code)
+        self.ended(client.number, code)
         self._read.pop(str(client.number), None)
         if not self.clients and self.world.has_read_all and not self._end.done():
             self._end.set_result(None)

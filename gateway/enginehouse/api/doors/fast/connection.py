@@ -14,13 +14,15 @@ from enginehouse.api.doors.admission import Admission, is_from_browser
 from enginehouse.api.doors.fast.head_cache import HeadCache
 from enginehouse.api.doors.fast.inbound import ClientConnection, Inbound, last_response
 from enginehouse.api.doors.fast.request_lines import RequestLines
-from enginehouse.api.doors.fast.time_limits import MOST, HeadAllowance, IdleSweep, SlowReader
+from enginehouse.api.doors.fast.time_limits import IdleSweep, SlowReader
 from enginehouse.api.doors.fast.turns import PassOn, Turns
 from enginehouse.api.doors.framing import check_framing, head_without_upgrade
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
 from enginehouse.relay.attempts.attempt import NEVER
 
+_MOST_CHARGED: Final = 64 * 1024
+_A_SECOND: Final = 1024
 _REST_WITHIN_S: Final = 5.0
 """A client that has its answer and sends nothing more of its request for so long is not waited for."""
 
@@ -29,8 +31,10 @@ class FastDoor(Turns):
     """A client's connection. Hot requests are those for the inference endpoints; the application answers all others.
 
     ``_in_head`` is true until a head is complete and in order, ``_between`` when the last request has been received,
-    and nothing since. ``keeps``: cleared if the next answer is the connection's last one. ``resumes``: the state of
-    the stream that answers the next request, from another gateway.
+    and nothing since. ``_charged``: the bytes since the last complete head or piece of a body, and a KiB for each
+    second of waiting, so that no head is endless, and none takes much longer than a minute.
+    ``keeps``: cleared if the next answer is the connection's last one. ``resumes``: the state of the stream that
+    answers the next request, from another gateway.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class FastDoor(Turns):
         self.admission = admission
         self._cors = cors
         self._idle_sweep = idle_sweep
-        self._allowance = HeadAllowance()
+        self._charged = 0
         self._lines = RequestLines()
         self._in_head = False
         self._between = True
@@ -75,7 +79,7 @@ class FastDoor(Turns):
 
     def on_headers_complete(self) -> None:
         """Keep a hot request; pass any other on to the application."""
-        self._allowance.reset()
+        self._charged = 0
         method, version = self.parser.get_method(), self.parser.get_http_version()
         self._lines.check(method, self.url, chunked=check_framing(version, self.headers))
         if self.transport.is_closing():
@@ -132,17 +136,17 @@ class FastDoor(Turns):
         cycle = self.cycle
         self._lines.body += len(body)
         if cycle.response_complete:
-            self._allowance.used -= len(body)
+            self._charged -= len(body)
             self.idle_since = self.loop.time()
             return
-        self._allowance.reset()
+        self._charged = 0
         if isinstance(cycle, Inbound):
             cycle.receive(body)
         else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._allowance.reset()
+        self._charged = 0
         if self.headers:  # _feed will parse this request once more, or it has trailers
             if self.parser.should_upgrade():
                 return
@@ -244,7 +248,7 @@ class FastDoor(Turns):
             self._receive_known(path, headers, body)
             return
         between = self._between
-        self._allowance.used += len(data)
+        self._charged += len(data)
         self._lines.add(data)
         try:
             self._feed(data)
@@ -256,8 +260,8 @@ class FastDoor(Turns):
             self._known_heads.learn(data, self.cycle)
         if not self._in_head:
             self._lines.clear(whole=self._between)
-        if self._allowance.exhausted:
-            self._refuse(InvalidRequest(f"More than {MOST} bytes of head"))
+        if self._charged > _MOST_CHARGED:
+            self._refuse(InvalidRequest(f"More than {_MOST_CHARGED} bytes of head"))
 
     def _awaits_hot(self) -> bool:
         """Whether the last request was hot and is answered, and nothing has been received since."""
@@ -329,14 +333,14 @@ class FastDoor(Turns):
         if now - self.idle_since > (self.timeout_keep_alive if self._between else _REST_WITHIN_S):
             self.transport.close()
         elif self._waits_for_client():
-            self._allowance.charge_second()
-            if self._allowance.exhausted:
+            self._charged += _A_SECOND
+            if self._charged > _MOST_CHARGED:
                 self.transport.abort()
 
     def _waits_for_client(self) -> bool:
         """Whether a request has begun to arrive and the gateway waits for the rest of it."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
-            return self._allowance.used > 0 or not self._between
+            return self._charged > 0 or not self._between
         whole = cycle.whole if isinstance(cycle, Inbound) else not cycle.more_body
         return not whole and not self.pipeline and not self.flow.read_paused

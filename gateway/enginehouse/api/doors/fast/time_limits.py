@@ -1,13 +1,10 @@
-"""Time limits of a connection: for a head, for the reading of answers, for silence."""
+"""Time limits of a connection: for the reading of answers, for silence."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
-MOST: Final = 64 * 1024
-_A_SECOND: Final = 1024
 Check = Callable[[float], None]
 """Called with the loop's time, in seconds."""
 
@@ -34,33 +31,9 @@ class IdleSweep:
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
-        for check in list(self._checks):
+        for check in list(self._checks):  # one that closes its connection discards itself
             check(now)
         self._timer = loop.call_later(1, self._sweep, loop) if self._checks else None
-
-
-class HeadAllowance:
-    """Grows by the bytes received since the last complete head or piece of a body, and by one KiB for each second.
-
-    So no head is endless, and none takes much longer than a minute.
-    """
-
-    __slots__ = ("used",)
-
-    def __init__(self) -> None:
-        self.used = 0
-
-    @property
-    def exhausted(self) -> bool:
-        return self.used > MOST
-
-    def charge_second(self) -> None:
-        """A second has passed without anything."""
-        self.used += _A_SECOND
-
-    def reset(self) -> None:
-        """A head is complete, or a piece of a body has come."""
-        self.used = 0
 
 
 class SlowReader:

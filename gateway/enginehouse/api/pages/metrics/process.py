@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 
 from enginehouse.api.pages.metrics.families import histograms, numbers
 from enginehouse.interfaces.exporters import ExportCounters
+from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.plugin_times import PluginTimes
@@ -26,6 +27,11 @@ class WorkerFigures(NamedTuple):
     busy: Mapping[int, float]
 
 
+def limit_metrics(store: LimitStore) -> Iterator[Metric]:
+    """The family of the limit store."""
+    yield numbers(metrics.LIMITS_ALONE, [([], bool(store.problem()))])
+
+
 def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:
     """The families of workers, empty in a gateway of one process."""
     yield numbers(metrics.WORKERS_REPLACED, (([why], count) for why, count in workers.replaced.items()))
@@ -35,7 +41,8 @@ def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:
 def process_metrics(monitor: LoopMonitor, plugin_times: PluginTimes, exported: ExportCounters) -> Iterator[Metric]:
     """The families of the process."""
     yield histograms(metrics.LOOP_LAG, [([], monitor.lag)])
-    yield numbers(metrics.SLOW_CALLS, (([plugin], count) for plugin, count in list(monitor.slow.items())))
+    slow = list(monitor.slow.items())  # the watchdog, a thread of its own, may add one meanwhile
+    yield numbers(metrics.SLOW_CALLS, (([plugin], count) for plugin, count in slow))
     times = list(plugin_times.by_plugin.items())
     yield histograms(metrics.PLUGIN_TIME, (([p.kind, p.type, p.name or p.type], timed) for p, timed in times))
     yield numbers(metrics.SPANS, [(["sent"], exported.spans), (["failed"], exported.failed)])

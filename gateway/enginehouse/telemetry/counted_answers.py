@@ -1,4 +1,4 @@
-"""The tokens that an engine counted, as its answers report them."""
+"""Answers of engines, as far as they tell the tokens that were counted, or are in order."""
 
 from __future__ import annotations
 
