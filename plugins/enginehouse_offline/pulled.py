@@ -47,7 +47,9 @@ def list_models(config: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.json.encode([_facts(models, note) for note in notes]))
         return
-    table = Table("model", "size", "path")
+    table = Table()
+    for heading in ("model", "size", "path"):
+        table.add_column(heading, overflow="fold")
     for note in notes:
         table.add_row(printable(note.name), decimal(note.size), printable(str(models.path_of(note))))
     Console().print(table if notes else f"No model in {models.folder} yet: enginehouse pull hf.co/ORG/REPO")

@@ -118,6 +118,7 @@ def _run(command: Sequence[str]) -> None:
     try:
         subprocess.run(command, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
+        why = str(error) if isinstance(error, OSError) else f"status {error.returncode}"
         raise click.ClickException(
-            f"`{' '.join(command)}` failed: {error}. The file stays; run the command by hand."
+            f"`{' '.join(command)}` failed: {why}. The file stays; run the command by hand."
         ) from None

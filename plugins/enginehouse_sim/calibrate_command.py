@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from enginehouse import ConfigError, print_json
-from enginehouse_sim.simulator.core.options import POSITIVE, duration_option, reports_errors
+from enginehouse_sim.simulator.core.options import POSITIVE, can_draw, duration_option, reports_errors
 
 if TYPE_CHECKING:
     from enginehouse_sim.simulator.calibration.calibrate import Calibration, CalibrationPlan
@@ -50,7 +50,9 @@ class _CalibrateFlags(msgspec.Struct, kw_only=True):
 @click.option("--fresh", is_flag=True, help="Drop the probes of an earlier run that was interrupted.")
 @click.option("--dry-run", is_flag=True, help="Only say what it would do.")
 @click.option("--force", is_flag=True, help="Write the profile even if the fit is unusable.")
-@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw it: an .svg or .png file.")
+@click.option(
+    "--plot", "picture", type=click.Path(path_type=Path), callback=can_draw, help="Draw it: an .svg or .png file."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @reports_errors
 def calibrate(output: Path, force: bool, picture: Path | None, as_json: bool, **flags: Any) -> None:

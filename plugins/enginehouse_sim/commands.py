@@ -17,6 +17,7 @@ from enginehouse_sim.simulator.core.options import (
     LIMIT_OPTION,
     POSITIVE,
     Finite,
+    can_draw,
     core_options,
     duration_option,
     reports_errors,
@@ -48,7 +49,13 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @LIMIT_OPTION
 @FORMAT_OPTION
 @_json
-@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw the figures: an .svg or .png file.")
+@click.option(
+    "--plot",
+    "picture",
+    type=click.Path(path_type=Path),
+    callback=can_draw,
+    help="Draw the figures: an .svg or .png file.",
+)
 @click.option("--slo", help="Objectives: ttft=2s,tpot=50ms,latency=1m.")
 @click.option("--config", type=click.Path(path_type=Path), help="Replay through the gateway of this file.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=A,B", help="Compare values of a key of the file.")

@@ -15,6 +15,7 @@ from enginehouse_sim.simulator.core.options import (
     LIMIT_OPTION,
     POSITIVE,
     Finite,
+    can_draw,
     core_options,
     duration_option,
     reports_errors,
@@ -45,7 +46,13 @@ if TYPE_CHECKING:
 @click.option("--seeds", type=POSITIVE, default=3, help="How often the traffic is made, or its gaps are shuffled.")
 @click.option("--margin", help="How much longer steps may take: 20%. By default the profile's accuracy.")
 @click.option("--jobs", type=POSITIVE, help="Replays at once; default: one for each core.", show_default=False)
-@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw the fleets: an .svg or .png file.")
+@click.option(
+    "--plot",
+    "picture",
+    type=click.Path(path_type=Path),
+    callback=can_draw,
+    help="Draw the fleets: an .svg or .png file.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @reports_errors
 def plan(core: CoreSettings, jobs: int | None, picture: Path | None, as_json: bool, **flags: Any) -> None:

@@ -11,7 +11,14 @@ import click
 import msgspec
 
 from enginehouse import ConfigError, print_json
-from enginehouse_sim.simulator.core.options import FORMAT_OPTION, LIMIT_OPTION, POSITIVE, core_options, reports_errors
+from enginehouse_sim.simulator.core.options import (
+    FORMAT_OPTION,
+    LIMIT_OPTION,
+    POSITIVE,
+    can_draw,
+    core_options,
+    reports_errors,
+)
 from enginehouse_sim.simulator.core.settings import CoreSettings
 
 if TYPE_CHECKING:
@@ -50,7 +57,9 @@ class _ValidateFlags(msgspec.Struct, kw_only=True):
 @LIMIT_OPTION
 @FORMAT_OPTION
 @click.option("--save", is_flag=True, help="Write the errors into the profile, where enginehouse plan reads them.")
-@click.option("--plot", "picture", type=click.Path(path_type=Path), help="Draw it: an .svg or .png file.")
+@click.option(
+    "--plot", "picture", type=click.Path(path_type=Path), callback=can_draw, help="Draw it: an .svg or .png file."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @reports_errors
 def validate(core: CoreSettings, save: bool, picture: Path | None, as_json: bool, **flags: Any) -> None:

@@ -21,7 +21,7 @@ def leftovers(gateway: Gateway, workers: Iterable[Worker]) -> Iterator[str]:
     processes: list[Gateway | Worker] = [gateway, *workers]
     for process in processes:
         for request in process.relay.live:
-            yield f"live request {request.request_id!r} on {request.path}, {request.phase.value}"
+            yield f"live request {request.request_id!r} on {request.state().path}, {request.phase.value}"
         if undecided := len(process.relay.context.waiting_room):
             yield f"{undecided} requests wait for a model"
         if held_bytes := process.admission.body_memory.held:

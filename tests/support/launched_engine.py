@@ -42,7 +42,7 @@ class LaunchedEngine(EngineControl):
         start = await self._started()
         self.state = ReplicaState.READY
         start.set_result(None)
-        await until(lambda: not self.queue._swaps)
+        await until(lambda: not [*self.queue._swaps])
 
     async def does_not_start(self, error: Exception) -> None:
         """Its start fails, once there is one."""

@@ -37,10 +37,6 @@ class WorkerRequest(LiveRequest):
         return self._state
 
     @property
-    def path(self) -> str:
-        return self._state.path
-
-    @property
     def request_id(self) -> bytes:
         return self._state.id
 

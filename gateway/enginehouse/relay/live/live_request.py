@@ -29,9 +29,11 @@ class MovedStream(NamedTuple):
 
 
 class LiveRequest(ABC):
-    """An exchange or a WebSocket, as operators, the watchdog and the counters see it.
+    """A request in progress, as operators, the watchdog and the counters see it.
 
-    ``job``: of the client. ``moves``: how often it was moved to another backend. ``endless``: it has no end of its own.
+    - ``job``: the client's; only in the process that asks engines.
+    - ``moves``: how often it was moved to another backend.
+    - ``endless``: it has no end of its own.
     """
 
     endless: ClassVar[bool] = False
@@ -39,11 +41,6 @@ class LiveRequest(ABC):
     _dispatch: Dispatch
     _status: int = 0
     moves: int = 0
-
-    @property
-    def path(self) -> str:
-        """The path that the client asked for."""
-        return self.job.path
 
     @property
     def address(self) -> str:

@@ -79,7 +79,7 @@ class ProgressReports:
         reply, model = request.waiting_reply, request.model
         if reply is None or model is None or now - request.began < self._patience:
             return None
-        form, forms = self._forms.get(model), _FORMS.get(request.path)
+        form, forms = self._forms.get(model), _FORMS.get(request.job.path)
         if form is None or forms is None or (request.ticket is None and not reply.status):
             return None
         return self._reports.get(request) or ProgressReport(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -31,6 +32,19 @@ class Finite(click.FloatRange):
 
 
 POSITIVE = click.IntRange(min=1)
+
+
+def can_draw(_context: click.Context, _option: click.Parameter, picture: Path | None) -> Path | None:
+    """``picture``; raises ``ConfigError`` if what draws it is missing, before the work and not after it."""
+    if picture is not None:
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            remedy = "install it: pip install 'enginehouse[plot]'"
+            raise ConfigError("A picture needs matplotlib", key="--plot", remedy=remedy) from None
+    return picture
+
+
 _CONSTANTS = frozenset(SchedulerConstants.__struct_fields__)
 _SETTINGS = frozenset(CoreSettings.__struct_fields__)
 _OFFLOAD = frozenset(OffloadSettings.__struct_fields__)

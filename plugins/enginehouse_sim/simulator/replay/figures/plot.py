@@ -118,11 +118,8 @@ def _compare(axes: Sequence[Axes], curves: Sequence[Curves]) -> None:
 @contextmanager
 def _panels(path: Path, names: Sequence[str] = ()) -> Iterator[Sequence[Axes]]:
     """Yield six panels, and save them at the end. ``names``: those of the lines, for a legend."""
-    try:
-        import matplotlib
-    except ImportError:
-        remedy = "install it: pip install 'enginehouse[plot]'"
-        raise ConfigError("A picture needs matplotlib", key="--plot", remedy=remedy) from None
+    import matplotlib
+
     matplotlib.use("Agg")
     from matplotlib import pyplot
     from matplotlib.layout_engine import ConstrainedLayoutEngine
