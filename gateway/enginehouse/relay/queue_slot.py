@@ -28,19 +28,6 @@ class QueueSlot:
     - ``keep_alive``: the idle seconds for which the request wants the replica kept, if it says so.
     """
 
-    __slots__ = (
-        "_generation",
-        "_holder",
-        "_last_swap",
-        "_queue",
-        "_released",
-        "in_doubt",
-        "is_granted",
-        "joined_load",
-        "keep_alive",
-        "ticket",
-    )
-
     def __init__(self, holder: SlotHolder, queue: RequestQueue, ticket: Ticket) -> None:
         self._holder = holder
         self._queue = queue

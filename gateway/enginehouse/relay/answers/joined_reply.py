@@ -22,8 +22,6 @@ class JoinedReply(Reply):
     that may pass. Without a translator nothing of the stream has passed yet, and the answer passes as it comes.
     """
 
-    __slots__ = ("_on_joined", "translator")
-
     def __init__(self, before: Reply, on_joined: Callable[[], bool]) -> None:
         super().__init__(before.door, before.form)
         self._stream = True

@@ -44,43 +44,25 @@ class Reply:
     - ``fast_path``: of the stream's events, if it has one.
     """
 
-    __slots__ = (
-        "_check",
-        "_head",
-        "_held",
-        "_json",
-        "_meter",
-        "_stream",
-        "_whole",
-        "begun",
-        "counted",
-        "door",
-        "fast_path",
-        "form",
-        "hidden",
-        "history",
-        "paused",
-        "rename",
-        "status",
-    )
+    begun: bool = False
+    status: int = 0
+    counted: Counted | None = None
+    paused: bool = False
+    history: StreamHistory | None = None
+    hidden: Cut | None = None
+    rename: Cut | None = None
+    fast_path: FastPath | None = None
+    _head: tuple[int, bytes] | None = None
+    _held: bytes = b""
+    _check: StreamCheck | None = None
+    _stream: bool = False
+    _json: JsonInPieces | None = None
+    _meter: AnswerMeter | None = None
+    _whole: bytes = b""
 
     def __init__(self, door: Door, form: StreamForm) -> None:
         self.door = door
         self.form = form
-        self._head: tuple[int, bytes] | None = None
-        self._held = b""
-        self._check: StreamCheck | None = None
-        self._stream = False
-        self._json: JsonInPieces | None = None
-        self._meter: AnswerMeter | None = None
-        self._whole = b""
-        self.counted: Counted | None = None
-        self.history: StreamHistory | None = None
-        self.fast_path: FastPath | None = None
-        self.rename: Cut | None = None
-        self.hidden: Cut | None = None
-        self.begun = self.paused = False
-        self.status = 0
 
     def begin(
         self, status: int, lines: bytes, length: int | None, stream: bool, json: JsonInPieces | None = None
@@ -280,8 +262,6 @@ class MismatchedReply(Reply):
     The fields of the engine's own error become those of the event. ``details`` has the status and up to 64 KiB of the
     body.
     """
-
-    __slots__ = ("_answered", "_backend", "_body")
 
     def __init__(self, opened: Reply, backend: str, status: int) -> None:
         super().__init__(opened.door, opened.form)

@@ -40,27 +40,17 @@ class KeptStream:
     What is kept of the events that are read is counted in ``memory``.
     """
 
-    __slots__ = (
-        "_answered",
-        "_counted",
-        "_fields",
-        "_share",
-        "_size",
-        "_usage",
-        "body",
-        "common",
-        "cut",
-        "ended",
-        "finish",
-        "meter",
-        "most",
-        "path",
-        "pieces",
-        "progress",
-        "roles",
-        "traits",
-        "why",
-    )
+    common: dict[str, msgspec.Raw] | None = None
+    why: str = ""
+    finish: str | None = None
+    ended: bool = False
+    most: int = _MOST_UNREAD
+    meter: AnswerMeter | None = None
+    _answered: bool = False
+    _size: int = 0
+    _counted: int = 0
+    _fields: dict[str, Any] | None = None
+    _usage: dict[str, Any] | None = None
 
     def __init__(
         self, path: str, body: bytes, traits: StreamTraits, *, added: bool, memory: EngineMemory | None = None
@@ -69,20 +59,10 @@ class KeptStream:
         self.body = body
         self.traits = traits
         self.progress = AnswerProgress(ends=[] if traits.token_by_token else None)
-        self.common: dict[str, msgspec.Raw] | None = None
-        self.why = ""
         self.roles: set[int] = set()
-        self._answered = False
-        self.finish: str | None = None
-        self.ended = False
         self.pieces: list[bytes] = []
-        self.most = _MOST_UNREAD
         self.cut = cutter(traits.added) if added else None
-        self.meter: AnswerMeter | None = None
         self._share = EngineShare(memory or EngineMemory(), "continuation", _MOST_KEPT)
-        self._size = self._counted = 0
-        self._fields: dict[str, Any] | None = None
-        self._usage: dict[str, Any] | None = None
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -28,8 +28,6 @@ from enginehouse.routing.body.replace_model import replace_model
 class StreamHistory(KeptStream):
     """Knows whether another engine may go on with the stream, and what it is asked for."""
 
-    __slots__ = ()
-
     # --- whether
 
     @property

@@ -48,8 +48,6 @@ class TypedHistory(StreamHistory):
     streams never are, and raises ``RequestError`` for what no chat can say. Only the end tells why, and the usage.
     """
 
-    __slots__ = ("_answer", "_as_chat", "_asked", "_reason", "_stopped_at", "_told")
-
     def __init__(
         self,
         answer: TypedAnswer,
