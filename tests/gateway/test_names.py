@@ -1,9 +1,13 @@
-"""One word, one meaning: class names of the core (DESIGN, section 1)."""
+"""One word, one meaning: class names of the core (DESIGN, section 1); and the maps of packages name what is there."""
 
 from __future__ import annotations
 
 import ast
+import fnmatch
+import re
 from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
 
 from tests.support.paths import ROOT
 
@@ -46,3 +50,25 @@ def test_a_word_of_the_field_names_nothing_else() -> None:
     assert {word: found.get(word, []) for word in WORDS} == {
         word: [module] if module else [] for word, module in WORDS.items()
     }
+
+
+def packages() -> Iterator[Path]:
+    for folder in (CORE, ROOT / "plugins"):
+        yield from sorted(folder.rglob("__init__.py"))
+
+
+def test_the_maps_of_packages_name_what_is_there() -> None:
+    gone = []
+    for package in packages():
+        _, _, shown = (ast.get_docstring(ast.parse(package.read_bytes()), clean=False) or "").partition("::\n")
+        names = ", ".join(re.findall(r"^ {4}(\S.*?) {2,}\S", shown, re.MULTILINE)).rstrip("/").replace("/,", ",")
+        there = {file.stem for file in package.parent.iterdir()}
+        gone += [(package.parent.name, each) for each in names.split(", ") if each and not fnmatch.filter(there, each)]
+    assert gone == []
+
+
+def test_the_tables_of_packages_name_what_is_there() -> None:
+    known = {file.name for folder in ("gateway", "plugins", "tests") for file in (ROOT / folder).rglob("*.py")}
+    tables = [*(ROOT / "plugins").rglob("README.md")]
+    named = {each for table in tables for each in re.findall(r"`(?:\w+/)*(\w+\.py)`", table.read_text())}
+    assert named - known == set()

@@ -6,5 +6,4 @@
     follower   receives the events of one rank over ZeroMQ
     numbered   notices lost messages, and has them sent again
     decode     reads messages
-    tokens     asks an engine for the tokens of a prompt
 """

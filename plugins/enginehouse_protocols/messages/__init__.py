@@ -6,4 +6,5 @@
     request    a request as a chat
     answer     a chat's answer as a message, whole
     stream     a chat's events as those of a message
+    native     the stream of an engine that speaks the protocol itself
 """

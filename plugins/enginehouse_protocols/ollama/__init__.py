@@ -7,4 +7,5 @@
     answer     answers, and lines of streams
     embed      embeddings
     pages      what models there are
+    durations  how long a model is to be kept
 """

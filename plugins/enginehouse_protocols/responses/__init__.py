@@ -6,5 +6,6 @@
     request    a request as a chat
     answer     a chat's answer as a response, whole
     stream     a chat's events as those of a response
+    native     the stream of an engine that speaks the protocol itself
     stored     responses that later requests continue
 """
