@@ -27,8 +27,10 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     totals: Callable[[], Iterable[ModelTotals]]
     """What has ended at each model of each backend."""
     gauges: Callable[[], Iterable[tuple[str, str, str, float]]]
-    """Requests in queues (``queue``), shares of KV caches (``kv_usage``) and bytes of GPUs (``gpu_memory``) in use: the
-    metric, whether that is of a ``model``, a ``backend``, a ``gpu`` or, if empty, of the gateway; which; the value."""
+    """Requests in queues (``queue``), shares of KV caches (``kv_usage``) and bytes of GPUs (``gpu_memory``) in use.
+
+    Each is the metric, what it is of (``model``, ``backend``, ``gpu``, or empty for the gateway), the name of that, and
+    the value."""
     ended: Callable[[], Iterator[EndedRequest]]
     """The last 1000 requests that have ended, newest first."""
     ended_count: Callable[[], int]

@@ -12,8 +12,7 @@ from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
 
 Gauge = tuple[str, str, str, float]
-"""A metric, whether its value is of a ``model``, a ``backend``, a ``gpu`` or the whole gateway (empty), whose, and the
-value."""
+"""A metric, what it is of (``model``, ``backend``, ``gpu``, or empty for the gateway), its name, and the value."""
 
 
 class EverySecond:
