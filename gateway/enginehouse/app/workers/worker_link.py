@@ -112,7 +112,7 @@ class WorkerLink(ToOwner):
         self._gateway.callers.take(rows, used)
 
     def tell_routed(self, request_id: str, state: LiveState) -> None:
-        route, told = self._place(state), state.requirements
+        route, told = self._route_of(state), state.requirements
         if route is None or told is None:
             return
         for tell in self._gateway.observers.added("routed"):
@@ -150,12 +150,12 @@ class WorkerLink(ToOwner):
             if request is None:
                 request = WorkerRequest(state, self._channel)
                 live[request] = 0
-            request.renew(state, self._place, self.desk.ticket(state.ticket))
+            request.renew(state, self._route_of, self.desk.ticket(state.ticket))
             self._requests[state.number] = request
         for request in shown.values():
             live.pop(request, None)
 
-    def _place(self, state: LiveState) -> Route | None:
+    def _route_of(self, state: LiveState) -> Route | None:
         if state.replica is None or state.model is None:
             return None
         row = self._gateway.relay.context.fleet.snapshot.candidates(state.model)

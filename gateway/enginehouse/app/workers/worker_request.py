@@ -21,17 +21,17 @@ class WorkerRequest(LiveRequest):
     def __init__(self, state: LiveState, worker: Channel) -> None:
         self._state = state
         self._worker = worker
-        self._place: Route | None = None
+        self._route: Route | None = None
         self._held: Ticket | None = None
 
-    def renew(self, state: LiveState, place: Callable[[LiveState], Route | None], held: Ticket | None) -> None:
-        """Take a newer ``state`` over. ``place``: the route that it tells. ``held``: the request's ticket here.
+    def renew(self, state: LiveState, route_of: Callable[[LiveState], Route | None], held: Ticket | None) -> None:
+        """Take a newer ``state`` over. ``route_of`` makes the route that it tells. ``held``: the request's ticket here.
 
         The route stays the same object until the request goes elsewhere: that is how ``PlacedRequests`` sees it.
         """
         before, self._state, self._held = self._state, state, held
-        if self._place is None or (state.replica, len(state.attempts)) != (before.replica, len(before.attempts)):
-            self._place = place(state)
+        if self._route is None or (state.replica, len(state.attempts)) != (before.replica, len(before.attempts)):
+            self._route = route_of(state)
 
     def state(self) -> LiveState:
         return self._state
@@ -51,7 +51,7 @@ class WorkerRequest(LiveRequest):
 
     @property
     def route(self) -> Route | None:
-        return self._place
+        return self._route
 
     @property
     def model(self) -> str | None:
