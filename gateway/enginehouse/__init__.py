@@ -305,7 +305,6 @@ if _typing.TYPE_CHECKING:
     # --- Errors
     from enginehouse.domain.errors import CannotContinue as CannotContinue
     from enginehouse.domain.errors import ConfigError as ConfigError
-    from enginehouse.domain.errors import ConfigErrors as ConfigErrors
     from enginehouse.domain.errors import EnginehouseError as EnginehouseError
     from enginehouse.domain.errors import GatewayError as GatewayError
     from enginehouse.domain.errors import InvalidRequest as InvalidRequest

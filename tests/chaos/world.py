@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import io
 import logging
 import random
 import signal
@@ -99,6 +100,7 @@ class World:
         loop.set_exception_handler(self._defect)
         config = self.read().config
         self.log = GatewayLog()
+        self.log.setStream(io.StringIO())
         self.log.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logging.getLogger().handlers[:] = [self.taps, self.log]
         self.forks = VirtualForks(self, workers) if workers > 1 else None
