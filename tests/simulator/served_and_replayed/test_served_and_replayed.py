@@ -38,7 +38,6 @@ async def test_what_is_replayed_is_what_is_served(
     with RunningGateway(file.read_text(), key=ADMIN) as gateway:
         gateway.until(lambda status: all(each["models"] for each in status["backends"]))
         seen = await Served(scenario, gateway, engines).run(progress)
-        gateway.kill()
     assert not _differences(seen.ways, expected.ways)
     assert not _differences(seen.ends, expected.ends)
     assert seen.counts == expected.counts
