@@ -173,7 +173,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launch_spec import LaunchSpec as LaunchSpec
     from enginehouse.interfaces.launch_spec import ModelFacts as ModelFacts
     from enginehouse_kit.drivers.openai_driver import OpenAICompatibleDriver as OpenAICompatibleDriver
-    from enginehouse_kit.drivers.openai_driver import read_json as read_json
+    from enginehouse_kit.drivers.read_json import read_json as read_json
     from enginehouse_kit.drivers.openai_driver import read_model_list as read_model_list
     from enginehouse_kit.drivers.loading_driver import LoadingDriver as LoadingDriver
     from enginehouse_kit.drivers.engine_metrics import MetricSample as MetricSample

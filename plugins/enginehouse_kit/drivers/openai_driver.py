@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -22,10 +22,9 @@ from enginehouse import (
     ServedModel,
     SupportsCacheEvents,
     SupportsFigures,
-    UpstreamError,
 )
-
-T = TypeVar("T")
+from enginehouse_kit.drivers.read_json import read_json
+from enginehouse_kit.drivers.tokenizing import prompt_tokens
 
 
 class OpenAICompatibleDriver(Driver, SupportsFigures, SupportsCacheEvents):
@@ -73,19 +72,7 @@ class OpenAICompatibleDriver(Driver, SupportsFigures, SupportsCacheEvents):
 
     async def tokenize(self, engine: EngineClient, model: str, body: bytes) -> PromptTokens | None:
         """Ask ``POST /tokenize``."""
-        from enginehouse_kit.drivers.tokenizing import prompt_tokens
-
         return await prompt_tokens(engine, model, body)
-
-
-def read_json(response: EngineResponse, type: type[T]) -> T:
-    """Decode the JSON body of a 200 response as ``type``. Raises ``UpstreamError`` for any other response."""
-    if response.status != 200:
-        raise UpstreamError(f"The engine answered {response.status} instead of 200")
-    try:
-        return msgspec.json.decode(response.body, type=type)
-    except (ValueError, RecursionError) as error:
-        raise UpstreamError(f"The engine's answer cannot be decoded: {error}") from None
 
 
 def read_model_list(response: EngineResponse) -> Sequence[ServedModel]:

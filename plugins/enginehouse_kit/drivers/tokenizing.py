@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from enginehouse import EngineClient, PartialAnswer, PromptTokens
-from enginehouse_kit.drivers.openai_driver import read_json
+from enginehouse_kit.drivers.read_json import read_json
 
 _OF_CHATS: Final = (
     *("messages", "tools", "chat_template", "chat_template_kwargs"),
