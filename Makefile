@@ -60,7 +60,7 @@ soak: $(STAMP)  ## watch the memory of a gateway under load, then 15 minutes of 
 docs: $(STAMP)  ## write the generated pages of docs/
 	$(BIN)/python docs/generate.py
 
-site: $(STAMP)  ## make the documentation's site in build/site
+site: docs  ## make the documentation's site in build/site
 	$(BIN)/python -m pip install --quiet --group site
 	$(BIN)/mkdocs build --strict
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from inspect import cleandoc
 from pathlib import Path
 from runpy import run_path
+from typing import cast
 
 import click
 from msgspec.inspect import DictType, Field, ListType, StructType
@@ -18,11 +19,8 @@ from enginehouse.config.shape import PARAMETERS, config_type, shape_of
 from enginehouse.plugin_manager.discovery import load_plugins
 
 DOCS = Path(__file__).parent
-NOTE = "<!-- Written by docs/generate.py: change the source, then run `make docs`. -->"
-CONFIGURATION = f"""\
+CONFIGURATION = """\
 # Configuration reference
-
-{NOTE}
 
 This page lists every table and key of `enginehouse.toml`. [Configure the gateway](../how-to/configure.md) shows how to
 use them, and `enginehouse schema` prints them as a JSON schema.
@@ -36,11 +34,7 @@ PLUGIN_TABLES = """\
 The parameters of the plugin type `TYPE`: [Bundled plugins](plugins.md), or the plugin's own documentation, lists them.
 `[plugins.KIND.TYPE]` replaces this table for [one kind](../how-to/configure.md#parameters-of-plugins).
 """
-COMMAND_LINE = f"""\
-# Command line reference
-
-{NOTE}
-"""
+COMMAND_LINE = "# Command line reference\n"
 
 
 def configuration() -> str:
@@ -131,23 +125,26 @@ def _option(option: click.Option) -> str:
     return f"| `{', '.join(option.opts)}{value}` | {_cell(option.help or '')} |"
 
 
-def pages() -> dict[Path, str]:
-    """All generated pages, by path."""
-    return {
-        DOCS / "reference/configuration.md": configuration(),
-        DOCS / "plugins.md": run_path(str(DOCS / "pages/known_plugins.py"))["known_plugins_page"](),
-        DOCS / "reference/cli.md": command_line(),
-        DOCS / "reference/hooks.md": run_path(str(DOCS / "pages/hooks.py"))["hooks_page"](),
-        DOCS / "reference/metrics.md": run_path(str(DOCS / "pages/metrics.py"))["metrics_page"](),
-        DOCS / "reference/types.md": run_path(str(DOCS / "pages/types.py"))["types_page"](),
-        DOCS / "reference/engine-options.md": run_path(str(DOCS / "pages/engine_options.py"))["engine_options_page"](),
-        DOCS / "reference/plugins.md": run_path(str(DOCS / "pages/plugins.py"))["plugins_page"](),
-    }
+def _from(module: str, page: str) -> Callable[[], str]:
+    """What makes a page: the function ``page`` of a file in ``pages/``."""
+    return lambda: cast(str, run_path(str(DOCS / f"pages/{module}.py"))[page]())
+
+
+PAGES: dict[Path, Callable[[], str]] = {
+    DOCS / "plugins.md": _from("known_plugins", "known_plugins_page"),
+    DOCS / "reference/cli.md": command_line,
+    DOCS / "reference/configuration.md": configuration,
+    DOCS / "reference/engine-options.md": _from("engine_options", "engine_options_page"),
+    DOCS / "reference/hooks.md": _from("hooks", "hooks_page"),
+    DOCS / "reference/metrics.md": _from("metrics", "metrics_page"),
+    DOCS / "reference/plugins.md": _from("plugins", "plugins_page"),
+    DOCS / "reference/types.md": _from("types", "types_page"),
+}
+"""All generated pages. ``.gitignore`` lists them."""
 
 
 if __name__ == "__main__":
     if missing := run_path(str(DOCS.parent / "tests/support/entry_points.py"))["missing_entry_points"]():
         raise SystemExit(f"not installed yet: {', '.join(missing)}; run `.venv/bin/pip install --no-deps --editable .`")
-    for page, text in pages().items():
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(text, encoding="utf-8")
+    for page, make in PAGES.items():
+        page.write_text(make(), encoding="utf-8")

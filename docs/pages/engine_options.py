@@ -17,8 +17,6 @@ from enginehouse.plugin_manager.discovery import load_plugins
 _HEAD = """\
 # Engine options
 
-<!-- Written by docs/generate.py: change the source, then run `make docs`. -->
-
 The keys of `[models.NAME.options]`, by driver. They become arguments of the launch line that the driver makes, so they
 have no effect beside `command`. `args` is for everything that is not here.
 """

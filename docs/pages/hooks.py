@@ -14,8 +14,6 @@ from enginehouse.plugin_manager.kinds import KINDS, Kind, methods
 _HEAD = """\
 # Hooks
 
-<!-- Written by docs/generate.py: change the source, then run `make docs`. -->
-
 A plugin is a module that implements some of these hooks. The gateway calls each hook once, at start, in this order,
 with a function `register(type, factory)`: `type` is the name that configuration uses, `factory` is the plugin's class.
 The gateway calls a class that declares `Config`, a `msgspec.Struct` of its parameters, with an instance of it, and a

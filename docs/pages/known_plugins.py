@@ -7,8 +7,6 @@ from enginehouse.plugin_manager.known_plugins import KnownPlugin, known_plugins
 _HEAD = """\
 # Plugins
 
-<!-- Written by docs/generate.py: change the source, then run `make docs`. -->
-
 These plugins are not bundled. `enginehouse plugins search WORD` finds them too. [Bundled
 plugins](reference/plugins.md) need no installation.
 

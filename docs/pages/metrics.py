@@ -7,8 +7,6 @@ from enginehouse.telemetry.metric_list import ALL, MetricInfo
 _HEAD = """\
 # Metrics
 
-<!-- Written by docs/generate.py: change the source, then run `make docs`. -->
-
 `GET /metrics` answers with these metrics in Prometheus' text format, and with the `process_*` metrics of Prometheus'
 client library: memory, CPU time, open files and start time. `telemetry.push_metrics` sends the same metrics to a
 collector over OTLP, where the names of counters have no `_total`. `GET /metrics/engines` answers with the metrics of

@@ -17,8 +17,6 @@ from enginehouse.plugin_manager.registry import Registered, Registry
 _HEAD = """\
 # Bundled plugins
 
-<!-- Written by docs/generate.py: change the source, then run `make docs`. -->
-
 The types that come with Enginehouse, by kind. `enginehouse plugins list` also shows those of other installed plugins.
 [Hooks](hooks.md) shows what each kind does. The parameters of a scorer belong into its `[[routing.scorers]]` table,
 those of other types into `[plugins.TYPE]`.

@@ -15,8 +15,6 @@ from enginehouse.plugin_manager.kinds import KINDS
 _HEAD = """\
 # Types
 
-<!-- Written by docs/generate.py: change the source, then run `make docs`. -->
-
 The types and functions that a plugin may use. Import those of the first part from `enginehouse`. The second part is the
 test kit: import from `enginehouse.testing`, the real processes from `enginehouse.testing.gateway` and
 `enginehouse.testing.engines`, the types of fixtures from `enginehouse.testing.pytest_plugin`. [Hooks](hooks.md) has the

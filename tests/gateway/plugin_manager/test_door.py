@@ -13,11 +13,11 @@ import pytest
 import enginehouse
 from enginehouse import testing
 from enginehouse._door import public_names
+from tests.support.doc_pages import page_text
 from tests.support.paths import DOCS, ROOT
 
 DOOR, KIT = public_names("enginehouse"), public_names("enginehouse.testing")
 CORE = ROOT / "gateway" / "enginehouse"
-REFERENCE = {page: (DOCS / "reference" / page).read_text("utf-8") for page in ("hooks.md", "types.md")}
 BOTH = pytest.mark.parametrize("package", [enginehouse, testing], ids=lambda package: package.__name__)
 
 
@@ -49,7 +49,7 @@ def test_every_name_can_be_imported_and_no_other(package: ModuleType) -> None:
 def entries() -> Iterator[tuple[str, str]]:
     """Each name of the reference with the code and the names in its entry; prose does not count."""
     for page, heading in (("types.md", r"#### (\w+)"), ("hooks.md", r"`(\w+)`: ")):
-        parts = re.split(f"^{heading}", REFERENCE[page], flags=re.MULTILINE)
+        parts = re.split(f"^{heading}", page_text(DOCS / "reference" / page), flags=re.MULTILINE)
         for name, text in zip(parts[1::2], parts[2::2], strict=True):
             code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
             yield name, re.sub(r'""".*?"""', "", code, flags=re.DOTALL) + " ".join(re.findall(r"`[^`\n]+`", text))

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from enginehouse.config.load_config import load_config
+from tests.support.doc_pages import WRITTEN
 from tests.support.paths import ROOT
 
 PYPROJECT = re.compile(r"^\[(build-system|project)", re.MULTILINE)
-FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FILES = [ROOT / "README.md", *WRITTEN]
 BLOCKS = [
     pytest.param(block, id=f"{file.relative_to(ROOT)}-{number}")
     for file in FILES

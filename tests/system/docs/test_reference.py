@@ -25,9 +25,11 @@ from enginehouse.interfaces.driver_support import support_of
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.telemetry import metric_list
 from enginehouse_operations.pages import event_stream
+from tests.support import doc_pages
+from tests.support.doc_pages import page_text
 from tests.support.paths import DOCS, ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *doc_pages.PAGES]
 HTTP = (DOCS / "reference" / "http.md").read_text("utf-8")
 REAL_ENGINES = (DOCS / "how-to" / "real-engines.md").read_text("utf-8")
 
@@ -94,7 +96,7 @@ COMMANDS_OF_CONTRIB = {"envoy"}
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_that_a_page_names_exists(page: Path) -> None:
-    named = set(re.findall(r"(?:^\$ |^|`)enginehouse (\w[\w-]*)", page.read_text("utf-8"), re.MULTILINE))
+    named = set(re.findall(r"(?:^\$ |^|`)enginehouse (\w[\w-]*)", page_text(page), re.MULTILINE))
     assert named <= {*enginehouse.list_commands(click.Context(enginehouse)), *COMMANDS_OF_CONTRIB}
 
 
@@ -103,7 +105,7 @@ def test_every_command_that_a_page_names_exists(page: Path) -> None:
 )
 def test_every_key_that_a_page_names_exists(page: Path) -> None:
     tables = "|".join({*Config.__struct_fields__} - {"plugins"})  # plugins have keys of their own
-    named = re.findall(rf"`((?:{tables})(?:\.[\w*]+)+)`", page.read_text("utf-8"))
+    named = re.findall(rf"`((?:{tables})(?:\.[\w*]+)+)`", page_text(page))
     assert [key for key in named if not is_key(key)] == []
 
 
