@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,9 +14,19 @@ from enginehouse_importers.kit.document import table_of
 from enginehouse_importers.kit.table import Converted, Note, Table
 
 _STRATEGIES: Final = ("smart", "round_robin", "priority_only", "random")
-_PRIVATE: Final = "private"
-"""The zone of the backends that Nexus does not call open."""
-_OPEN: Final = "open"
+_ZONES: Final = {"open": "open", "restricted": "private"}
+"""Nexus's privacy zones, and ours."""
+_PRIVATE: Final = _ZONES["restricted"]
+_PRIVACY: Final = ("unrestricted", "restricted")
+_ZONE_OF_KIND: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("openai", "anthropic", "google"), "open"),
+    **dict.fromkeys(("ollama", "vllm", "llamacpp", "exo", "lmstudio", "generic"), "restricted"),
+}
+"""The zone of a backend that names none, by its type: ``BackendType::default_privacy_zone`` in Nexus."""
+_LEAST_TIER: Final = 1
+"""The tier of a backend that names none."""
+_ONLY_IN_GLOBSET: Final = re.compile(r"[{}\\]|\[\^")
+"""What patterns mean in Nexus, and not here."""
 _LEFT_OUT: Final = {
     "quality": "left out: routing.error_share leaves out backends that answer badly",
     "lifecycle": "left out: the memory swapper decides whether a model fits",
@@ -24,7 +36,17 @@ _LEVELS: Final = {"trace": "debug", "debug": "debug", "info": "info", "warn": "w
 
 
 def convert(text: str, file: str = "") -> Converted:
-    """Convert the TOML ``text``; ``file`` is its name in errors. Raises ``ConfigError`` if it is no TOML."""
+    """Convert the TOML ``text``; ``file`` is its name in errors.
+
+    Raises ``ConfigError`` if it is no TOML, or if it does not say clearly which requests must stay in which zone.
+    """
+    try:
+        return _convert(text, file)
+    except ConfigError as error:
+        raise error.located(file) from None
+
+
+def _convert(text: str, file: str) -> Converted:
     try:
         data = msgspec.toml.decode(text)
     except msgspec.DecodeError as error:
@@ -33,7 +55,7 @@ def convert(text: str, file: str = "") -> Converted:
     top = Table(table_of(data, file), (), notes)
     backends = _backends(top)
     routing = top.table("routing")
-    zones, tiers = _policies(routing, backends)
+    zones, tiers = _policies(routing)
     sections = {
         "server": _server(top.table("server")),
         "telemetry": _telemetry(top.table("logging")),
@@ -43,7 +65,7 @@ def convert(text: str, file: str = "") -> Converted:
         "zones": zones,
         "backends": backends.tables,
         "scheduling": _scheduling(top.table("queue")),
-        "discovery": _discovery(top.table("discovery")),
+        "discovery": _discovery(top.table("discovery"), bool(zones)),
     }
     top.leave_out(_LEFT_OUT)
     return Converted({name: section for name, section in sections.items() if section}, notes)
@@ -95,11 +117,14 @@ def _scheduling(table: Table) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value}
 
 
-def _discovery(table: Table) -> dict[str, Any]:
+def _discovery(table: Table, restricted: bool) -> dict[str, Any]:
+    """The discoverer. ``restricted``: whether there are models that must stay in a zone."""
     found: dict[str, Any] = {}
     services = [each.rstrip(".").removesuffix(".local") for each in table.texts("service_types")]
     if table.flag("enabled"):
         table.note("needs pip install 'enginehouse[mdns]'", "enabled")
+        if restricted:
+            table.note("servers that it finds are in no zone, so no model that is restricted goes there")
         found = {"network": {"type": "mdns"} | ({"services": services} if services else {})}
     table.leave_out({"grace_period_seconds": "left out: a server that says goodbye finishes its requests first"})
     return found
@@ -118,7 +143,7 @@ def _backends(top: Table) -> Backends:
             "url": url,
             "priority": table.whole("priority", 0),
             "zone": _zone(table),
-            "tier": table.whole("tier", 0),
+            "tier": table.whole("tier", _LEAST_TIER),
         }
         if variable := table.text("api_key_env"):
             backend["api_key"] = f"env:{variable}"
@@ -132,39 +157,58 @@ def _backends(top: Table) -> Backends:
 
 
 def _zone(table: Table) -> str:
-    """The zone of a backend. Nexus has several that are not open, and restricts models to any of these."""
-    zone = table.text("zone")
-    if zone not in ("", _OPEN):
-        table.note(f'zones other than "{_OPEN}" are one here: "{_PRIVATE}"', "zone")
-        return _PRIVATE
-    return zone
+    """The zone of a backend: the one that it names, or that of its type."""
+    if "zone" in table:
+        return _ZONES[table.one_of("zone", _ZONES)]
+    return _ZONES[_ZONE_OF_KIND[table.one_of("type", _ZONE_OF_KIND)]]
 
 
-def _policies(routing: Table, backends: Backends) -> tuple[dict[str, Any], dict[str, int]]:
-    """The zones, and the least tiers, of models. Nexus's first matching policy wins, as the longest pattern does here.
+def _policies(routing: Table) -> tuple[dict[str, Any], dict[str, int]]:
+    """The zones, and the least tiers, of models.
 
-    A model that is restricted may only go to backends whose zone is not open.
+    A model that is restricted may only go to backends of the private zone. Nexus's first matching policy wins. Here
+    every pattern of a zone counts, which restricts as many models or more, and the longest pattern of a tier.
     """
-    models, tiers = [], {}
-    for position, data in enumerate(routing.items("policies")):
+    models: list[str] = []
+    free: list[str] = []
+    tiers: dict[str, int] = {}
+    for position, data in enumerate(_listed_policies(routing)):
         table = routing.inside(data if isinstance(data, dict) else {}, "policies", position)
-        pattern = table.text("model_pattern")
-        if table.text("privacy", "unrestricted") == "restricted":
+        pattern = _pattern(table)
+        if table.one_of("privacy", _PRIVACY, "unrestricted") == "unrestricted":
+            free.append(pattern)
+        else:
             models.append(pattern)
+            if free:
+                others = ", ".join(f'"{each}"' for each in free)
+                table.note(f"models of {others} that it matches too are restricted, though that policy is before it")
         if tier := table.whole("min_tier", 0):
-            tiers[pattern] = tier
+            tiers.setdefault(pattern, tier)
         reasons = {
             "max_cost_per_request": "left out: the cost of a request is not known before it",
             "fallback_allowed": "left out: leave the model out of routing.fallbacks",
         }
         table.leave_out(reasons)
-    if not models:
-        return {}, tiers
-    for backend in backends.tables.values():
-        if backend.get("zone", _OPEN if "api_key" in backend else _PRIVATE) != _OPEN:
-            backend["zone"] = _PRIVATE
-    routing.note(f'models that are restricted go to backends of zone = "{_PRIVATE}" only', "policies")
-    return {_PRIVATE: {"models": models}}, tiers
+    if models:
+        routing.note(f'models that are restricted go to backends of zone = "{_PRIVATE}" only', "policies")
+    return ({_PRIVATE: {"models": models}} if models else {}), tiers
+
+
+def _listed_policies(routing: Table) -> list[Any]:
+    found = routing.value("policies", [])
+    if not isinstance(found, list):
+        raise ConfigError("expected a list", key=routing.place("policies"), remedy="write [[routing.policies]]")
+    return found
+
+
+def _pattern(table: Table) -> str:
+    """The pattern of a policy. One that means something else here is an error: it would not restrict all its models."""
+    pattern = table.text("model_pattern")
+    if not pattern or _ONLY_IN_GLOBSET.search(pattern):
+        problem = "this pattern has no equivalent" if pattern else "expected the pattern of a model's name"
+        remedy = "write a policy for each name, with *, ? and [...] only"
+        raise ConfigError(problem, key=table.place("model_pattern"), remedy=remedy)
+    return pattern
 
 
 def _routing(table: Table) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from enginehouse import dotted
+from enginehouse import ConfigError, dotted
 from enginehouse_importers.kit.table import Converted
 
 Path = tuple[str | int, ...]
@@ -16,13 +16,18 @@ ConvertData = Callable[[Any], Converted]
 def vanished(data: Any, convert: ConvertData) -> list[str]:
     """The keys of ``data`` without any effect: without them, neither the configuration nor the notes differ.
 
-    A key whose value is a default counts as vanished, so samples have other values.
+    A key without which the import refuses has an effect. A key whose value is a default counts as vanished, so samples
+    have other values.
     """
     whole = convert(data)
-    return [dotted(path) for path in _leaves(data) if _same(convert(_without(data, path)), whole, path)]
+    return [dotted(path) for path in _leaves(data) if _same(convert, _without(data, path), whole, path)]
 
 
-def _same(without: Converted, whole: Converted, path: Path) -> bool:
+def _same(convert: ConvertData, less: Any, whole: Converted, path: Path) -> bool:
+    try:
+        without = convert(less)
+    except ConfigError:
+        return False
     if without.config != whole.config or without.notes != whole.notes:
         return False
     place = dotted(path)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from enginehouse import dotted
+from enginehouse import ConfigError, dotted
 
 T = TypeVar("T")
 UNKNOWN = "left out: the importer does not know this setting"
@@ -55,6 +55,17 @@ class Table:
     def text(self, key: str, default: str = "") -> str:
         """A text. Other scalars are converted."""
         return scalar_text(value) if isinstance(value := self._scalar(key, default), bool | int | float) else str(value)
+
+    def one_of(self, key: str, choices: Collection[str], default: str = "") -> str:
+        """One of ``choices``, whatever its case. Raises ``ConfigError`` for any other value.
+
+        For keys where a guess may send requests to servers that must not see them.
+        """
+        value = self.value(key, default)
+        if isinstance(value, str) and value.lower() in choices:
+            return value.lower()
+        known = ", ".join(f'"{each}"' for each in choices)
+        raise ConfigError(f"expected one of {known}", key=self.place(key), remedy="correct it, and import again")
 
     def whole(self, key: str, default: int, least: int = 0) -> int:
         """A whole number of ``least`` or more, also as text, because macros produce text."""
@@ -113,9 +124,13 @@ class Table:
         self._read.add(key)
         return self._data.get(key, default)
 
+    def place(self, *keys: str | int) -> str:
+        """The path ``keys`` below this table, as notes and errors name it."""
+        return dotted((*self._path, *keys))
+
     def note(self, text: str, *keys: str | int) -> None:
         """Add a note about the path ``keys`` below this table."""
-        self._notes.append(Note(dotted((*self._path, *keys)), text))
+        self._notes.append(Note(self.place(*keys), text))
 
     def leave_out(self, reasons: Mapping[str, str]) -> None:
         """Note every key that was not read, with its reason from ``reasons``, if there is one."""

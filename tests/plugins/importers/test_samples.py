@@ -23,7 +23,7 @@ from tests.support.walked_keys import vanished
 SAMPLES = Path(__file__).parent / "samples"
 REQUIRED = {
     *("selectors.pinned.strategy", "routing.router.use", "routing.scheduler.use"),
-    *("proxy.retry.enabled", "backends[1].type"),
+    *("proxy.retry.enabled", "backends[1].type", "backends[3].type"),
 }
 """Keys that their program wants, whose value is what the importer assumes without them."""
 SECRETS = dict.fromkeys(("OPENAI_API_KEY", "MASTER", "KEY_TWO", "CLOUD"), "sk-of-the-environment")
@@ -76,7 +76,12 @@ def test_the_result_passes_the_check(name: str, tmp_path: Path) -> None:
 def test_nexus(tmp_path: Path) -> None:
     config = checked(nexus.convert(sample("nexus.toml")), tmp_path)
     assert (config.server.port, config.timeouts.total, config.routing.strategy) == (8001, 120, "priority_only")
-    assert (config.backends["home"].zone, config.backends["cloud"].zone) == ("private", "open")
+    assert {name: each.zone for name, each in config.backends.items()} == {
+        "home": "private",
+        "cloud": "open",
+        "rented": "open",
+        "contract": "private",
+    }
     assert config.zones["private"].models == ["med-*"]
     assert config.routing.least_tier == {"med-*": 2}
     assert config.backends["cloud"].api_key == SECRETS["OPENAI_API_KEY"]
