@@ -152,10 +152,9 @@ class Host(QueueListener):
 
         Returns the replicas to load again because these have left the host empty.
         """
-        load, kept = self._context.fleet.load, self.replicas.kept()
-        in_flight = {replica: load(managed.backend).pending for replica, managed in kept.items()}
+        kept = self.replicas.kept()
         ttls = {replica: managed.model.ttl for replica, managed in kept.items()}
-        for replica in self._idle.due(self.pool.states(), in_flight, ttls, self.queue.now()):
+        for replica in self._idle.due(self.pool.states(), self.queue.in_flight, ttls, self.queue.now()):
             self.pool.sleep_or_stop(replica)
             self._has_released |= self.replicas[replica].model.preload != "again"
         states = {*self.pool.states().values()} - {*AT_REST, ReplicaState.SLEEPING}
@@ -167,8 +166,7 @@ class Host(QueueListener):
     def rest(self, replicas: Sequence[str]) -> None:
         """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""
         for replica in replicas:
-            ready = self.pool.states()[replica] is ReplicaState.READY
-            if ready and not self._context.fleet.load(self.replicas[replica].backend).pending:
+            if self.pool.states()[replica] is ReplicaState.READY and not self.queue.in_flight(replica):
                 self.pool.sleep_or_stop(replica)
 
     async def close(self, error: RequestError) -> None:
@@ -285,8 +283,8 @@ class Host(QueueListener):
 
     # --- events of the queue
 
-    def served(self, replica: str, keep_alive: float | None) -> None:
-        self._idle.used(replica, self.queue.now(), keep_alive)
+    def served(self, replica: str, caller: str | None, keep_alive: float | None) -> None:
+        self._idle.used(replica, self.queue.now(), caller, keep_alive)
 
     def stopping(self, replica: str) -> None:
         self._drains.cut_off(replica, "the gateway stops the engine")

@@ -61,6 +61,7 @@ class ManagedEngines:
         self._make_host: Callable[[str, HostContext], Host]
         self._hosts: Mapping[str, Host] = {}
         self._tasks = BackgroundTasks()
+        self._drained: asyncio.Future[None] | None = None
         self._unloads: set[asyncio.Future[RequestError]] = set()
 
     def build(self, state_file: StateFile, prober: Prober, drains: Drains) -> None:
@@ -91,6 +92,7 @@ class ManagedEngines:
 
         ``drained``: when that gateway no longer uses them, if it still runs.
         """
+        self._drained = drained
         await asyncio.gather(*(host.open(drained) for host in self._hosts.values()))
         self._tasks.start(self._keep_sweeping())
         self._preload(self.models)
@@ -303,7 +305,7 @@ class ManagedEngines:
     async def _keep_sweeping(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_S)
-            if self.ownership.held:
+            if self.ownership.held and (self._drained is None or self._drained.done()):
                 for host in self._hosts.values():
                     for replica in host.release_idle():
                         self._tasks.start(preload(host.queue, replica))

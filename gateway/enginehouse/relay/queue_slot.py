@@ -85,4 +85,4 @@ class QueueSlot:
         elif self.in_doubt and self.launched:
             self._queue.connection_lost(self.ticket.replica, self._generation)
         else:
-            self._queue.served(self.ticket.replica, self.keep_alive)
+            self._queue.served(self.ticket.replica, self.ticket.caller, self.keep_alive)

@@ -65,10 +65,11 @@ class QueueListener:
         if self._on_queue_changed:
             notify(self._on_queue_changed)
 
-    def served(self, replica: str, keep_alive: float | None) -> None:
+    def served(self, replica: str, caller: str | None, keep_alive: float | None) -> None:
         """A granted request ended.
 
-        ``keep_alive``: the idle seconds for which it wants the replica kept, if it says so.
+        ``caller``: the name of its caller's key. ``keep_alive``: the idle seconds for which it wants the replica kept,
+        if it says so.
         """
 
     def stopping(self, replica: str) -> None:

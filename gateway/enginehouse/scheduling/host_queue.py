@@ -105,9 +105,13 @@ class HostQueue(RequestQueue):
         if self._open.take(ticket) is not None:
             self._handle(lambda: self._scheduler.on_cancel(ticket))
 
-    def served(self, replica: str, keep_alive: float | None = None) -> None:
+    def in_flight(self, replica: str) -> int:
+        """The number of granted requests of ``replica`` that have not ended, those of other workers included."""
+        return self._granted.of(replica)
+
+    def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
         self._granted.end(replica)
-        self._listener.served(replica, keep_alive)
+        self._listener.served(replica, caller, keep_alive)
         self._handle(lambda: self._scheduler.on_serve_done(replica))
         self._granted.wake_drain(replica)
 

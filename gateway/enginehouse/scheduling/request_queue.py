@@ -49,8 +49,8 @@ class RequestQueue(ABC):
         """Withdraw a waiting ticket; its holder gets no answer."""
 
     @abstractmethod
-    def served(self, replica: str, keep_alive: float | None = None) -> None:
-        """Report that a granted request has ended. ``keep_alive``: as for ``QueueListener.served``."""
+    def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
+        """Report that a granted request has ended. ``caller``, ``keep_alive``: as for ``QueueListener.served``."""
 
     @abstractmethod
     def connection_lost(self, replica: str, generation: int) -> None:

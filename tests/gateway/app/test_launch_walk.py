@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from types import FrameType
 
-import msgspec
-
 import enginehouse
-from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine
-from enginehouse.app import Gateway
-from enginehouse.config.schema import Config
-from enginehouse.engines.state_file import StateFile
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.plugin_manager.registry import Registered
-from tests.support.fake_engines import FakeLauncher, FakeProcess
+from tests.support.launched_gateway import Launches, served
 from tests.support.scripted_engine import scripted_engines
-from tests.support.served_gateway import ServedGateway, serve
+from tests.support.served_gateway import ServedGateway
 
 CORE = Path(str(enginehouse.__file__)).parent
 ROOTS = (CORE.parent, CORE.parent.parent / "plugins")
@@ -52,44 +42,6 @@ def counted(file: str) -> str | None:
     """A file of the gateway or of its plugins, but for the doors: they read on while the launch begins."""
     root = next((root for root in ROOTS if Path(file).is_relative_to(root)), None)
     return None if root is None or Path(file).is_relative_to(DOORS) else str(Path(file).relative_to(root))
-
-
-class Process(FakeProcess):
-    """Ends at once."""
-
-    async def stop(self, timeout: float) -> None:
-        self.end.set_result(0)
-
-
-class Launches(FakeLauncher):
-    """An engine that is ready as soon as it is launched."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self._url = url
-
-    async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
-        self.lines.append(line)
-        return Process(self._url)
-
-
-@asynccontextmanager
-async def served(launcher: Launcher, folder: Path) -> AsyncIterator[ServedGateway]:
-    """A gateway whose model ``m`` is launched by ``launcher``."""
-    settings = {"command": "engine --port ${port}", "health_path": "/health"}
-    config = msgspec.convert({"hosts": {"local": {"launcher": "given"}}, "models": {"m": settings}}, Config)
-    registry = load_plugins(config.plugins).registry
-    origin = {"entry_point": "given", "module": "given", "distribution": "given", "version": "1"}
-    registry.add([Registered(kind="launcher", type="given", factory=lambda: launcher, **origin)])
-    gateway = Gateway(config, registry)
-    gateway.build_hosts(StateFile(folder))
-    await gateway.start()
-    served, server = await serve(gateway, "fast")
-    yield served
-    for client in served.clients:
-        client.close()
-    server.close()
-    await gateway.stop()
 
 
 async def launched(gateway: ServedGateway) -> Walk:

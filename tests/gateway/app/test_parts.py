@@ -235,9 +235,9 @@ def test_an_upstream_is_for_settings_that_reach_the_same_engine_in_the_same_way(
 def test_another_ttl_counts_from_the_last_use() -> None:
     idle = IdleReplicas()
     ready = dict.fromkeys("abc", ReplicaState.READY)
-    idle.due(ready, {}, {"a": 100, "b": 100}, 0)
+    idle.due(ready, lambda _: 0, {"a": 100, "b": 100}, 0)
     idle.used("a", 5)
     ttls = {"a": 10, "b": 0, "c": 10}
-    assert idle.due(ready, {}, ttls, 14) == []
-    assert idle.due(ready, {}, ttls, 15) == ["a"]
-    assert idle.due(ready, {}, ttls, 24) == ["c"]
+    assert idle.due(ready, lambda _: 0, ttls, 14) == []
+    assert idle.due(ready, lambda _: 0, ttls, 15) == ["a"]
+    assert idle.due(ready, lambda _: 0, ttls, 24) == ["c"]

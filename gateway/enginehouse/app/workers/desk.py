@@ -109,10 +109,10 @@ class TicketDesk(ToDesk):
         if held is not None:
             self._give_back(held)
 
-    def served(self, ticket: int, keep_alive: float | None) -> None:
+    def served(self, ticket: int, caller: str | None, keep_alive: float | None) -> None:
         held = self._tickets.pop(ticket, None)
         if held is not None:
-            held.queue.served(held.ticket.replica, keep_alive)
+            held.queue.served(held.ticket.replica, caller, keep_alive)
 
     def lost(self, ticket: int, generation: int) -> None:
         held = self._tickets.pop(ticket, None)

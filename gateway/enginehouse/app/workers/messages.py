@@ -200,8 +200,8 @@ class ToDesk:
     def cancel(self, ticket: int) -> None:
         """Withdraw a ticket. One whose grant is on its way to the worker is given back."""
 
-    def served(self, ticket: int, keep_alive: float | None) -> None:
-        """Note the end of a granted request."""
+    def served(self, ticket: int, caller: str | None, keep_alive: float | None) -> None:
+        """Note the end of a granted request of ``caller``. Tickets of a replica are alike: it may be another's."""
 
     def lost(self, ticket: int, generation: int) -> None:
         """Note that the engine of this ``generation`` broke a granted request off."""

@@ -196,8 +196,8 @@ class OwnerQueue(RequestQueue):
         finally:
             self._joined_load = False
 
-    def served(self, replica: str, keep_alive: float | None = None) -> None:
-        self._owner.send(ToDesk.served, self._end(replica), keep_alive)
+    def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
+        self._owner.send(ToDesk.served, self._end(replica), caller, keep_alive)
         self._queues.left()
 
     def connection_lost(self, replica: str, generation: int) -> None:
@@ -241,7 +241,7 @@ class OwnerQueue(RequestQueue):
         kept, self._kept = self._kept, {}
         for numbers in kept.values():
             for number in numbers:
-                self._owner.send(ToDesk.served, number, None)
+                self._owner.send(ToDesk.served, number, None, None)
 
     def _end(self, replica: str) -> int:
         """The number of any request that ``replica`` serves: they are alike to the owner."""
@@ -256,10 +256,10 @@ class OwnerLineQueue(OwnerQueue):
     def place(self, replica: str) -> tuple[str, int]:
         return self.name, self._queues.priority(replica.removesuffix(f"@{self.name}"))
 
-    def served(self, replica: str, keep_alive: float | None = None) -> None:
+    def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
         """Keep the place for the next request, if nobody waits: it need not ask the owner then."""
         if self.now() - self._recalled_at < _UNKEPT_S:
-            super().served(replica, keep_alive)
+            super().served(replica, caller, keep_alive)
             return
         self._keep(replica, self._end(replica))
         self._queues.left()

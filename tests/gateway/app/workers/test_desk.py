@@ -26,7 +26,7 @@ class OneAtOnce:
         self.waiting[ticket] = holder
         self._grant()
 
-    def served(self, replica: str, keep_alive: float | None = None) -> None:
+    def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
         self.in_use[replica] -= 1
         self._grant()
 
