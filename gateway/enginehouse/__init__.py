@@ -303,6 +303,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse_kit.virtual_loop import VirtualLoop as VirtualLoop
 
     # --- Errors
+    from enginehouse.domain.errors import BodyTooLarge as BodyTooLarge
     from enginehouse.domain.errors import CannotContinue as CannotContinue
     from enginehouse.domain.errors import ConfigError as ConfigError
     from enginehouse.domain.errors import EnginehouseError as EnginehouseError

@@ -3,6 +3,7 @@
 ::
 
     fields        reads the fields of a request, with errors that name them
+    bounds        bounds the work of a translation
     chats         what the protocols have in common: a chat that is asked for, its answer and its pieces
     messages/     Anthropic's Messages
     responses/    OpenAI's Responses

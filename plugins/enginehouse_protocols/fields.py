@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from enginehouse import InvalidRequest, UpstreamError
+from enginehouse_protocols.bounds import check_body
 
 T = TypeVar("T")
 
 
 def read(body: bytes, type: type[T]) -> T:
-    """``body`` as ``type``. Raises ``InvalidRequest`` that names the field at fault."""
+    """``body`` as ``type``. Raises ``InvalidRequest`` that names the field at fault, or ``BodyTooLarge``."""
+    check_body(body)
     try:
         return msgspec.json.decode(body, type=type)
     except msgspec.ValidationError as error:

@@ -6,13 +6,13 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse import Envelope, Forwarded, Protocol, ProtocolRequest
-from enginehouse_protocols.fields import read
+from enginehouse import Envelope, Forwarded, InvalidRequest, Protocol, ProtocolRequest
 
 _ENDPOINTS: Final = ("chat/completions", "completions", "embeddings", "images/generations", "audio/speech")
 """Those with longer names first: a model may have slashes in its name."""
 _BEFORE_MODEL: Final = ("/openai/deployments/", "/v1/engines/")
 _RANKS: Final = "/v2/rerank"
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class OpenAIPaths(Protocol):
@@ -40,5 +40,8 @@ class OpenAIPaths(Protocol):
 
 
 def _for_model(model: str, body: bytes) -> bytes:
-    fields: dict[str, Any] = read(body, dict[str, msgspec.Raw])
+    try:
+        fields: dict[str, Any] = _fields(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"The request body is no JSON object: {error}") from None
     return msgspec.json.encode(fields | {"model": model})

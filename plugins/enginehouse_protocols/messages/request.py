@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from enginehouse import InvalidRequest
+from enginehouse_protocols.bounds import check_items
 from enginehouse_protocols.chats import function_tool, image_part, joined, text_part, tool_call
 from enginehouse_protocols.fields import json_text, put
 
@@ -114,7 +115,11 @@ class MessagesBody(msgspec.Struct):
 
 
 def chat_fields(body: MessagesBody) -> dict[str, Any]:
-    """The fields of the chat. Raises ``InvalidRequest`` for what no chat can say."""
+    """The fields of the chat.
+
+    Raises ``InvalidRequest`` for what no chat can say, ``BodyTooLarge`` for too many items.
+    """
+    check_items(len(body.messages) + len(body.tools or ()) + sum(_items(turn.content) for turn in body.messages))
     fields: dict[str, Any] = {"model": body.model, "messages": list(_messages(body)), "stream": body.stream}
     put(
         fields,
@@ -134,6 +139,11 @@ def chat_fields(body: MessagesBody) -> dict[str, Any]:
             if choice.disable_parallel_tool_use:
                 fields["parallel_tool_calls"] = False
     return fields
+
+
+def _items(content: str | Sequence[Block]) -> int:
+    """The number of blocks, and of those within results."""
+    return 0 if isinstance(content, str) else len(content) + sum(_items(block.content) for block in content)
 
 
 def _messages(body: MessagesBody) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from enginehouse import Translation
+from enginehouse_protocols.bounds import check_items
 from enginehouse_protocols.chats import CHATS, chat_body, function_tool, image_part, joined, text_part, tool_call
 from enginehouse_protocols.fields import json_text, put
 from enginehouse_protocols.ollama.answer import ChatAnswer, GenerateAnswer
@@ -90,6 +91,8 @@ def chat(body: ChatBody, model: str) -> Translation:
     keep_alive = seconds(body.keep_alive)
     if not body.messages:
         return ChatAnswer(body.model, CHATS, _loading(body, model), keep_alive, loads=True)
+    within = sum(len(turn.images or ()) + len(turn.tool_calls or ()) for turn in body.messages)
+    check_items(len(body.messages) + within + len(body.tools or ()))
     fields = _fields(body, model) | {"messages": list(_messages(body.messages))}
     if body.tools:
         fields["tools"] = [_tool(tool) for tool in body.tools]
@@ -101,6 +104,7 @@ def generate(body: GenerateBody, model: str) -> Translation:
     keep_alive = seconds(body.keep_alive)
     if not body.prompt and not body.images:
         return GenerateAnswer(body.model, CHATS, _loading(body, model), keep_alive, loads=True)
+    check_items(len(body.images or ()))
     fields = _fields(body, model)
     if body.raw or body.suffix is not None:
         put(fields, prompt=body.prompt, suffix=body.suffix)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from enginehouse import InvalidRequest
+from enginehouse_protocols.bounds import check_items
 from enginehouse_protocols.chats import function_tool, image_part, joined, text_part, tool_call
 from enginehouse_protocols.fields import json_text, put
 
@@ -92,7 +93,12 @@ class ResponsesBody(msgspec.Struct):
 
 
 def chat_fields(body: ResponsesBody, items: Sequence[Item]) -> dict[str, Any]:
-    """The fields of the chat about the conversation ``items``. Raises ``InvalidRequest`` for what no chat can say."""
+    """The fields of the chat about the conversation ``items``.
+
+    Raises ``InvalidRequest`` for what no chat can say, ``BodyTooLarge`` for too many items.
+    """
+    parts = sum(len(item.content) for item in items if isinstance(item.content, list))
+    check_items(len(items) + parts + len(body.tools or ()))
     if body.conversation is not None:
         raise InvalidRequest("The gateway keeps no conversations: send all of it in 'input'", param="conversation")
     messages = list(_messages(body.instructions, items))

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from enginehouse import InvalidRequest, NotFound
+from enginehouse_protocols.bounds import check_body
 from enginehouse_protocols.responses.request import Item
 
 _log = logging.getLogger(__name__)
@@ -83,7 +84,10 @@ class StoredResponses:
         self._log_grows(entry[2])
 
     def conversation(self, id: str) -> list[Item]:
-        """All items up to the end of a response. Raises ``InvalidRequest`` for one that is not kept."""
+        """All items up to the end of a response.
+
+        Raises ``InvalidRequest`` for one that is not kept, ``BodyTooLarge`` for too many items.
+        """
         if not self._most:
             raise InvalidRequest(
                 "The gateway keeps no responses: send the whole conversation in 'input', or set "
@@ -97,6 +101,7 @@ class StoredResponses:
                 param="previous_response_id",
             )
         self._change("UPDATE responses SET used = ? WHERE id = ?", time(), id)
+        check_body(found)
         return _items(found)
 
     def response(self, id: str) -> bytes:
