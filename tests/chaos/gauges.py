@@ -29,7 +29,7 @@ def leftovers(gateway: Gateway, workers: Iterable[Worker]) -> Iterator[str]:
         if held_bytes := process.relay.context.engine_memory.held:
             yield f"{held_bytes} bytes of engines' answers held"
         for holder in process.admission.keyring._holders.values():
-            if running := holder._own._running:
+            if running := holder.account._own._running:
                 yield f"{running} requests of key {holder.name}"
     for name in gateway.relay.context.upstreams:
         gateway.fleet.load(name).refresh()

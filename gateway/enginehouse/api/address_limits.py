@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 
-import msgspec
-
-from enginehouse.api.callers import CallerLimits, KeyHolder, Reservation
-from enginehouse.config.auth import KeySettings, LimitAmounts
+from enginehouse.api.callers import Account, CallerLimits, Reservation
+from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import ServerSettings
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
@@ -23,30 +21,31 @@ class AddressLimits:
 
     def __init__(self, settings: ServerSettings, limits: CallerLimits) -> None:
         self._limits = limits
-        self._holders: dict[str, KeyHolder] = {}
+        self._accounts: dict[str, Account] = {}
         self.configure(settings)
 
     def configure(self, settings: ServerSettings) -> None:
         """Apply other settings. Counts stay."""
         self._amounts = settings.per_address or LimitAmounts()
         self._proxies = [ip_network(each, strict=False) for each in settings.trusted_proxies]
-        for address, holder in self._holders.items():
-            holder.configure(_settings(address, self._amounts))
+        for account in self._accounts.values():
+            account.configure(self._amounts)
 
     def admit(
         self, address: str, headers: Headers, requirements: Requirements, answer_limit: int | None
     ) -> Reservation | None:
         """Count a request in. Raises ``RateLimited``."""
-        return self._holder(self._client(address, headers)).admit(requirements, answer_limit)
+        return self._account(self._client(address, headers)).admit(requirements, answer_limit)
 
-    def _holder(self, address: str) -> KeyHolder:
-        holder = self._holders.pop(address, None)  # so that the last used ones are at the end
-        if holder is None:
-            holder = KeyHolder(_settings(address, self._amounts), self._limits, f"Address {address or 'unknown'}")
-            if len(self._holders) >= _MOST_ADDRESSES:
-                del self._holders[next(iter(self._holders))]
-        self._holders[address] = holder
-        return holder
+    def _account(self, address: str) -> Account:
+        account = self._accounts.pop(address, None)  # so that the last used ones are at the end
+        if account is None:
+            account = Account(f"address/{address}", self._limits, f"Address {address or 'unknown'}")
+            account.configure(self._amounts)
+            if len(self._accounts) >= _MOST_ADDRESSES:
+                del self._accounts[next(iter(self._accounts))]
+        self._accounts[address] = account
+        return account
 
     def _client(self, address: str, headers: Headers) -> str:
         """The last address on the way here that no trusted proxy has."""
@@ -65,7 +64,3 @@ class AddressLimits:
 
 def _forwarded(headers: Headers) -> Sequence[bytes]:
     return b",".join(value for name, value in headers if name == _FORWARDED).split(b",")
-
-
-def _settings(address: str, amounts: LimitAmounts) -> KeySettings:
-    return KeySettings(name=f"address/{address}", key="", **msgspec.structs.asdict(amounts))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
 from enginehouse.api.limit_set import LimitSet
-from enginehouse.config.auth import KeyLimitSettings, KeySettings, moment
+from enginehouse.config.auth import KeyLimitSettings, KeySettings, LimitAmounts, moment
 from enginehouse.config.usage import Prices
 from enginehouse.domain.errors import Forbidden
 from enginehouse.domain.requirements import Requirements
@@ -41,10 +41,10 @@ class CallerLimits:
 class Reservation:
     """What a running request has reserved. ``lines``: the header lines that tell the client of its limits."""
 
-    __slots__ = ("_cost", "_holder", "_model", "_sets", "_tokens", "lines")
+    __slots__ = ("_account", "_cost", "_model", "_sets", "_tokens", "lines")
 
-    def __init__(self, holder: KeyHolder, sets: list[LimitSet], model: str, tokens: float, cost: float) -> None:
-        self._holder = holder
+    def __init__(self, account: Account, sets: list[LimitSet], model: str, tokens: float, cost: float) -> None:
+        self._account = account
         self._sets = sets
         self._model = model
         self._tokens = tokens
@@ -68,46 +68,38 @@ class Reservation:
             tokens_in, cached, tokens_out = prompt, 0, events
         used = tokens_in + tokens_out
         served = bool(size) or counted is not None
-        cost = self._holder.limits.cost(model or self._model, tokens_in, cached, tokens_out) if served else 0.0
+        cost = self._account.limits.cost(model or self._model, tokens_in, cached, tokens_out) if served else 0.0
         for each in self._sets:
             each.charge(used - self._tokens, cost - self._cost)
-        self._holder.answered(max(0, used - prompt))
+        self._account.answered(max(0, used - prompt))
 
 
-class KeyHolder:
-    """The ``Caller`` that a key identifies. ``gateway``: another gateway has the key.
+class Account:
+    """What one caller has used of its limits, whichever of its credentials it shows. The store counts below ``name``.
 
-    ``owner``: as errors about its own limits call it.
+    ``owner``: as errors about the caller's own limits call it.
     """
 
-    def __init__(self, key: KeySettings, limits: CallerLimits, owner: str = "") -> None:
+    def __init__(self, name: str, limits: CallerLimits, owner: str = "") -> None:
+        self.name = name
         self.limits = limits
-        self._behalves: dict[Behalf, KeyHolder] = {}
+        self._owner = owner or f"Key '{name}'"
         self._usual_answer = 0.0
-        self._own = LimitSet(key.name, owner or f"Key '{key.name}'", key, limits.store)
+        self._own = LimitSet(name, self._owner, LimitAmounts(), limits.store)
+        self._settings: tuple[KeyLimitSettings, ...] = ()
         self._more: list[LimitSet] = []
         self._by_user: dict[tuple[int, str], LimitSet] = {}
-        self.configure(key)
+        self.is_free = True
 
-    def configure(self, key: KeySettings) -> None:
-        """Apply other settings. Counts stay."""
-        self.name = key.name
-        self.gateway = key.gateway
-        self._behalves.clear()
-        self.admin = key.admin
-        self.priority = key.priority
-        self.weight = key.weight
-        self.ttft_objective = key.ttft_objective
-        self.expires = moment(key.expires) if key.expires else math.inf
-        self.models = tuple(key.models)
-        self.scoped = "*" not in key.models
-        self._own.configure(key)
-        self._settings = tuple(key.limits)
-        self._is_free = self._own.is_empty and not self._settings
+    def configure(self, amounts: LimitAmounts, more: Sequence[KeyLimitSettings] = ()) -> None:
+        """Apply other limits: the caller's own, and ``more`` for some models or end users. Counts stay."""
+        self._own.configure(amounts)
+        self._settings = tuple(more)
+        self.is_free = self._own.is_empty and not self._settings
         kept = {each.owner: each for each in self._more}
         self._more = []
         for number, each in enumerate(self._settings):
-            owner = f"Key '{self.name}' for {', '.join(each.models)}"
+            owner = f"{self._owner} for {', '.join(each.models)}"
             if (known := kept.get(owner)) is not None:
                 known.configure(each)
             else:
@@ -117,31 +109,15 @@ class KeyHolder:
             if number < len(self._settings):
                 users.configure(self._settings[number])
 
-    def on_behalf(self, behalf: Behalf) -> KeyHolder:
-        """Whoever sent the request to the gateway that has this key."""
-        holder = self._behalves.get(behalf)
-        if holder is None:
-            if len(self._behalves) >= _MOST_BEHALVES:
-                self._behalves.clear()
-            holder = self._behalves[behalf] = BehalfHolder(self, behalf)
-        return holder
-
-    def may_use(self, model: str) -> bool:
-        """Whether the key's ``models`` include ``model``."""
-        return not self.scoped or matches_any(self.models, model)
-
     def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | None:
-        """Count a request in, or raise ``Forbidden``, ``RateLimited`` or ``BudgetExhausted``.
+        """Count a request in, or raise ``RateLimited`` or ``BudgetExhausted``.
 
-        Returns ``None`` without limits. ``answer_limit``: the most tokens of its answer; without one, the key's usual
-        answer is reserved.
+        Returns ``None`` without limits. ``answer_limit``: the most tokens of its answer; without one, the usual answer
+        is reserved.
         """
-        model = requirements.model
-        if not self.may_use(model):
-            raise Forbidden(f"Key '{self.name}' may not use model '{model}'", param="model")
-        if self._is_free:
+        if self.is_free:
             return None
-        prompt = requirements.estimated_tokens
+        model, prompt = requirements.model, requirements.estimated_tokens
         answer = answer_limit if answer_limit is not None else int(self._usual_answer)
         cost = self.limits.cost(model, prompt, 0, answer)
         sets = self.sets(model, requirements.user or "")
@@ -167,14 +143,13 @@ class KeyHolder:
             for each in self.sets(row.model or "", row.user or ""):
                 each.recall(row.tokens_in + row.tokens_out if is_new else 0, row.cost if is_new else 0.0, row.cost)
 
-    def check_uncounted(self) -> None:
-        """Raise ``Forbidden`` for a key with a limit that needs tokens: this request's cannot be counted."""
-        key = next((each.counts_tokens for each in (self._own, *self._more) if each.counts_tokens), "")
-        if key:
-            raise Forbidden(
-                f"Key '{self.name}' has a token limit ({key}), and tokens are counted only under /v1: "
-                "use a path under /v1, or a key without that limit"
-            )
+    @property
+    def counts_tokens(self) -> str:
+        """The name of a limit that needs the tokens of answers; empty if there is none."""
+        for each in (self._own, *self._more):
+            if each.counts_tokens:
+                return each.counts_tokens
+        return ""
 
     def sets(self, model: str, user: str) -> list[LimitSet]:
         """The limits that hold for a request of ``user`` to ``model``."""
@@ -188,42 +163,81 @@ class KeyHolder:
         found = self._by_user.pop((number, user), None)  # so that the last used ones are at the end
         if found is None:
             name = f"{self.name}/limits[{number}]/user/{user}"
-            found = LimitSet(name, f"User '{user}' of key '{self.name}'", settings, self.limits.store)
+            owner = f"User '{user}' of key '{self.name}'"
+            found = LimitSet(name, owner, settings, self.limits.store)
             if len(self._by_user) >= _MOST_USERS:
                 del self._by_user[next(iter(self._by_user))]
         self._by_user[number, user] = found
         return found
 
 
-def configured(known: KeyHolder | None, key: KeySettings, limits: CallerLimits) -> KeyHolder:
-    """The holder of ``key``: the one that is ``known``, whose counts stay, or a new one."""
-    if known is None:
-        return KeyHolder(key, limits)
-    known.configure(key)
-    return known
+class KeyHolder:
+    """The ``Caller`` that one credential identifies: its rights, and the ``account`` of whom it belongs to.
 
+    Rights belong to the credential: two tokens of one subject may have different ones. ``gateway``: another gateway
+    has the key.
+    """
 
-class BehalfHolder(KeyHolder):
-    """A caller for whom another gateway asks. The limits are those of that gateway's key, the ``front``."""
+    def __init__(self, key: KeySettings, account: Account) -> None:
+        self.account = account
+        self._behalves: dict[Behalf, KeyHolder] = {}
+        self.configure(key)
 
-    def __init__(self, front: KeyHolder, behalf: Behalf) -> None:
-        self._front = front
-        key = KeySettings(
-            name=behalf.caller,
-            key="",
-            models=list(front.models),
-            priority=behalf.priority,
-            weight=front.weight,
-            ttft_objective=front.ttft_objective,
-        )
-        super().__init__(key, front.limits)
-        self._is_free = front._is_free
+    def configure(self, key: KeySettings) -> None:
+        """Apply other rights."""
+        self.name = key.name
+        self.gateway = key.gateway
+        self._behalves.clear()
+        self.admin = key.admin
+        self.priority = key.priority
+        self.weight = key.weight
+        self.ttft_objective = key.ttft_objective
+        self.expires = moment(key.expires) if key.expires else math.inf
+        self.models = tuple(key.models)
+        self.scoped = "*" not in key.models
 
-    def sets(self, model: str, user: str) -> list[LimitSet]:
-        return self._front.sets(model, user)
+    def on_behalf(self, behalf: Behalf) -> KeyHolder:
+        """Whoever sent the request to the gateway that has this key. Its limits are those of the key."""
+        holder = self._behalves.get(behalf)
+        if holder is None:
+            if len(self._behalves) >= _MOST_BEHALVES:
+                self._behalves.clear()
+            key = KeySettings(
+                name=behalf.caller,
+                key="",
+                models=list(self.models),
+                priority=behalf.priority,
+                weight=self.weight,
+                ttft_objective=self.ttft_objective,
+            )
+            holder = self._behalves[behalf] = KeyHolder(key, self.account)
+        return holder
+
+    def may_use(self, model: str) -> bool:
+        """Whether the key's ``models`` include ``model``."""
+        return not self.scoped or matches_any(self.models, model)
+
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | None:
+        """As ``Account.admit``. Also raises ``Forbidden``."""
+        if not self.may_use(requirements.model):
+            raise Forbidden(f"Key '{self.name}' may not use model '{requirements.model}'", param="model")
+        return self.account.admit(requirements, answer_limit)
 
     def check_uncounted(self) -> None:
-        self._front.check_uncounted()
+        """Raise ``Forbidden`` for a key with a limit that needs tokens: this request's cannot be counted."""
+        if limit := self.account.counts_tokens:
+            raise Forbidden(
+                f"Key '{self.name}' has a token limit ({limit}), and tokens are counted only under /v1: "
+                "use a path under /v1, or a key without that limit"
+            )
+
+
+def configured(known: KeyHolder | None, key: KeySettings, limits: CallerLimits) -> KeyHolder:
+    """The holder of ``key``: the one that is ``known``, whose counts stay, or a new one."""
+    holder = known or KeyHolder(key, Account(key.name, limits))
+    holder.configure(key)
+    holder.account.configure(key, key.limits)
+    return holder
 
 
 def month_of(epoch: float) -> float:

@@ -164,7 +164,7 @@ class KeptKeys:
                 param="admin",
             )
         try:
-            holder = KeyHolder(asked, self._limits)
+            holder = configured(None, asked, self._limits)
         except ValueError as error:
             raise InvalidRequest(f"'expires' is no date or time in ISO 8601: {error}", param="expires") from None
         own = (name for name in asked.__struct_fields__ if name not in ("key", "name"))

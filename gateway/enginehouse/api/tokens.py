@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from enginehouse.api.callers import CallerLimits, KeyHolder, configured
-from enginehouse.config.auth import JwtSettings, KeySettings, LimitAmounts
+from enginehouse.api.callers import Account, CallerLimits, KeyHolder
+from enginehouse.config.auth import JwtSettings, KeySettings
 from enginehouse.domain.errors import ConfigError, Unauthorized
 from enginehouse.domain.usage import UsageRow
 
@@ -36,7 +36,7 @@ class TokenCallers:
         self.keys: dict[str, Any] = {}
         self._limits = limits
         self._epoch = epoch
-        self._holders: dict[str, KeyHolder] = {}
+        self._accounts: dict[str, Account] = {}
         self._known: dict[bytes, _Known] = {}
 
     @property
@@ -68,11 +68,12 @@ class TokenCallers:
         return known.holder
 
     def named(self, name: str) -> KeyHolder | None:
-        return self._holders.get(name)
+        """Nobody: only a token says what its bearer may do."""
+        return None
 
     def recall(self, name: str, rows: Iterable[UsageRow], now: float) -> None:
         """Count what a caller used before the gateway started: limits belong to the name, whatever its token says."""
-        KeyHolder(KeySettings(name=name, key="", **self._amounts()), self._limits).recall(rows, now)
+        self._account(name).recall(rows, now)
 
     def _checked(self, shown: bytes) -> _Known:
         jwt = self._jwt
@@ -96,23 +97,24 @@ class TokenCallers:
         return _Known(self._holder(claims), float(claims["exp"]) + _LEEWAY_S)
 
     def _holder(self, claims: Mapping[str, Any]) -> KeyHolder:
-        """The caller whom ``claims`` name, with the rights that they give now."""
+        """The caller whom ``claims`` name, with the rights that they give to this token."""
         settings = self.settings
         name = claims.get(settings.name_claim)
         if not isinstance(name, str) or not name:
             raise Unauthorized(f"The token has no claim '{settings.name_claim}'")
         models, admin = _models(claims, settings.models_claim), _is_admin(claims, settings.admin_claim)
-        key = KeySettings(name=name, key="", models=models, admin=admin, **self._amounts())
-        # taken out first, so that the last used ones are at the end
-        holder = configured(self._holders.pop(name, None), key, self._limits)
-        if len(self._holders) >= _MOST_CALLERS:
-            del self._holders[next(iter(self._holders))]
-        self._holders[name] = holder
-        return holder
+        return KeyHolder(KeySettings(name=name, key="", models=models, admin=admin), self._account(name))
 
-    def _amounts(self) -> dict[str, Any]:
-        """The limits that each caller has."""
-        return {field: getattr(self.settings, field) for field in LimitAmounts.__struct_fields__}
+    def _account(self, name: str) -> Account:
+        """What the caller of that name has used, with all its tokens."""
+        account = self._accounts.pop(name, None)  # so that the last used ones are at the end
+        if account is None:
+            account = Account(name, self._limits)
+            account.configure(self.settings)
+            if len(self._accounts) >= _MOST_CALLERS:
+                del self._accounts[next(iter(self._accounts))]
+        self._accounts[name] = account
+        return account
 
 
 def token_library() -> Any:

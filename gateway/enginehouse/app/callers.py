@@ -192,7 +192,7 @@ class Callers:
             by_name.setdefault(row.key or "", []).append(row)
         for name, used in by_name.items():
             if (holder := self.keyring.named(name)) is not None:
-                holder.recall(used, now)
+                holder.account.recall(used, now)
             elif self._token_keys is not None:
                 self._token_keys.callers.recall(name, used, now)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from enginehouse.api.callers import KeyHolder
+from enginehouse.api.callers import configured
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
 from enginehouse.config.auth import KeySettings
@@ -45,7 +45,8 @@ class Picker:
         with loaded.naming_file():
             registry = load_plugins(loaded.config.plugins).registry
             self._gateway = Gateway(loaded.config, registry, log, ConfigSource(read, loaded.file))
-        self._proxy = KeyHolder(KeySettings(name="proxy", key="", gateway=True), self._gateway.callers.keyring.limits)
+        proxy = KeySettings(name="proxy", key="", gateway=True)
+        self._proxy = configured(None, proxy, self._gateway.callers.keyring.limits)
         self.is_ready = False
 
     @property

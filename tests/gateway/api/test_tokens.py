@@ -138,6 +138,17 @@ def test_each_caller_has_limits_of_its_own() -> None:
             provider.who(token(sub=name, jti="another")).admit(Requirements(model="m"), None)
 
 
+def test_rights_belong_to_a_token_and_limits_to_its_subject() -> None:
+    provider = Provider(admin_claim="admin", models_claim="models", requests_per_minute=2)
+    operator, plain = token(admin=True, models=["*"]), token(models=["m"])
+    for _ in range(2):
+        assert (provider.who(operator).admin, provider.who(operator).may_use("other")) == (True, True)
+        assert (provider.who(plain).admin, provider.who(plain).may_use("other")) == (False, False)
+        provider.who(operator).admit(Requirements(model="m"), None)
+    with pytest.raises(RateLimited):
+        provider.who(plain).admit(Requirements(model="m"), None)
+
+
 def test_a_token_that_was_good_expires() -> None:
     provider = Provider()
     good = token()

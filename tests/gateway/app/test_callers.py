@@ -11,7 +11,7 @@ import pytest
 
 from enginehouse import AuditEntry, RateLimited, Requirements
 from enginehouse.aio.clock import Clock
-from enginehouse.api.callers import KeyHolder
+from enginehouse.api.callers import configured
 from enginehouse.app.callers import Callers
 from enginehouse.config.auth import KeySettings
 from enginehouse.config.schema import Config, PluginSettings
@@ -93,7 +93,7 @@ async def test_the_next_month_begins_anew(tmp_path: Path) -> None:
 async def test_those_whom_tokens_name_are_counted_before_they_show_one(tmp_path: Path) -> None:
     auth = {"jwt": {"issuer": "https://login.example.org", "audience": "house", "tokens_per_day": 1000}}
     again = await restarted(tmp_path, NOON + 60, 1000, auth=auth)
-    ann = KeyHolder(KeySettings(name="a", key="", tokens_per_day=1000), again.callers.keyring.limits)
+    ann = configured(None, KeySettings(name="a", key="", tokens_per_day=1000), again.callers.keyring.limits)
     with pytest.raises(RateLimited, match="tokens_per_day"):
         ann.admit(Requirements(model="m"), 1)
     await again.callers.close()
