@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from enginehouse.api.callers import Account, CallerLimits, KeyHolder
 from enginehouse.config.auth import JwtSettings, KeySettings
+from enginehouse.domain.client_names import kept_name
 from enginehouse.domain.errors import ConfigError, Unauthorized
 from enginehouse.domain.usage import UsageRow
 
@@ -102,6 +103,7 @@ class TokenCallers:
         name = claims.get(settings.name_claim)
         if not isinstance(name, str) or not name:
             raise Unauthorized(f"The token has no claim '{settings.name_claim}'")
+        name = kept_name(name)
         models, admin = _models(claims, settings.models_claim), _is_admin(claims, settings.admin_claim)
         return KeyHolder(KeySettings(name=name, key="", models=models, admin=admin), self._account(name))
 

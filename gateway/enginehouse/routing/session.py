@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from enginehouse.domain.client_names import kept_name
 from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.extractors import Extractor
@@ -19,7 +20,7 @@ class SessionExtractor(Extractor):
         for in_header, name in self._sources:
             found = _header(request, name) if in_header else _field(request, name)
             if found:
-                requirements.session = found
+                requirements.session = kept_name(found)
                 return
 
 

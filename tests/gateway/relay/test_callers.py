@@ -101,3 +101,20 @@ async def test_end_users_can_be_hashed(house: OpenGateway, engine: StartEngine) 
     assert first == again != other
     assert first is not None
     assert "anna" not in first
+
+
+async def test_a_long_name_is_kept_by_its_hash_everywhere(house: OpenGateway, engine: StartEngine) -> None:
+    limits = [{"per": "user", "requests_per_minute": 2}]
+    keys = [key("alice", limits=limits), key("boss", admin=True)]
+    gateway = await house(await engine(), auth={"keys": keys}, routing={"strategy": "session"})
+    seen, name, other = _Seen(), "n" * (1 << 20), "n" * ((1 << 20) + 1)
+    gateway.gateway.observers.add(seen)
+    asked = [gateway.post({"user": user}, bearer("alice")) for user in (name, name, name, other)]
+    replies = [await gateway.ask(each) for each in asked]
+    assert [reply.status for reply in replies] == [200, 200, 429, 200], "names that differ are still told apart"
+    assert len(replies[2].body) < 1000
+    assert all(len(each.user or "") <= 256 and len(each.session) <= 256 for each in seen.routes)
+    page = await gateway.ask(gateway.get("/api/history", bearer("boss")))
+    users = [each["user"] for each in msgspec.json.decode(page.body)["requests"] if each["user"]]
+    assert len(users) == 4
+    assert max(map(len, users)) <= 256

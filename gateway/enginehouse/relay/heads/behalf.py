@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from enginehouse.domain.client_names import kept_name
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
 
@@ -37,7 +38,7 @@ def read_behalf(headers: Headers) -> Behalf | None:
             caller = value
         elif name == PRIORITY and _NUMBER.fullmatch(value):
             priority = int(value)
-    return Behalf(unquote(caller.decode("latin-1")), priority) if 0 < len(caller) <= _LONGEST else None
+    return Behalf(kept_name(unquote(caller.decode("latin-1"))), priority) if 0 < len(caller) <= _LONGEST else None
 
 
 def deadline_in(headers: Headers) -> float | None:
