@@ -59,7 +59,7 @@ class Responses(Protocol):
 
     def error(self, status: int, envelope: Envelope) -> bytes:
         error = envelope["error"]
-        if error["param"] == "messages":  # the chat's name of the conversation
+        if error.get("param") == "messages":  # the chat's name of the conversation
             error = {**error, "param": "input"}
         return msgspec.json.encode({"error": error})
 

@@ -51,7 +51,7 @@ def translated() -> Translation:
 
 def test_an_odd_event_is_the_engines_fault(caplog: pytest.LogCaptureFixture) -> None:
     door, client = opened(translated())
-    door.write(ODD)
+    door.finish(ODD)
     assert b"event: error" in client.written
     assert b"The engine's answer cannot be read: Expected `str | null`, got `int`" in client.written
     assert not caplog.records
@@ -69,7 +69,7 @@ def test_what_the_protocol_fails_at_is_in_the_log(caplog: pytest.LogCaptureFixtu
             return b"failed"
 
     door, client = opened(Fails())
-    door.write(ODD)
+    door.finish(ODD)
     assert b"failed" in client.written
     assert "The protocol 'messages' failed" in caplog.text
     assert "KeyError: 'usage'" in caplog.text

@@ -233,7 +233,8 @@ class Exchange(AnsweredExchange):
             dispatch.blame(error)
             dispatch.cancel()
             self._reply.door.finish(ending)
-            self._end(self._reply.status, "served")
+            if not self._status:  # its door has not refused the last piece
+                self._end(self._reply.status, "served")
             return
         if history is None or not history.may_go_on():
             dispatch.broke_off(error)

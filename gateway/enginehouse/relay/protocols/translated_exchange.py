@@ -47,6 +47,7 @@ class TranslatedExchange(OpenExchange):
             self._translating.translation = request
             door, keep_alive = self._translating, request.keep_alive
         self._exchange = exchange = self._open(door, request.path, self._headers, keep_alive)
+        self._translating.cancel = exchange.cancel
         exchange.begin(request.body, caller)
 
     def _open_refused(self) -> OpenExchange:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +15,7 @@ from enginehouse.relay.answers.changing_door import ChangingDoor
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.events.sse import read_events
+from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.heads.headers import lines_without
 
 _log = logging.getLogger(__name__)
@@ -27,15 +30,19 @@ _object = msgspec.json.Decoder(dict[str, Any]).decode
 class TranslatingDoor(ChangingDoor):
     """Passes an engine's answer on as ``translation`` makes it.
 
-    Without ``translation``, the request was refused: all that comes is an error.
+    Without ``translation``, the request was refused: all that comes is an error. ``cancel`` ends a live stream with an
+    error: nothing of the engine's follows an event that cannot be translated. Whatever a protocol raises, its client
+    gets an answer.
     """
 
-    __slots__ = ("_protocol", "translation")
+    __slots__ = ("_problem", "_protocol", "cancel", "translation")
 
     def __init__(self, door: Door, protocol: Protocol, memory: EngineMemory) -> None:
         super().__init__(door, memory)
         self._protocol = protocol
+        self._problem: RequestError | None = None
         self.translation: Translation | None = None
+        self.cancel: Callable[[RequestError | None], None] | None = None
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         super().start(status, lines, length)
@@ -44,6 +51,21 @@ class TranslatingDoor(ChangingDoor):
         if self._streams and self.translation is not None:
             self._door.start(status, self._typed(self.translation.stream_type), None)
 
+    def finish(self, chunk: bytes) -> None:
+        if not self._streams or self.translation is None:
+            super().finish(chunk)
+            return
+        failed, last = self._problem is not None, self._changed(chunk)
+        if self._problem is None:
+            self._door.finish(last)
+        elif failed or self.cancel is None:
+            problem = self._problem
+            self._door.finish(last + self._error_event(self.translation, problem.status, problem.envelope()))
+        else:  # the exchange ends the stream with the error
+            if last:
+                self._door.write(last)
+            self.cancel(self._problem)
+
     def _whole(self, body: bytes) -> None:
         status, translated = self._translated(body)
         self._deliver(status, self._typed(_JSON), translated)
@@ -51,16 +73,25 @@ class TranslatingDoor(ChangingDoor):
     def _typed(self, content_type: bytes) -> bytes:
         return b"%scontent-type: %s\r\n" % (self._lines, content_type)
 
+    def write(self, chunk: bytes) -> None:
+        if self._problem is not None:
+            return
+        super().write(chunk)
+        if self._problem is not None and self.cancel is not None:  # later: the exchange is still busy with this piece
+            asyncio.get_running_loop().call_soon(self.cancel, self._problem)
+
     def _changed(self, chunk: bytes) -> bytes:
         translation = self.translation
         assert translation is not None
         pieces, begin = [], 0
+        if self._problem is not None:
+            return b""
         for event in read_events(chunk):
             try:
                 pieces.append(self._event(translation, event.data, chunk[begin : event.end]))
             except Exception as error:
-                problem = known(error, self._protocol)
-                pieces.append(translation.error_event(problem.status, problem.envelope()))
+                self._problem = known(error, self._protocol)
+                break
             begin = event.end
         return b"".join(pieces)
 
@@ -70,19 +101,36 @@ class TranslatingDoor(ChangingDoor):
         if data == b"[DONE]":
             return translation.end()
         event = _object(data)
-        return translation.event(event) if event.get("error") is None else translation.error_event(self._status, event)
+        if (error := event.get("error")) is None:
+            return translation.event(event)
+        return self._error_event(translation, self._status, {"error": _error_fields(self._status, error)})
+
+    def _error_event(self, translation: Translation, status: int, envelope: Envelope) -> bytes:
+        try:
+            return translation.error_event(status, envelope)
+        except Exception:
+            _log.exception("The protocol '%s' failed to tell an error", self._protocol.name)
+            return b"event: error\ndata: %s\n\n" % msgspec.json.encode(envelope)
 
     def _translated(self, body: bytes) -> tuple[int, bytes]:
         """The status and the body of an answer that is no stream."""
+        status, envelope = self._status, None
         try:
             if self._dropped:
                 raise UpstreamError(f"The engine's answer was dropped before it was translated: {self._dropped}")
-            if self._status < 300 and self.translation is not None:
-                return self._status, self.translation.answer(_decoded(body))
+            if status < 300 and self.translation is not None:
+                return status, self.translation.answer(_decoded(body))
+            envelope = _envelope(status, body)
+            return status, self._protocol.error(status, envelope)
         except Exception as error:
             problem = known(error, self._protocol)
-            return problem.status, self._protocol.error(problem.status, problem.envelope())
-        return self._status, self._protocol.error(self._status, _envelope(body))
+        if envelope is None:
+            status, envelope = problem.status, problem.envelope()
+            try:
+                return status, self._protocol.error(status, envelope)
+            except Exception as error:
+                known(error, self._protocol)
+        return status, msgspec.json.encode(envelope)
 
 
 def known(error: Exception, protocol: Protocol) -> RequestError:
@@ -100,14 +148,18 @@ def _decoded(body: bytes) -> dict[str, Any]:
         raise UpstreamError("The engine's answer is no JSON object") from None
 
 
-def _envelope(body: bytes) -> Envelope:
-    """An error as OpenAI has it, whatever the engine made of it."""
+def _envelope(status: int, body: bytes) -> Envelope:
+    """An error as OpenAI has it, with all of its fields, whatever the engine made of it."""
     try:
         answer = _object(body)
     except (ValueError, RecursionError):
-        return {"error": {"message": body[:_MOST_QUOTED].decode(errors="replace")}}
-    error = answer.get("error")
-    if isinstance(error, dict):
-        return answer
-    message = error or answer.get("message") or answer.get("detail") or "The engine refused the request"
-    return {"error": {"message": str(message)}}
+        said = body[:_MOST_QUOTED].decode(errors="replace")
+        return {"error": _error_fields(status, said)}
+    error = answer.get("error") or answer.get("message") or answer.get("detail") or "The engine refused the request"
+    return {"error": _error_fields(status, error)}
+
+
+def _error_fields(status: int, error: object) -> dict[str, Any]:
+    fields = error if isinstance(error, dict) else {"message": error}
+    type = "server_error" if status >= 500 else "invalid_request_error"
+    return {"type": type, "param": None, "code": None, **fields, "message": message_of(fields.get("message") or fields)}
