@@ -6,13 +6,16 @@
 Fleets: ``S4`` and ``S8`` are 4 and 8 engines of 4 slots; ``U4`` is ``S4`` with one engine at half speed; ``V4`` is 4
 engines of 64 slots. Loads are multiples of the rates of ``TRACES``: ``light``, ``busy`` and ``full`` are about 25, 50
 and 80 % of what four engines of 4 slots serve under ``round_robin`` with a queue that is never empty. The parameters of
-a strategy go into ``--set``.
+a strategy go into ``--set``. ``--loads`` takes multiples too.
+``--plain 0,0.5,1``: each trace with all, half and none of its answers as streams. Latency is the time to the last
+token; the first byte of an answer that is no stream comes with it.
 ``--strategies`` may also name ``planner``, which knows the truth, and ``first_cache_aware``.
 """
 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -20,6 +23,7 @@ from statistics import geometric_mean, median
 from typing import NamedTuple
 
 import click
+import msgspec
 from placement_baselines import BaselineSettings, EngineSpeed
 from placement_traces import TRACES, request, trace
 
@@ -30,6 +34,7 @@ from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.figures.report import Distribution
 from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 STRATEGIES = "smart,round_robin,random,least_pending,p2c,cache_aware"
 LOADS = {"light": 0.4, "busy": 0.85, "full": 1.36}
@@ -60,6 +65,8 @@ class Cell(NamedTuple):
     fleet: str
     load: str
     trace: str
+    plain: float = 0.0
+    """The share of answers that are no streams."""
 
 
 class Job(NamedTuple):
@@ -76,6 +83,8 @@ class Figures(NamedTuple):
     mean: float
     p50: float
     p99: float
+    latency: float
+    latency_p99: float
     attained: float
     cached: float
 
@@ -102,7 +111,8 @@ def measured(job: Job) -> Figures:
     """Replay one trace under one strategy."""
     fleet = FLEETS[job.cell.fleet]
     slots = fleet.engines * fleet.slots * fleet.traffic
-    traffic = trace(job.cell.trace, LOADS[job.cell.load], slots, job.requests, job.seed)
+    load = LOADS.get(job.cell.load) or float(job.cell.load)
+    traffic = _partly_plain(trace(job.cell.trace, load, slots, job.requests, job.seed), job.cell.plain, job.seed)
     faults = [PlannedFault.parse(fault) for fault in fleet.faults]
     settings = BaselineSettings(
         instances=fleet.engines,
@@ -119,66 +129,105 @@ def measured(job: Job) -> Figures:
         faults=tuple(faults),
     )
     record = GatewayReplay(iter(traffic), setting).run()
-    times = Distribution.of(record.times_to_first)
+    times, latencies = Distribution.of(record.times_to_first), Distribution.of(record.durations)
     all_requests = record.requests + sum(record.rejected.values())
     return Figures(
         times.mean,
         times.p50,
         times.p99,
+        latencies.mean,
+        latencies.p99,
         100 * record.attained / all_requests,
         100 * record.cached_tokens / max(1, record.input_tokens),
     )
 
 
+def _partly_plain(requests: Sequence[TraceRequest], share: float, seed: int) -> list[TraceRequest]:
+    """The requests, a ``share`` of them without a stream; the same ones for all strategies."""
+    chance = random.Random(f"plain/{seed}")
+    return [msgspec.structs.replace(each, stream=chance.random() >= share) for each in requests]
+
+
 def _row(strategy: str, runs: Sequence[Figures]) -> str:
-    mean, p50, p99, attained, cached = (median(each) for each in zip(*runs, strict=True))
+    mean, p50, p99, latency, latency_p99, attained, cached = (median(each) for each in zip(*runs, strict=True))
     spread = [run.p99 for run in runs]
     return (
         f"| `{strategy}` | {mean:.0f} | {p50:.0f} | {p99:.0f} [{min(spread):.0f}-{max(spread):.0f}] "
-        f"| {attained:.1f} | {cached:.0f} |"
+        f"| {latency:.0f} | {latency_p99:.0f} | {attained:.1f} | {cached:.0f} |"
     )
 
 
 def _print_cell(cell: Cell, runs: dict[str, list[Figures]]) -> None:
-    click.echo(f"\n**{cell.fleet} {cell.load} {cell.trace}**\n")
+    plain = f", {cell.plain:.0%} plain" if cell.plain else ""
+    click.echo(f"\n**{cell.fleet} {cell.load} {cell.trace}{plain}**\n")
     click.echo(
-        "| strategy | mean, ms | p50 | p99 [least-most] | objectives, % | cached, % |\n|---|---|---|---|---|---|"
+        "| strategy | mean, ms | p50 | p99 [least-most] | latency mean | latency p99 | objectives, % | cached, % |\n"
+        "|---|---|---|---|---|---|---|---|"
     )
     for strategy, figures in runs.items():
         click.echo(_row(strategy, figures))
 
 
 def _print_ratios(results: dict[Cell, dict[str, list[Figures]]], strategies: Sequence[str]) -> None:
-    click.echo("\n| strategy | mean to the best | p99 to the best | worst mean | worst p99 | worst objectives |")
-    click.echo("|---|---|---|---|---|---|")
+    click.echo(
+        "\n| strategy | mean to the best | p99 to the best | worst mean | worst p99 | latency to the best | worst "
+        "| p99 | worst p99 | worst objectives | plain to streamed: worst latency | worst p99 |"
+    )
+    click.echo("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for strategy in strategies:
-        means, tails, gaps = zip(*(_to_the_best(runs, strategy) for runs in results.values()), strict=True)
+        columns = zip(*(_to_the_best(runs, strategy) for runs in results.values()), strict=True)
+        means, tails, latencies, late, gaps = (list(column) for column in columns)
+        plain = [_to_streams(results, cell, strategy) for cell in results if cell.plain]
+        means_plain, tails_plain = zip(*plain, strict=True) if plain else ((0.0,), (0.0,))
         click.echo(
             f"| `{strategy}` | {geometric_mean(means):.2f} | {geometric_mean(tails):.2f} | {max(means):.2f} "
-            f"| {max(tails):.2f} | {min(gaps):+.1f} |"
+            f"| {max(tails):.2f} | {geometric_mean(latencies):.2f} | {max(latencies):.2f} | {geometric_mean(late):.2f} "
+            f"| {max(late):.2f} | {min(gaps):+.1f} | {max(means_plain):.3f} | {max(tails_plain):.3f} |"
         )
 
 
-def _to_the_best(runs: dict[str, list[Figures]], strategy: str) -> tuple[float, float, float]:
-    """Ratios of mean and p99 to the best other strategy, and the difference of shares within the objectives."""
+def _to_the_best(runs: dict[str, list[Figures]], strategy: str) -> tuple[float, float, float, float, float]:
+    """Ratios to the best other strategy: the first token's mean and p99, the latency's. And a difference of shares.
+
+    The latter: of the requests within the objectives.
+    """
     others = [found for name, found in runs.items() if name != strategy] or [runs[strategy]]
-    own = runs[strategy]
-    best_mean = min(median(run.mean for run in found) for found in others)
-    best_tail = min(median(run.p99 for run in found) for found in others)
-    best_share = max(median(run.attained for run in found) for found in others)
+    own, *best = ([median(column) for column in zip(*found, strict=True)] for found in (runs[strategy], *others))
+    figures = [Figures(*each) for each in best]
+    own_figures = Figures(*own)
     return (
-        median(run.mean for run in own) / best_mean,
-        median(run.p99 for run in own) / best_tail,
-        median(run.attained for run in own) - best_share,
+        own_figures.mean / min(each.mean for each in figures),
+        own_figures.p99 / min(each.p99 for each in figures),
+        own_figures.latency / min(each.latency for each in figures),
+        own_figures.latency_p99 / min(each.latency_p99 for each in figures),
+        own_figures.attained - max(each.attained for each in figures),
     )
+
+
+def _to_streams(results: dict[Cell, dict[str, list[Figures]]], cell: Cell, strategy: str) -> tuple[float, float]:
+    """Ratios of the latency, mean and p99, to those of the same trace as streams; 0 if that was not measured."""
+    streamed = results.get(cell._replace(plain=0.0))
+    if streamed is None:
+        return 0.0, 0.0
+    (mean, mean_streamed), (late, late_streamed) = (
+        [median(getattr(run, name) for run in runs[strategy]) for runs in (results[cell], streamed)]
+        for name in ("latency", "latency_p99")
+    )
+    return mean / mean_streamed, late / late_streamed
 
 
 def _listed(_: object, __: object, text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _cells(fleets: Iterable[str], loads: Iterable[str], traces: Sequence[str]) -> list[Cell]:
-    return [Cell(fleet, load, name) for fleet in fleets for load in loads for name in traces]
+def _cells(fleets: Iterable[str], loads: Sequence[str], traces: Sequence[str], shares: Sequence[str]) -> list[Cell]:
+    return [
+        Cell(fleet, load, name, float(share))
+        for fleet in fleets
+        for load in loads
+        for name in traces
+        for share in shares
+    ]
 
 
 @click.command()
@@ -187,6 +236,7 @@ def _cells(fleets: Iterable[str], loads: Iterable[str], traces: Sequence[str]) -
 @click.option("--fleets", default=",".join(FLEETS), callback=_listed, show_default=True)
 @click.option("--strategies", default=STRATEGIES, callback=_listed, show_default=True)
 @click.option("--seeds", default="1,2,3,4", callback=_listed, show_default=True)
+@click.option("--plain", "shares", default="0", callback=_listed, show_default=True, help="Shares of plain answers.")
 @click.option("--requests", default=400, show_default=True)
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="A key of the configuration.")
 @click.option("--jobs", default=os.cpu_count() or 1, help="Processes.")
@@ -196,13 +246,14 @@ def main(
     fleets: list[str],
     strategies: list[str],
     seeds: list[str],
+    shares: list[str],
     requests: int,
     changes: Sequence[str],
     jobs: int,
 ) -> None:
     """Print the figures of each strategy in each cell, then its ratios to the best other one."""
     values = tuple((key, value) for key, _, value in (change.partition("=") for change in changes))
-    cells = _cells(fleets, loads, traces)
+    cells = _cells(fleets, loads, traces, shares)
     work = [
         Job(cell, strategy, int(seed), requests, values) for cell in cells for strategy in strategies for seed in seeds
     ]
