@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from enginehouse_importers.kit.aliases import targets
 from enginehouse_importers.kit.backends import Backends, name_of, read_base_url, seconds, secret
 from enginehouse_importers.kit.document import read_yaml
 from enginehouse_importers.kit.table import Converted, Note, Table
@@ -208,8 +209,11 @@ def _prices(table: Table) -> dict[str, float]:
 def _card(table: Table) -> dict[str, Any]:
     """What the deployment can do."""
     card: dict[str, Any] = {}
-    length = table.whole("max_input_tokens", 0) or table.whole("max_tokens", 0)
-    table.value("max_tokens")
+    length = table.whole("max_input_tokens", 0)
+    if length:
+        table.leave_out_one("max_tokens", "left out: max_input_tokens says how long a prompt may be")
+    else:
+        length = table.whole("max_tokens", 0)
     if length:
         card["context_length"] = length
     for theirs, ours in {"supports_vision": "vision", "supports_function_calling": "tools"}.items():
@@ -262,14 +266,15 @@ def _routing(router: Table, library: Table, deployments: list[_Deployment]) -> d
         router.note("left out: the default strategy, cache_aware, is used", "routing_strategy")
     _note_repeated(router, library)
     retries = router.whole("num_retries", library.whole("num_retries", 2))
-    fallbacks = _fallbacks(router) | _fallbacks(library)
-    aliases, more = _aliases(deployments)
-    for name, chain in more.items():
-        fallbacks[name] = [*chain, *fallbacks.get(name, ())]
+    aliases, fallbacks = _aliases(deployments)
+    aliases |= _group_aliases(router, aliases)
+    for table in (router, library):
+        for name, group in _fallbacks(table):
+            fallbacks.setdefault(name, []).extend(targets(aliases, group))
     routing: dict[str, Any] = {
         "strategy": _STRATEGIES.get(strategy, "") if "routing_strategy" in router else "",
         "max_retries": retries if retries != 2 else None,
-        "aliases": aliases | _group_aliases(router, aliases),
+        "aliases": aliases,
         "fallbacks": {name: list(dict.fromkeys(chain)) for name, chain in fallbacks.items()},
     }
     return {name: value for name, value in routing.items() if value not in ("", None, {})}
@@ -309,19 +314,22 @@ def _group_aliases(router: Table, aliases: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _fallbacks(table: Table) -> dict[str, list[str]]:
-    """Fallbacks of all kinds: the gateway tries them whatever the reason is."""
-    found: dict[str, list[str]] = {}
+def _fallbacks(table: Table) -> Iterator[tuple[str, str]]:
+    """The names with a fallback, and each of their fallbacks: the gateway tries these whatever the reason is."""
     for key in ("fallbacks", "context_window_fallbacks"):
         for position, entry in enumerate(table.items(key)):
-            for name, chain in entry.items() if isinstance(entry, dict) else ():
+            if not isinstance(entry, dict):
+                table.note("left out: expected a name and its fallbacks", key, position)
+                continue
+            for name, chain in entry.items():
                 if isinstance(chain, list) and all(isinstance(each, str) for each in chain):
-                    found.setdefault(name, []).extend(chain)
+                    yield from ((name, each) for each in chain)
                 else:
                     table.note("left out: only names of models can be fallbacks", key, position)
-    if table.items("default_fallbacks"):
-        table.note("left out: name the fallbacks of each model in routing.fallbacks", "default_fallbacks")
-    return found
+    if "context_window_fallbacks" in table:
+        table.note("tried whatever the reason is, also after the others", "context_window_fallbacks")
+    if "default_fallbacks" in table:
+        table.leave_out_one("default_fallbacks", "left out: name the fallbacks of each model in routing.fallbacks")
 
 
 def _timeouts(router: Table, library: Table) -> dict[str, str]:

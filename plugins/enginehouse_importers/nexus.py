@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse import ConfigError, did_you_mean
+from enginehouse_importers.kit.aliases import followed, targets
 from enginehouse_importers.kit.backends import Backends, driver_of, read_base_url, seconds
 from enginehouse_importers.kit.document import table_of
 from enginehouse_importers.kit.table import Converted, Note, Table
@@ -65,7 +66,7 @@ def _convert(text: str, file: str) -> Converted:
         "zones": zones,
         "backends": backends.tables,
         "scheduling": _scheduling(top.table("queue")),
-        "discovery": _discovery(top.table("discovery"), bool(zones)),
+        "discovery": _discovery(top.table("discovery"), "discovery" in top, bool(zones)),
     }
     top.leave_out(_LEFT_OUT)
     return Converted({name: section for name, section in sections.items() if section}, notes)
@@ -117,15 +118,18 @@ def _scheduling(table: Table) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value}
 
 
-def _discovery(table: Table, restricted: bool) -> dict[str, Any]:
-    """The discoverer. ``restricted``: whether there are models that must stay in a zone."""
+def _discovery(table: Table, given: bool, restricted: bool) -> dict[str, Any]:
+    """The discoverer. ``given``: whether the file has its section; ``restricted``: whether models stay in a zone."""
     found: dict[str, Any] = {}
-    services = [each.rstrip(".").removesuffix(".local") for each in table.texts("service_types")]
-    if table.flag("enabled"):
+    if not given:
+        table.note("left out: Nexus finds servers by mDNS if nothing is said; [discovery.network] does so here")
+    elif table.flag("enabled", True):
+        services = [each.rstrip(".").removesuffix(".local") for each in table.texts("service_types")]
         table.note("needs pip install 'enginehouse[mdns]'", "enabled")
         if restricted:
             table.note("servers that it finds are in no zone, so no model that is restricted goes there")
         found = {"network": {"type": "mdns"} | ({"services": services} if services else {})}
+    table.leave_out_one("service_types", "left out: discovery is not enabled")
     table.leave_out({"grace_period_seconds": "left out: a server that says goodbye finishes its requests first"})
     return found
 
@@ -217,11 +221,11 @@ def _routing(table: Table) -> dict[str, Any]:
         table.note(f"left out: the default strategy is used. {did_you_mean(strategy, list(_STRATEGIES))}", "strategy")
         strategy = ""
     weights = {key: table.table("weights").whole(key, 0) for key in table.mapping("weights")}
-    aliases = {name: table.table("aliases").text(name) for name in table.mapping("aliases")}
-    for name, target in aliases.items():
-        if target in aliases:
-            table.note(f'"{target}" is an alias itself, and an alias of an alias is not resolved', "aliases", name)
-    fallbacks = {name: table.table("fallbacks").texts(name) for name in table.mapping("fallbacks")}
+    aliases = followed({name: table.table("aliases").text(name) for name in table.mapping("aliases")})
+    fallbacks = {
+        name: [target for each in table.table("fallbacks").texts(name) for target in targets(aliases, each)]
+        for name in table.mapping("fallbacks")
+    }
     found = {
         "strategy": strategy,
         "max_retries": table.whole("max_retries", 2),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from enginehouse import format_duration, parse_duration
-from enginehouse_importers.kit.backends import Backends, driver_of, read_base_url
+from enginehouse_importers.kit.backends import Backends, driver_of, read_base_url, secret
 from enginehouse_importers.kit.document import read_yaml
 from enginehouse_importers.kit.table import Converted, Note, Table
 
@@ -22,6 +22,8 @@ _LIMITS: Final = {
     "cleanup_interval": "left out: the gateway forgets addresses by itself",
 }
 _ALWAYS: Final = "left out: the gateway does so anyway, at its own pace"
+_LOCAL_NETWORKS: Final = ("127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
+"""The proxies that Olla trusts if it shall trust proxies and none is named."""
 _HIGHEST: Final = 100
 """Olla asks the highest priority first, the gateway the lowest."""
 _LEFT_OUT: Final = {
@@ -79,8 +81,9 @@ def _server(table: Table) -> dict[str, Any]:
     limits = table.table("rate_limits")
     if most := limits.whole("per_ip_requests_per_minute", 0):
         found["per_address"] = {"requests_per_minute": most}
-    proxies = limits.texts("trusted_proxy_cidrs")
-    found["trusted_proxies"] = proxies if limits.flag("trust_proxy_headers") else []
+    if limits.flag("trust_proxy_headers"):
+        found["trusted_proxies"] = limits.texts("trusted_proxy_cidrs") or list(_LOCAL_NETWORKS)
+    limits.leave_out_one("trusted_proxy_cidrs", "left out: trust_proxy_headers is off")
     limits.leave_out(_LIMITS)
     timers = ("read_timeout", "read_header_timeout", "write_timeout", "idle_timeout")
     table.leave_out(
@@ -103,7 +106,7 @@ def _telemetry(table: Table) -> dict[str, str]:
 
 def _routing(proxy: Table) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    balancer = proxy.text("load_balancer", "priority")
+    balancer = proxy.text("load_balancer", "least-connections")
     if balancer in _STRATEGIES:
         found["strategy"] = _STRATEGIES[balancer]
     else:
@@ -150,7 +153,11 @@ def _backends(static: Table) -> tuple[Backends, dict[str, str]]:
     for position, data in enumerate(static.items("endpoints")):
         table = static.inside(data if isinstance(data, dict) else {}, "endpoints", position)
         url = read_base_url(table, "url")
-        backend: dict[str, Any] = {"driver": driver_of(table, "type"), "url": url}
+        backend: dict[str, Any] = {
+            "driver": driver_of(table, "type"),
+            "url": url,
+            "api_key": _api_key(table.table("auth")),
+        }
         if priority := table.whole("priority", _HIGHEST):
             backend["priority"] = max(0, _HIGHEST - priority)
         intervals.append(_duration(table, "check_interval"))
@@ -161,13 +168,33 @@ def _backends(static: Table) -> tuple[Backends, dict[str, str]]:
             table.note("left out: it has no URL")
             table.silence()
         own = dict.fromkeys(("model_url", "health_check_url"), "left out: the driver knows the paths of its engine")
-        table.leave_out({**own, "model_filter": "left out: list the models of the backend instead"})
+        table.leave_out(
+            {
+                **own,
+                "model_filter": "left out: list the models of the backend instead",
+                "headers": "left out: the engine gets no header of its own",
+                "preserve_path": "left out: the path of the URL always stays",
+            }
+        )
     static.leave_out({})
     found = {
         "interval": min(filter(None, intervals), key=parse_duration, default=""),
         "timeout": max(filter(None, limits), key=parse_duration, default=""),
     }
     return backends, {key: value for key, value in found.items() if value}
+
+
+def _api_key(table: Table) -> str:
+    """The key for an engine, which gets it as Olla's type ``bearer`` sends it."""
+    kind = table.text("type")
+    key = ""
+    if kind == "bearer":
+        key = secret(table, "token") or (f"file:{path}" if (path := table.text("token_file")) else "")
+    elif kind:
+        table.note("left out: engines get a key as Authorization: Bearer, or none", "type")
+        table.silence()
+    table.leave_out({})
+    return key
 
 
 def _leave_out_proxy(proxy: Table) -> None:

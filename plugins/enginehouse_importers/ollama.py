@@ -101,6 +101,8 @@ def convert_modelfile(text: str, file: str = "") -> Converted:
     if _is_file(source):
         own = {"driver": "llamacpp", "path": source} | card | ({"args": arguments} if arguments else {})
         return Converted({"models": {name: own | filters}}, notes)
+    if ":" not in source.rpartition("/")[2]:
+        source += ":latest"  # as Ollama lists it: an alias of an alias leads nowhere
     table.note(f'"{name}" is an alias of the model "{source}", which a backend or [models] must serve', "FROM")
     if arguments:
         table.note(f"left out: options for the engine of {source}: {shlex.join(arguments)}", "PARAMETER")
@@ -130,10 +132,12 @@ def _parameters(table: Table, instructions: list[tuple[str, str]]) -> tuple[dict
     arguments: list[str] = []
     card: dict[str, Any] = {}
     for rest in (rest for name, rest in instructions if name == "PARAMETER"):
-        name, _, value = rest.partition(" ")
-        value = value.strip().strip('"')
+        name, *values = rest.split(None, 1)
+        name, value = name.lower(), "".join(values).strip().strip('"')
         if name == "stop":
             fields.setdefault("stop", []).append(value)
+        elif name == "num_predict" and value.startswith("-"):
+            table.note("left out: without max_tokens, an answer has no limit of its own", "PARAMETER", name)
         elif name in _FIELDS:
             fields[_FIELDS[name]] = _number(value)
         elif name in _OPTIONS:
@@ -143,8 +147,8 @@ def _parameters(table: Table, instructions: list[tuple[str, str]]) -> tuple[dict
             card["context_length"] = int(value)
         else:
             table.note("left out: there is no equivalent", "PARAMETER", name)
-    if fields:
-        table.note("set in every request, also where a client names another value", "PARAMETER", next(iter(fields)))
+    for name in fields:
+        table.note("set in every request, also where a client names another value", "PARAMETER", name)
     return fields, arguments, card
 
 

@@ -34,6 +34,21 @@ def _same(convert: ConvertData, less: Any, whole: Converted, path: Path) -> bool
     return not any(place.startswith(note.key) or note.key.startswith(place) for note in whole.notes)
 
 
+def switched(data: Any) -> Iterator[tuple[str, Any]]:
+    """``data`` with one of its switches in the other position, and the path of this one; for each switch."""
+    for path in _leaves(data):
+        value = data
+        for key in path:
+            value = value[key]
+        if isinstance(value, bool):
+            changed = copy.deepcopy(data)
+            place = changed
+            for key in path[:-1]:
+                place = place[key]
+            place[path[-1]] = not value
+            yield dotted(path), changed
+
+
 def _leaves(data: Any, path: Path = ()) -> Iterator[Path]:
     """The paths of all values, but not of those within a list of plain values."""
     if isinstance(data, Mapping) and data:

@@ -35,7 +35,7 @@ PLUGINS: Mapping[str, str] = {
 }
 """Kinds that have a driver of their own, in the plugin ``enginehouse-NAME``."""
 _VERSION = re.compile(r"/v1/?$")
-_VARIABLE = re.compile(r"(?:os\.environ/|\$\{?)([A-Za-z_]\w*)\}?")
+_VARIABLE = re.compile(r"(?:os\.environ/|\$\{?)(?P<name>[A-Za-z_]\w*)(?P<default>:-[^}]*)?\}?")
 
 
 class Backends:
@@ -95,7 +95,12 @@ def secret(table: Table, key: str) -> str:
     """The secret at ``key``, a reference to a variable if it is one. No note contains it."""
     text = table.text(key)
     if found := _VARIABLE.fullmatch(text):
-        return f"env:{found[1]}"
+        if found["default"]:
+            table.note("its default is left out: the variable must be set", key)
+        return f"env:{found['name']}"
+    if "${" in text or "os.environ/" in text:
+        table.note("left out: a variable is the whole secret, or no part of it", key)
+        return ""
     if text:
         table.note('is in the file in plain text, as before; "env:NAME" and "file:PATH" avoid that', key)
     return text

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from enginehouse_importers.kit.table import Converted, Note
 
 _KEYS_SHOWN = 3
+MOST_BYTES = 1 << 20
+"""The longest file that an importer reads."""
 Convert = Callable[[str, str], "Converted"]
 """Converts a text; the second argument is the name of its file in errors."""
 
@@ -80,7 +82,11 @@ def put_out(converted: Converted, output: Path | None, as_json: bool) -> None:
 def read_text(file: Path) -> str:
     """The text of ``file``. Raises ``ConfigError``."""
     try:
-        return file.read_text(encoding="utf-8")
+        with file.open("rb") as source:
+            found = source.read(MOST_BYTES + 1)
+        if len(found) > MOST_BYTES:
+            raise ConfigError(f"is longer than {MOST_BYTES} bytes", file=str(file))
+        return found.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
     except UnicodeDecodeError as error:

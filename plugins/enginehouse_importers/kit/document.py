@@ -1,19 +1,32 @@
-"""Reads configuration files of other programs as plain data."""
+"""Reads configuration files of other programs as plain data, in bounded time and memory."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
 from enginehouse import ConfigError
 from enginehouse_importers.kit.table import scalar_text
 
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST_NODES: Final = 200_000
+"""The most values of a document, with everything that its aliases repeat."""
+_DEEPEST: Final = 100
+
 
 def read_yaml(text: str, file: str) -> dict[str, Any]:
     """The mapping in ``text``, with all keys as text. Raises ``ConfigError`` with the position in ``file``."""
     try:
-        data = yaml.safe_load(text)
+        _check_depth(text, file)
+        loader = _LOADER(text)
+        try:
+            root = loader.get_single_node()
+            if root is not None:
+                _Sizes(file).of(root)
+            data = loader.construct_document(root) if root is not None else None
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else file
@@ -22,6 +35,45 @@ def read_yaml(text: str, file: str) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"not valid YAML: {error}", file=file) from None
     return table_of(data, file)
+
+
+def _check_depth(text: str, file: str) -> None:
+    """Refuse deep nesting before the parser's recursion meets it."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _DEEPEST:
+            raise ConfigError(f"nested deeper than {_DEEPEST} levels", file=file)
+
+
+class _Sizes:
+    """Counts what a document becomes when each alias repeats its anchor. Raises ``ConfigError`` if that is too much.
+
+    An alias is the node of its anchor again: nine lines of nine aliases are a billion values.
+    """
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._sizes: dict[int, int] = {}
+
+    def of(self, node: yaml.Node) -> int:
+        key = id(node)
+        if key not in self._sizes:
+            self._sizes[key] = _MOST_NODES  # for an anchor that contains itself
+            self._sizes[key] = 1 + sum(map(self.of, _parts(node)))
+        if self._sizes[key] > _MOST_NODES:
+            problem = f"its aliases stand for more than {_MOST_NODES} values"
+            raise ConfigError(problem, file=f"{self._file}:{node.start_mark.line + 1}", remedy="write them out")
+        return self._sizes[key]
+
+
+def _parts(node: yaml.Node) -> list[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        return [part for pair in node.value for part in pair]
+    return node.value if isinstance(node, yaml.SequenceNode) else []
 
 
 def table_of(data: Any, file: str) -> dict[str, Any]:

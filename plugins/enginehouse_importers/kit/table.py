@@ -139,6 +139,12 @@ class Table:
                 self._read.add(key)
                 self.note(reasons.get(key, UNKNOWN), key)
 
+    def leave_out_one(self, key: str, reason: str) -> None:
+        """Note ``key`` as left out, if it is there."""
+        if key in self._data and key not in self._read:
+            self._read.add(key)
+            self.note(reason, key)
+
     def silence(self) -> None:
         """Note none of its keys: a note about the whole says why it is left out."""
         self._read.update(self._data)

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
+from enginehouse import ConfigError
 from enginehouse_importers.kit.table import scalar_text
 
+_MOST_TEXT: Final = 4 << 20
+"""The most characters that the macros of a file may become: macros of macros double with each line."""
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_-]+)\}")
 RESERVED = frozenset({"PORT", "MODEL_ID", "PID"})
 """Macros that llama-swap defines for each model."""
 
 
+class Budget:
+    """The characters that macros may still become."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_TEXT
+
+    def spend(self, characters: int) -> None:
+        """Raise ``ConfigError`` if there are not so many left."""
+        self._left -= characters
+        if self._left < 0:
+            problem = f"its macros become more than {_MOST_TEXT} characters"
+            raise ConfigError(problem, key="macros", remedy="use fewer macros within macros")
+
+
 class Macros:
     """Macros in the order of their declaration. Each may use those declared before it."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Any], budget: Budget | None = None) -> None:
         self._values = dict(values)
+        self._budget = budget or Budget()
 
     def over(self, own: Mapping[str, Any]) -> Macros:
         """These macros and ``own`` ones of a model, which replace those of the same name."""
-        return Macros({**self._values, **own})
+        return Macros({**self._values, **own}, self._budget)
 
     def expand(self, value: Any) -> Any:
         """``value`` with all macros expanded, at any depth. Unknown macros stay."""
@@ -36,7 +54,10 @@ class Macros:
             macro = f"${{{name}}}"
             if text == macro and not isinstance(value, str):
                 return value
-            text = text.replace(macro, scalar_text(value))
+            if macro in text:
+                replacement = scalar_text(value)
+                self._budget.spend(text.count(macro) * len(replacement))
+                text = text.replace(macro, replacement)
         return text
 
 

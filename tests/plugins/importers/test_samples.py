@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from enginehouse_importers import litellm, nexus, olla, ollama, presets, router_
 from enginehouse_importers.kit.table import UNKNOWN, Converted
 from enginehouse_importers.llama_swap import convert as llama_swap
 from enginehouse_offline.check import check
-from tests.support.walked_keys import vanished
+from tests.support.walked_keys import switched, vanished
 
 SAMPLES = Path(__file__).parent / "samples"
 REQUIRED = {
@@ -29,10 +30,10 @@ REQUIRED = {
 SECRETS = dict.fromkeys(("OPENAI_API_KEY", "MASTER", "KEY_TWO", "CLOUD"), "sk-of-the-environment")
 Convert = Callable[[str, str], Converted]
 FILES: Mapping[str, tuple[Convert, Callable[[str], Any], Callable[[Any], str]]] = {
-    "litellm.yaml": (litellm.convert, yaml.safe_load, yaml.safe_dump),
-    "olla.yaml": (olla.convert, yaml.safe_load, yaml.safe_dump),
+    "litellm.yaml": (litellm.convert, yaml.safe_load, json.dumps),
+    "olla.yaml": (olla.convert, yaml.safe_load, json.dumps),
     "nexus.toml": (nexus.convert, msgspec.toml.decode, tomli_w.dumps),
-    "llama_swap.yaml": (llama_swap.convert, yaml.safe_load, lambda data: yaml.safe_dump(data, sort_keys=False)),
+    "llama_swap.yaml": (llama_swap.convert, yaml.safe_load, json.dumps),
 }
 
 
@@ -44,6 +45,16 @@ def sample(name: str) -> str:
 def test_no_key_vanishes_silently(name: str) -> None:
     convert, load, dump = FILES[name]
     assert set(vanished(load(sample(name)), lambda data: convert(dump(data), name))) <= REQUIRED
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_key_vanishes_silently_whatever_is_switched(name: str) -> None:
+    """A key that nobody reads while a switch has its other position is noted."""
+    convert, load, dump = FILES[name]
+    sample_data = load(sample(name))
+    for switch, changed in switched(sample_data):
+        gone = set(vanished(changed, lambda data: convert(dump(data), name))) - REQUIRED
+        assert [key for key in gone if not key.endswith(switch.rpartition(".")[2])] == [], switch
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -114,11 +125,69 @@ def test_litellm(tmp_path: Path) -> None:
     }
     weights = config.routing.aliases["gpt-4o"]
     assert [(each.to, each.weight) for each in weights] == [("gpt-4o-2024", 3), ("meta/llama", 2)]  # type: ignore[union-attr]
-    assert config.routing.fallbacks["llama"] == ["llama3", "gpt-4o"]
+    assert config.routing.fallbacks["llama"] == ["llama3", "gpt-4o-2024", "meta/llama"]
     assert (config.auth.keys[0].key, config.auth.keys[0].admin) == (SECRETS["MASTER"], True)
     assert config.models["gpt-4o-2024"].context_length == 9000
     assert config.backends["10.0.0.1-8000"].driver == "vllm"
     assert (config.prices["gpt-4o-2024"].input, config.prices["gpt-4o-2024"].output) == (0.15, 0.6)
+
+
+def test_the_fallbacks_of_litellm_lead_to_models(tmp_path: Path) -> None:
+    text = """
+model_list:
+  - {model_name: fast, litellm_params: {model: hosted_vllm/Qwen, api_base: "http://h:1"}}
+  - {model_name: spare, litellm_params: {model: hosted_vllm/Llama, api_base: "http://h:2"}}
+  - {model_name: spare, litellm_params: {model: hosted_vllm/Gemma, api_base: "http://h:3"}}
+router_settings:
+  fallbacks: [{fast: [spare]}]
+  context_window_fallbacks: [{fast: [long]}]
+  model_group_alias: {long: spare}
+litellm_settings: {fallbacks: [{fast: [other]}, spare]}
+"""
+    found = litellm.convert(text)
+    config = checked(found, tmp_path)
+    assert config.routing.fallbacks == {"fast": ["Llama", "Gemma", "other"]}
+    noted = {note.key for note in found.notes}
+    assert noted >= {"router_settings.context_window_fallbacks", "litellm_settings.fallbacks[1]"}
+
+
+def test_the_aliases_of_nexus_lead_to_models(tmp_path: Path) -> None:
+    aliases = {"best": "gpt-4", "gpt-4": "large", "large": "llama3:70b"}
+    data = {"routing": {"aliases": aliases, "fallbacks": {"qwen": ["best"]}}}
+    config = checked(nexus.convert(tomli_w.dumps(data)), tmp_path)
+    assert config.routing.aliases == dict.fromkeys(aliases, "llama3:70b")
+    assert config.routing.fallbacks == {"qwen": ["llama3:70b"]}
+
+
+@pytest.mark.parametrize(
+    ("auth", "key", "noted"),
+    [
+        ('{type: bearer, token: "${CLOUD}"}', SECRETS["CLOUD"], None),
+        ('{type: bearer, token: "${CLOUD:-x}"}', SECRETS["CLOUD"], "auth.token"),
+        ("{type: bearer, token: plain-secret}", "plain-secret", "auth.token"),
+        ('{type: bearer, token: "Bearer ${CLOUD}"}', "", "auth.token"),
+        ("{type: api_key, key: k}", "", "auth.type"),
+        ("{type: bearer, key: k}", "", "auth.key"),
+    ],
+)
+def test_the_key_of_an_endpoint_of_olla(auth: str, key: str, noted: str | None, tmp_path: Path) -> None:
+    endpoint = f'{{url: "http://h:1", name: a, type: vllm, auth: {auth}}}'
+    found = olla.convert(f"discovery: {{static: {{endpoints: [{endpoint}]}}}}")
+    assert checked(found, tmp_path).backends["a"].api_key == key
+    place = "discovery.static.endpoints[0]"
+    assert [note.key for note in found.notes if note.key.startswith(place)] == ([f"{place}.{noted}"] if noted else [])
+
+
+def test_the_key_file_of_an_endpoint_of_olla() -> None:
+    endpoint = '{url: "http://h:1", name: a, type: vllm, auth: {type: bearer, token_file: /run/secrets/a}}'
+    found = olla.convert(f"discovery: {{static: {{endpoints: [{endpoint}]}}}}")
+    assert found.config["backends"]["a"]["api_key"] == "file:/run/secrets/a"
+
+
+@pytest.mark.parametrize("line", ["temperature 0.7", "temperature\t0.7", "  Temperature   0.7 "])
+def test_a_parameter_of_a_modelfile(line: str) -> None:
+    found = ollama.convert_modelfile(f"FROM ./a.gguf\nPARAMETER {line}", "a.Modelfile")
+    assert found.config["models"]["a"]["filters"] == {"set": {"temperature": 0.7}}
 
 
 def test_presets_of_llama_server(tmp_path: Path) -> None:
@@ -221,14 +290,14 @@ def test_a_modelfile(tmp_path: Path) -> None:
     assert model.filters.set == {"temperature": 0.3, "stop": ["<end>", "<stop>"]}
     assert model.args == ["--ctx-size", "4096", "-ngl", "20", "--lora", "./lora.gguf"]
     assert {note.key for note in converted.notes} == {
-        "PARAMETER.mirostat", "PARAMETER.temperature", "TEMPLATE", "SYSTEM", "LICENSE",
+        "PARAMETER.mirostat", "PARAMETER.temperature", "PARAMETER.stop", "TEMPLATE", "SYSTEM", "LICENSE",
     }  # fmt: skip
 
 
 def test_a_modelfile_of_another_model_is_an_alias(tmp_path: Path) -> None:
     converted = ollama.convert_modelfile("FROM llama3\nPARAMETER temperature 0", "Modelfile")
     config = checked(converted, tmp_path)
-    assert config.routing.aliases == {"llama3-modelfile": "llama3"}
+    assert config.routing.aliases == {"llama3-modelfile": "llama3:latest"}
     assert config.models["llama3-modelfile"].filters.set == {"temperature": 0}
 
 

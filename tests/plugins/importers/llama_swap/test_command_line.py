@@ -72,7 +72,7 @@ def test_a_file_that_is_there_is_left_alone(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"models: [a\nx: 1", "config.yaml:2:2: not valid YAML: expected ',' or ']', but got ':'"),
+        (b"models: [a\nx: 1", "config.yaml:2:2: not valid YAML: did not find expected ',' or ']'"),
         (b"- a\n", "config.yaml: is not a mapping of settings"),
         (b"a: \x07", "config.yaml: not valid YAML: "),
         (b"\xff", "config.yaml: is not UTF-8 text (byte 0)"),
