@@ -48,7 +48,7 @@ class VirtualForks(ForkServer):
         self._gateway = gateway
         return WorkerPool(gateway, self.memory, self)
 
-    def fork(self, number: int) -> tuple[int, Any]:
+    async def fork(self, number: int) -> tuple[int, Any]:
         pid, world, gateway = 100 + len(self._loops), self._world, self._gateway
         self._loops[pid] = loop = ProcessLoop(world.loop)
         loop.set_exception_handler(world._defect)
@@ -59,6 +59,8 @@ class VirtualForks(ForkServer):
         main = loop.create_task(serve(number, theirs, gateway.config, gateway.registry, listeners, self.memory))
         main.add_done_callback(lambda _: self._exited(pid, main))
         return pid, ours
+
+    async def keep_spare(self) -> None: ...
 
     def kill(self, pid: int) -> None:
         loop = self._loops[pid]

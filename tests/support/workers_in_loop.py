@@ -44,10 +44,12 @@ class WorkersInLoop(ForkServer):
         """The bytes of bodies that workers hold."""
         return sum(worker.admission.body_memory.held for worker in self.workers.values())
 
-    def fork(self, number: int) -> tuple[int, socket.socket]:
+    async def fork(self, number: int) -> tuple[int, socket.socket]:
         ours, theirs = socket.socketpair()
         self._tasks.start(self._serve(number, theirs))
         return next(self._pids), ours
+
+    async def keep_spare(self) -> None: ...
 
     def kill(self, pid: int) -> None:
         raise AssertionError("a worker hangs")

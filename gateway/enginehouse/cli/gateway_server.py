@@ -92,6 +92,7 @@ class GatewayServer(AcceptingServer):
         if self._workers is None:
             await super().accept()
         else:  # a signal must not wait for workers that do not come up
+            self._workers.on_lost = self._workers_lost
             signalled = asyncio.ensure_future(self.woken.wait())
             await run_unless(signalled, self._workers.start())
             signalled.cancel()
@@ -107,7 +108,7 @@ class GatewayServer(AcceptingServer):
         else:
             _log.info("This gateway serves in place of process %d", self._predecessor.pid)
         click.echo(self._greeting(self.listeners.url))
-        self._service.ready(self.listeners.url)
+        self._ready()
 
     async def _take_over(self, predecessor: Predecessor) -> None:
         """Start in place of ``predecessor``, which goes on if this raises ``EnginehouseError``."""
@@ -123,6 +124,15 @@ class GatewayServer(AcceptingServer):
         except TakeOverFailed:
             self._gateway.give_up()
             raise
+
+    def _ready(self) -> None:
+        workers = self._workers
+        self._service.ready(self.listeners.url, lambda: workers is None or workers.serves)
+
+    def _workers_lost(self) -> None:
+        self.problem = EnginehouseError("No worker is left, and the processes that fork them have been killed")
+        self.should_exit = True
+        self.woken.set()
 
     # --- another gateway takes over
 
@@ -149,7 +159,7 @@ class GatewayServer(AcceptingServer):
     def _reload(self) -> None:
         self._service.reloading()
         reload = self._gateway.reloader.start_reload("SIGHUP")
-        reload.add_done_callback(lambda _: self._service.ready(self.listeners.url))
+        reload.add_done_callback(lambda _: self._ready())
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)

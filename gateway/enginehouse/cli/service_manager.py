@@ -7,11 +7,14 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 
 _log = logging.getLogger(__name__)
 
 _SOCKET, _WATCHDOG_US, _WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
+
+
+_LOOK_EVERY_S = 0.5
 
 
 class ServiceManager:
@@ -33,11 +36,11 @@ class ServiceManager:
         given = {_SOCKET: self._address, _WATCHDOG_US: self._watchdog_us}
         return {name: value for name, value in given.items() if value}
 
-    def ready(self, url: str) -> None:
-        """Tell that the gateway listens at ``url``, and from now on that its event loop runs."""
+    def ready(self, url: str, serves: Callable[[], bool] = lambda: True) -> None:
+        """Tell that the gateway listens at ``url``, and from now on, while it ``serves``, that its event loop runs."""
         self._send(f"READY=1\nSTATUS=Listening on {url}")
         if self._watchdog_s and self._timer is None:
-            self._feed_watchdog()
+            self._feed_watchdog(serves)
 
     def reloading(self) -> None:
         """Tell that the configuration is being read again. ``ready`` follows."""
@@ -58,9 +61,13 @@ class ServiceManager:
             self._timer.cancel()
         self._watchdog_s = 0.0
 
-    def _feed_watchdog(self) -> None:
-        self._send("WATCHDOG=1")
-        self._timer = asyncio.get_running_loop().call_later(self._watchdog_s, self._feed_watchdog)
+    def _feed_watchdog(self, serves: Callable[[], bool]) -> None:
+        pause = self._watchdog_s
+        if serves():
+            self._send("WATCHDOG=1")
+        else:
+            pause = min(pause, _LOOK_EVERY_S)
+        self._timer = asyncio.get_running_loop().call_later(pause, self._feed_watchdog, serves)
 
     def _send(self, notice: str) -> None:
         if not self._address:

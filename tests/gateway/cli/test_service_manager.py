@@ -72,6 +72,24 @@ def test_the_watchdog_is_fed_by_the_event_loop_twice_in_its_time(notices: socket
     asyncio.run(run())
 
 
+def test_the_watchdog_starves_while_nobody_serves(notices: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enginehouse.cli.service_manager._LOOK_EVERY_S", 0.001)
+    looks = iter([True, *[False] * 20, True])
+
+    async def run() -> None:
+        service = ServiceManager(_environment(notices, WATCHDOG_USEC="20000", WATCHDOG_PID=str(os.getpid())))
+        service.ready("u", lambda: next(looks))
+        notices.setblocking(False)
+        loop = asyncio.get_running_loop()
+        assert await loop.sock_recv(notices, 4096) == b"READY=1\nSTATUS=Listening on u"
+        assert await loop.sock_recv(notices, 4096) == b"WATCHDOG=1"
+        assert await loop.sock_recv(notices, 4096) == b"WATCHDOG=1", "at the last look"
+        assert not [*looks]
+        service.close()
+
+    asyncio.run(run())
+
+
 def test_the_watchdog_of_another_process_is_not_fed(notices: socket.socket) -> None:
     service = ServiceManager(_environment(notices, WATCHDOG_USEC="20000", WATCHDOG_PID="1"))
     service.ready("u")  # would need an event loop to feed it

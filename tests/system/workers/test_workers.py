@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -230,6 +231,56 @@ def test_a_worker_that_is_killed_takes_only_its_own_streams(
         text = fresh(gateway, "/metrics").text
         assert metric(text, "enginehouse_workers_replaced_total") == 1
         assert all(chat(gateway).status_code == 200 for _ in range(12))
+
+
+def runs(process: psutil.Process) -> bool:
+    return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+
+
+def none_runs(processes: list[psutil.Process]) -> bool:
+    return not any(map(runs, processes))
+
+
+def has_spare(forking: psutil.Process) -> bool:
+    return len(forking.children()) == WORKERS + 1
+
+
+def test_workers_are_replaced_after_the_process_that_forks_them_was_killed(
+    serve_alone: ServeAlone, slow_engines: tuple[SimEngine, SimEngine]
+) -> None:
+    a, _ = slow_engines
+    gateway = serve_alone(SETTINGS + KEYS + backend("a", a))
+    gateway.until_health(a="healthy")
+    for _ in range(2):
+        workers = [psutil.Process(each["pid"]) for each in gateway.process.status()["workers"]]
+        forking, old = psutil.Process(workers[0].ppid()), {each.pid for each in workers}
+        until(partial(has_spare, forking))
+        for each in (forking, *workers):
+            each.kill()
+        until(partial(none_runs, workers))
+
+        def replaced(status: dict[str, Any], old: set[int] = old) -> bool:
+            pids = {each["pid"] for each in status["workers"] if each["config_version"]}
+            return len(pids) == WORKERS and not pids & old
+
+        gateway.until(replaced)
+        assert chat(gateway).status_code == 200
+
+
+def test_a_gateway_that_can_start_no_worker_any_more_ends(
+    serve_alone: ServeAlone, slow_engines: tuple[SimEngine, SimEngine]
+) -> None:
+    a, _ = slow_engines
+    gateway = serve_alone(SETTINGS + KEYS + backend("a", a))
+    gateway.until_health(a="healthy")
+    owner = psutil.Process(gateway.process.pid)
+    others = owner.children(recursive=True)
+    for each in others:
+        each.suspend()  # so that none has time to replace another
+    for each in others:
+        each.kill()
+    until(lambda: not runs(owner))
+    assert "No worker is left" in gateway.log
 
 
 def test_a_worker_that_hangs_is_replaced(serve_alone: ServeAlone, slow_engines: tuple[SimEngine, SimEngine]) -> None:

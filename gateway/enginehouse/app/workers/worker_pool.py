@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec
 
@@ -13,7 +14,7 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.api.pages.metrics.process import WorkerFigures
 from enginehouse.app.gateway import Gateway
-from enginehouse.app.workers.fork_server import ForkServer
+from enginehouse.app.workers.fork_server import ForkServer, NoForkServer
 from enginehouse.app.workers.messages import ToWorker, ToWorkerQueues, ToWorkerServer
 from enginehouse.app.workers.publisher import Publisher
 from enginehouse.app.workers.request_events import EVENTS
@@ -33,10 +34,12 @@ _LOOK_EVERY_S: Final = 0.1
 _POSITIONS_EVERY: Final = 5
 _SHOWN_EVERY: Final = 10
 """In looks: so often the owner asks for the live requests, if only drains and lists of backends depend on them."""
+_SPARE_EVERY_S: Final = 1.0
 _START_S: Final = 30.0
 """A worker that has not begun by then hangs."""
 _YOUNG_S: Final = 2.0
 """One that dies sooner probably always does, so the next one waits."""
+_FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 _REPORT_WITHIN_S: Final = 1.0
 _RECALL_EVERY_S: Final = 0.02
@@ -48,13 +51,15 @@ class WorkerPool(Observer):
     """Keeps as many workers as ``memory`` has places for. ``server`` forks their processes.
 
     ``replaced``: how many workers were replaced, by the reason: ``died`` or ``hung``. ``busy``: the share of the
-    processor that each loop takes, if ``telemetry.per_worker`` asks for it.
+    processor that each loop takes, if ``telemetry.per_worker`` asks for it. ``on_lost`` is called when the last worker
+    has ended and none can be started any more.
     """
 
     def __init__(self, gateway: Gateway, memory: WorkerMemory, server: ForkServer) -> None:
         self.replaced: Counter[str] = Counter({"died": 0, "hung": 0})
         self.busy: dict[int, float] = {}
         self.links: dict[int, WorkerLink] = {}
+        self.on_lost: Callable[[], None] = lambda: None
         self._gateway = gateway
         self._memory = memory
         self._board = board = memory.board
@@ -86,11 +91,19 @@ class WorkerPool(Observer):
         gateway.observers.add(self)
         self._publisher.configure()  # now the folder of the state is known
         self._publisher.open()
-        await asyncio.gather(*(self._begin(number) for number in range(self._board.workers)))
+        await self._keep_spare()
+        for number in range(self._board.workers):
+            self._tasks.start(self._fill(number, 0.0))
         self._tasks.every(_LOOK_EVERY_S, self._look)
+        self._tasks.every(_SPARE_EVERY_S, self._keep_spare)
         while not all(number in self.links and self.links[number].version for number in range(self._board.workers)):
             self._changed.clear()
             await self._changed.wait()
+
+    @property
+    def serves(self) -> bool:
+        """Whether some worker accepts connections, or none should any more."""
+        return self._leaving or any(link.version for link in self.links.values())
 
     def accept(self, wanted: bool) -> None:
         """Have the workers accept connections, or none for now: these wait in the kernel."""
@@ -152,11 +165,34 @@ class WorkerPool(Observer):
 
     # --- inside
 
+    async def _fill(self, number: int, pause: float) -> None:
+        """Start a worker in ``pause`` seconds. While that is impossible, try again, after ever longer pauses."""
+        while not self._leaving:
+            await asyncio.sleep(pause)
+            try:
+                await self._begin(number)
+                return
+            except NoForkServer as error:
+                _log.error(
+                    "No worker can be started any more, so restart the gateway or let a new one take over: %s", error
+                )
+                if not self.links and not self._leaving:
+                    self.on_lost()
+                return
+            except OSError as error:
+                pause = self._longer_pause(number)
+                _log.error("No worker can be started; the next attempt follows in %.1f s: %s", pause, error)
+
     async def _begin(self, number: int) -> None:
-        pid, connected = self._server.fork(number)
+        pid, connected = await self._server.fork(number)
         self._board.beats[number] = 0.0
         self.links[number] = link = WorkerLink(number, pid, self._now(), self._parts)
-        await link.open(connected)
+        try:
+            await link.open(connected)
+        except OSError:
+            del self.links[number]
+            connected.close()
+            raise
         link.send(ToWorker.watch_requests, self._watched)
 
     def _gone(self, link: WorkerLink) -> None:
@@ -170,17 +206,20 @@ class WorkerPool(Observer):
         why = "hung" if link.is_hung else "died"
         self.replaced[why] += 1
         _log.error("The worker with pid %d has %s: another one takes its place", link.pid, why)
-        young = self._now() - link.started < _YOUNG_S
-        pause = min(max(0.1, self._pause.get(number, 0.0) * 2), _LONGEST_PAUSE_S) if young else 0.0
-        self._pause[number] = pause
-        self._tasks.start(self._replace(number, pause))
+        if self._now() - link.started >= _YOUNG_S:
+            self._pause.pop(number, None)
+            pause = 0.0
+        else:
+            pause = self._longer_pause(number)
+        self._tasks.start(self._fill(number, pause))
 
-    async def _replace(self, number: int, pause: float) -> None:
-        await asyncio.sleep(pause)
-        try:
-            await self._begin(number)
-        except OSError as error:
-            _log.error("No worker can be started: %s", error)
+    def _longer_pause(self, number: int) -> float:
+        self._pause[number] = pause = min(max(_FIRST_PAUSE_S, self._pause.get(number, 0.0) * 2), _LONGEST_PAUSE_S)
+        return pause
+
+    async def _keep_spare(self) -> None:
+        with suppress(OSError):  # tried again soon
+            await self._server.keep_spare()
 
     def _look(self) -> None:
         """Kill workers that hang, and tell the others the places of their tickets."""
