@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fake_router import FakeRouter
 from tests.support.operated_gateway import OperatedGateway, ServeAlone, Stage, table
 from tests.support.upgraded_gateway import Traffic, UpgradedGateway, until_now
 
@@ -60,6 +61,24 @@ def test_clients_do_not_notice_upgrades(
     assert gateway.engines() == engines
     assert "was not taken over" not in gateway.log
     assert gateway.running() == {"m": "ready"}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_server_that_loads_models_itself_stays_known(
+    serve_alone: ServeAlone, upgradable: Upgradable, workers: int
+) -> None:
+    with FakeRouter("a", "b") as router:
+        backend = f'[backends.one]\ndriver = "llamacpp_router"\nurl = "{router.url}"\n[checks]\ninterval = "50ms"\n'
+        gateway = serve_alone(config(backend), ENGINEHOUSE_SERVER_WORKERS=str(workers))
+        upgraded = upgradable(gateway)
+        gateway.until(lambda status: len(status["replicas"]) == 2)
+        assert gateway.ask("a").status_code == 200
+        upgraded.upgrade()
+        assert gateway.ask("a").status_code == 200
+        assert gateway.ask("b").status_code == 200
+        assert router.loads == ["a", "b"]
+        router.models = ("a", "b", "c")
+        gateway.until(lambda status: "c@one" in {each["replica"] for each in status["replicas"]})
 
 
 def test_limits_of_keys_hold_across_an_upgrade(serve_alone: ServeAlone, upgradable: Upgradable) -> None:

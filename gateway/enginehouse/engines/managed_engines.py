@@ -60,6 +60,7 @@ class ManagedEngines:
         self._context = context
         self._make_host: Callable[[str, HostContext], Host]
         self._hosts: Mapping[str, Host] = {}
+        self._listed: dict[str, Sequence[ServedModel]] = {}
         self._tasks = BackgroundTasks()
         self._drained: asyncio.Future[None] | None = None
         self._unloads: set[asyncio.Future[RequestError]] = set()
@@ -81,7 +82,10 @@ class ManagedEngines:
         settings = self._context.config.backends.get(backend)
         if settings is None or self._context.drivers[settings.driver].loading is None:
             return
-        host = self._hosts[settings.host]
+        host = self._hosts.get(settings.host)
+        if host is None:  # a gateway that takes over probes before it may have hosts
+            self._listed[backend] = served
+            return
         preloaded = host.discover(backend, served)
         self._list_queues()
         for replica in preloaded:
@@ -93,6 +97,9 @@ class ManagedEngines:
         ``drained``: when that gateway no longer uses them, if it still runs.
         """
         self._drained = drained
+        for backend, served in self._listed.items():
+            self.discover(backend, served)
+        self._listed.clear()
         await asyncio.gather(*(host.open(drained) for host in self._hosts.values()))
         self._tasks.start(self._keep_sweeping())
         self._preload(self.models)

@@ -62,6 +62,29 @@ def _prober(sink: Sink, jitter: Callable[[], float] = lambda: 0.5) -> Prober:
     return Prober(cast(Fleet, sink), CHECKS, jitter)
 
 
+@pytest.mark.parametrize("is_healthy", [False, True])
+def test_a_defect_of_the_gateway_ends_no_probes(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver, is_healthy: bool
+) -> None:
+    listed: list[float] = []
+
+    def defective(_: object) -> None:
+        listed.append(asyncio.get_running_loop().time())
+        if len(listed) == 1:
+            raise KeyError("a defect")
+
+    async def scenario() -> None:
+        prober = _prober(sink)
+        prober.add("a", support_of(driver), FakeClient({}), on_models=defective, is_healthy=is_healthy)
+        await prober.first_round()
+        while len(listed) < 2:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(1.0)
+        prober.close()
+
+    in_virtual_time(scenario())
+    assert sink.verdicts == ["ok"]
+
+
 def test_the_first_round_ends_when_every_backend_was_probed_once(
     in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
 ) -> None:

@@ -127,14 +127,20 @@ class _ProbeLoop:
         self.probed.set()
 
     async def _run(self, is_healthy: bool) -> None:
-        if healthy := is_healthy:
-            await self._discover(at_once=True)
-        else:
-            healthy = await self._probe()
+        healthy, probe = is_healthy, self._list_only if is_healthy else self._probe
         while True:
+            try:
+                healthy = await probe()
+            except Exception:
+                _log.exception("A probe of backend %s met a defect of the gateway; the next one follows", self.name)
+            probe = self._probe
             self.probed.set()
             await asyncio.sleep(self._pause(healthy, self.fleet.health(self.name)))
-            healthy = await self._probe()
+
+    async def _list_only(self) -> bool:
+        """The first probe of a backend that has just been found healthy."""
+        await self._discover(at_once=True)
+        return True
 
     async def _probe(self) -> bool:
         try:
