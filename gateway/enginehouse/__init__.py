@@ -45,6 +45,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.model_sources import ModelSource as ModelSource
     from enginehouse.interfaces.protocols import Protocol as Protocol
     from enginehouse.interfaces.protocols import ProtocolRequest as ProtocolRequest
+    from enginehouse.interfaces.protocols import PageRequest as PageRequest
     from enginehouse.interfaces.protocols import Translation as Translation
     from enginehouse.interfaces.protocols import Forwarded as Forwarded
     from enginehouse.interfaces.protocols import TypedAnswer as TypedAnswer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,6 +20,22 @@ class ProtocolRequest(msgspec.Struct, frozen=True):
     body: bytes
     serves: Callable[[str], bool]
     """Whether the gateway knows a model of that name."""
+    caller: str = ""
+    """The name of the client's key; empty if no keys are set."""
+
+
+class PageRequest(msgspec.Struct, frozen=True):
+    """A request for one of a protocol's pages.
+
+    ``models``: the entries of ``GET /v1/models`` that the caller may use. ``caller``: as in ``ProtocolRequest``.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: bytes
+    models: Sequence[Mapping[str, Any]]
+    caller: str
 
 
 class Forwarded(NamedTuple):
@@ -123,8 +139,11 @@ class Protocol(ABC):
         """
 
     @abstractmethod
-    def translate(self, request: ProtocolRequest) -> Translation | Forwarded:
-        """Return the request as one of OpenAI's. Raise ``InvalidRequest`` for what cannot be said there."""
+    def translate(self, request: ProtocolRequest) -> Translation | Forwarded | Awaitable[Translation]:
+        """Return the request as one of OpenAI's. Raise ``InvalidRequest`` for what cannot be said there.
+
+        Return an awaitable only for what must be waited for, such as a conversation that is kept in a file.
+        """
 
     def typed_answer(self, path: str) -> TypedAnswer | None:
         """Return what reads an engine's own stream of ``path``; ``None`` if such a stream cannot be continued."""
@@ -133,6 +152,10 @@ class Protocol(ABC):
     @abstractmethod
     def error(self, status: int, envelope: Envelope) -> bytes:
         """Return the body of an error, in the client's form."""
+
+    async def answer_page(self, request: PageRequest) -> bytes:
+        """Return the JSON of one of ``pages``; by default what ``page`` returns. Raise ``RequestError``."""
+        return self.page(request.method, request.path, request.body, request.models)
 
     def page(self, method: str, path: str, body: bytes, models: Sequence[Mapping[str, Any]]) -> bytes:
         """Return the JSON of one of ``pages``.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from enginehouse import Forwarded, InvalidRequest, ModelNotFound, Protocol, ProtocolRequest, Translation
@@ -66,6 +67,8 @@ def _check_request(it: Protocol, path: str, body: bytes) -> None:
         return
     except Exception as error:
         raise AssertionError(f"translate must raise InvalidRequest for {body!r}, not {error!r}") from error
+    if isinstance(made, Awaitable):
+        made = asyncio.run(_awaited(made))
     if isinstance(made, Forwarded):
         expect(made.path.startswith("/v1/"), f"path must be one of OpenAI's, got {made.path!r}")
         _expect_bytes("body", made.body)
@@ -78,6 +81,10 @@ def _check_request(it: Protocol, path: str, body: bytes) -> None:
         _check_stream(made)
     else:
         _expect_bytes("answer", made.answer(_ANSWERS[made.path]))
+
+
+async def _awaited(made: Awaitable[Translation]) -> Translation:
+    return await made
 
 
 def _check_stream(made: Translation) -> None:

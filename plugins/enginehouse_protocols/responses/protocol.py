@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import msgspec
 
-from enginehouse import Envelope, Protocol, ProtocolRequest, Translation, TypedAnswer, parse_size
+from enginehouse import Envelope, PageRequest, Protocol, ProtocolRequest, Translation, TypedAnswer, parse_size
 from enginehouse_protocols.fields import read
 from enginehouse_protocols.responses.native import ResponseEvents
 from enginehouse_protocols.responses.request import Item, ResponsesBody, chat_fields
@@ -46,12 +46,18 @@ class Responses(Protocol):
     def open(self, folder: Path) -> None:
         self._stored.open(folder)
 
-    def translate(self, request: ProtocolRequest) -> Translation:
+    def translate(self, request: ProtocolRequest) -> Translation | Awaitable[Translation]:
         body = read(request.body, ResponsesBody)
-        items = [Item(content=body.input)] if isinstance(body.input, str) else body.input
         if body.previous_response_id is not None:
-            items = [*self._stored.conversation(body.previous_response_id), *items]
-        keep = partial(self._stored.keep, asked=items) if self._most and body.store is not False else None
+            return self._continued(body, body.previous_response_id, request.caller)
+        return self._translated(body, _items(body), request.caller)
+
+    async def _continued(self, body: ResponsesBody, before: str, caller: str) -> Translation:
+        return self._translated(body, [*await self._stored.conversation(before, caller), *_items(body)], caller)
+
+    def _translated(self, body: ResponsesBody, items: Sequence[Item], caller: str) -> Translation:
+        keeps = self._most and body.store is not False
+        keep = partial(self._stored.keep, asked=items, owner=caller) if keeps else None
         return ResponseTranslation(body, chat_fields(body, items), keep)
 
     def typed_answer(self, path: str) -> TypedAnswer:
@@ -63,9 +69,13 @@ class Responses(Protocol):
             error = {**error, "param": "input"}
         return msgspec.json.encode({"error": error})
 
-    def page(self, method: str, path: str, body: bytes, models: Sequence[Mapping[str, Any]]) -> bytes:
-        id = path.removeprefix(f"{_PATH}/")
-        if method == "GET":
-            return self._stored.response(id)
-        self._stored.delete(id)
+    async def answer_page(self, request: PageRequest) -> bytes:
+        id = request.path.removeprefix(f"{_PATH}/")
+        if request.method == "GET":
+            return await self._stored.response(id, request.caller)
+        await self._stored.delete(id, request.caller)
         return msgspec.json.encode({"id": id, "object": "response", "deleted": True})
+
+
+def _items(body: ResponsesBody) -> Sequence[Item]:
+    return [Item(content=body.input)] if isinstance(body.input, str) else body.input

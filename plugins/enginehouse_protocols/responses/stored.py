@@ -2,88 +2,77 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 from time import time
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from enginehouse import InvalidRequest, NotFound
+from enginehouse import InvalidRequest, NotFound, RequestError
 from enginehouse_protocols.bounds import check_body
 from enginehouse_protocols.responses.request import Item
+from enginehouse_protocols.responses.response_file import KeptResponse, ResponseFile
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 _items = msgspec.json.Decoder(list[Item]).decode
-_FILE = "responses.sqlite"
-_WAIT_S = 0.25
-_SCHEMA = """
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = OFF;
-PRAGMA wal_autocheckpoint = 0;
-PRAGMA wal_checkpoint;
-BEGIN IMMEDIATE;
-CREATE TABLE IF NOT EXISTS responses (id TEXT PRIMARY KEY, used REAL, size INTEGER, response BLOB, conversation BLOB);
-CREATE INDEX IF NOT EXISTS responses_used ON responses (used);
-DROP INDEX IF EXISTS responses_size;
-CREATE TABLE IF NOT EXISTS total (size INTEGER);
-INSERT INTO total SELECT (SELECT total(size) FROM responses) WHERE NOT EXISTS (SELECT * FROM total);
-CREATE TRIGGER IF NOT EXISTS kept AFTER INSERT ON responses BEGIN UPDATE total SET size = size + new.size; END;
-CREATE TRIGGER IF NOT EXISTS dropped AFTER DELETE ON responses BEGIN UPDATE total SET size = size - old.size; END;
-COMMIT;
-"""
-_MOST_LOGGED = 4_000_000
-"""After so many bytes the log is moved into the file. That takes some ms, so a thread does it."""
-_OF_A_CHANGE = 16_384
-"""The bytes that a change of a few pages adds to the log."""
+_AGAIN_S: Final = 0.25
+"""After so long, what could not be written is tried again."""
+_LOOKS: Final = 5
+_BETWEEN_LOOKS_S: Final = 0.02
+"""The worker that made a response may still be writing it when its client comes to another worker."""
+_DELETES: Final = 20
+"""Tries of a deletion, ``_AGAIN_S`` apart."""
+_MOST_USES: Final = 1000
+"""Ids whose time of use waits for the next write."""
+
+
+class StoreLocked(RequestError, status=503, code="overloaded"):
+    """Another program has locked the file of the kept responses."""
 
 
 class StoredResponses:
     """The responses that were used last, with their conversations, in ``most`` bytes of JSON together.
 
-    Their ids are random: who knows one may use it. They are in memory until ``open``.
+    A response belongs to the ``owner`` that made it: nobody else finds it. One thread reads and writes the file, so
+    nothing on the event loop waits for it. While another program has locked the file, the responses of this process
+    wait in memory, where they are found too, in at most ``most`` bytes.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._database: sqlite3.Connection | None = None
-        self._path: Path | None = None
-        self._logged = 0
+        self._file = ResponseFile(most)
+        self._thread = ThreadPoolExecutor(1, "responses")
+        self._unwritten: dict[str, KeptResponse] = {}
+        self._used: dict[str, float] = {}
+        self._write: asyncio.Future[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
 
     def open(self, folder: Path) -> None:
         """Keep responses in a file of ``folder``, where all processes of the gateway and the next one find them."""
-        if not self._most:
-            return
-        path = folder / _FILE
-        try:
-            path.touch(mode=0o600)
-            self._database = _connect(str(path))
-            self._path = path
-        except (OSError, sqlite3.Error) as error:
-            _log.warning("Responses are kept by each process alone: %s cannot be used: %s", path, error)
+        if self._most:
+            self._file.open(folder)
 
-    def keep(self, response: dict[str, Any], asked: Sequence[Item]) -> None:
-        """Keep a whole ``response`` to the conversation ``asked``."""
+    def keep(self, response: dict[str, Any], asked: Sequence[Item], owner: str = "") -> None:
+        """Keep a whole ``response`` to the conversation ``asked``. Does not wait for the file."""
         said, conversation = msgspec.json.encode(response), msgspec.json.encode([*asked, *response["output"]])
-        entry = response["id"], time(), len(said) + len(conversation), said, conversation
-        try:
-            with self._open() as database:
-                database.execute("INSERT INTO responses VALUES (?, ?, ?, ?, ?)", entry)
-                (size,) = database.execute("SELECT size FROM total").fetchone()
-                while size > self._most:
-                    oldest, freed = database.execute("SELECT id, size FROM responses ORDER BY used LIMIT 1").fetchone()
-                    database.execute("DELETE FROM responses WHERE id = ?", (oldest,))
-                    size -= freed
-        except sqlite3.Error as error:
-            _log.warning("A response is not kept: %s", error)
-        self._log_grows(entry[2])
+        self._unwritten[response["id"]] = KeptResponse(response["id"], owner, time(), said, conversation)
+        room = self._most
+        for kept in reversed([*self._unwritten.values()]):
+            room -= kept.size
+            if room < 0:
+                del self._unwritten[kept.id]
+        if room < 0:
+            _log.warning("Some responses are not kept: they came faster than they could be written, or are too large")
+        self._write_soon()
 
-    def conversation(self, id: str) -> list[Item]:
+    async def conversation(self, id: str, owner: str = "") -> list[Item]:
         """All items up to the end of a response.
 
         Raises ``InvalidRequest`` for one that is not kept, ``BodyTooLarge`` for too many items.
@@ -94,69 +83,91 @@ class StoredResponses:
                 "plugins.responses.stored",
                 param="previous_response_id",
             )
-        found = self._find("conversation", id)
+        found = await self._found(id, owner)
         if found is None:
             raise InvalidRequest(
                 f"The gateway does not keep the response '{id}' (any more): send the whole conversation in 'input'",
                 param="previous_response_id",
             )
-        self._change("UPDATE responses SET used = ? WHERE id = ?", time(), id)
-        check_body(found)
-        return _items(found)
+        if len(self._used) < _MOST_USES:
+            self._used[id] = time()
+            self._write_soon()
+        check_body(found.conversation)
+        return _items(found.conversation)
 
-    def response(self, id: str) -> bytes:
+    async def response(self, id: str, owner: str = "") -> bytes:
         """The JSON of a response. Raises ``NotFound``."""
-        found = self._find("response", id)
-        if found is None:
+        return (await self._kept(id, owner)).response
+
+    async def _kept(self, id: str, owner: str) -> KeptResponse:
+        if (found := await self._found(id, owner)) is None:
             raise NotFound(f"The gateway keeps no response '{id}'")
         return found
 
-    def delete(self, id: str) -> None:
-        """Forget a response. Raises ``NotFound``."""
-        if not self._change("DELETE FROM responses WHERE id = ?", id):
-            raise NotFound(f"The gateway keeps no response '{id}'")
+    async def delete(self, id: str, owner: str = "") -> None:
+        """Forget a response, on disk too. Raises ``NotFound``, or ``StoreLocked``."""
+        await self._kept(id, owner)
+        self._unwritten.pop(id, None)
+        for _ in range(_DELETES):
+            try:
+                await self._run(lambda: self._file.delete(id, owner))
+            except sqlite3.Error as error:
+                problem = error
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            if not self._file.is_clean:
+                self._later()
+            return
+        raise StoreLocked(f"The response '{id}' cannot be deleted now: {problem}", retry_after=5)
 
-    def _find(self, what: str, id: str) -> bytes | None:
-        """A column of a response; ``None`` if it is not kept."""
-        try:
-            found = self._open().execute(f"SELECT {what} FROM responses WHERE id = ?", (id,)).fetchone()
-        except sqlite3.Error as error:
-            _log.warning("A response cannot be read: %s", error)
-            return None
-        return found[0] if found is not None else None
+    async def _found(self, id: str, owner: str) -> KeptResponse | None:
+        """A response of the owner; ``None`` if it is not kept."""
+        for look in range(_LOOKS if self._file.is_shared else 1):
+            if look:
+                await asyncio.sleep(_BETWEEN_LOOKS_S)
+            if (kept := self._unwritten.get(id)) is not None:
+                return kept if kept.owner == owner else None
+            try:
+                if (found := await self._run(lambda: self._file.find(id, owner))) is not None:
+                    return found
+            except sqlite3.Error as error:
+                _log.warning("A response cannot be read: %s", error)
+                return None
+        return None
 
-    def _change(self, statement: str, *values: object) -> int:
-        """The number of responses that a statement has changed."""
-        try:
-            with self._open() as database:
-                return database.execute(statement, values).rowcount
-        except sqlite3.Error as error:
-            _log.warning("A response cannot be changed: %s", error)
-            return 0
-        finally:
-            self._log_grows(_OF_A_CHANGE)
+    async def _run(self, job: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, job)
 
-    def _log_grows(self, size: int) -> None:
-        self._logged += size
-        if self._path is not None and self._logged > _MOST_LOGGED:
-            self._logged = 0
-            Thread(target=_move_log, args=(self._path,), daemon=True).start()
+    def _write_soon(self) -> None:
+        if self._write is None and self._again is None:
+            entries, used = [*self._unwritten.values()], {**self._used}
+            job = asyncio.get_running_loop().run_in_executor(self._thread, self._file.write, entries, used)
+            self._write = job
+            job.add_done_callback(lambda job: self._written(job, entries, used))
 
-    def _open(self) -> sqlite3.Connection:
-        if self._database is None:
-            self._database = _connect(":memory:")
-        return self._database
+    def _written(self, job: asyncio.Future[None], entries: Sequence[KeptResponse], used: dict[str, float]) -> None:
+        self._write = None
+        if job.cancelled():
+            return
+        if (error := job.exception()) is not None:
+            _log.warning("Responses cannot be written now: %s", error)
+            self._later()
+            return
+        for kept in entries:
+            if self._unwritten.get(kept.id) is kept:
+                del self._unwritten[kept.id]
+        for id in used:
+            if self._used.get(id) == used[id]:
+                del self._used[id]
+        if not self._file.is_clean:
+            self._later()
+        elif self._unwritten or self._used:
+            self._write_soon()
 
+    def _later(self) -> None:
+        if self._again is None:
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._try_again)
 
-def _move_log(path: Path) -> None:
-    try:
-        with closing(sqlite3.connect(path)) as database:
-            database.executescript("PRAGMA synchronous = OFF; PRAGMA wal_checkpoint;")
-    except sqlite3.Error as error:
-        _log.warning("The log of %s grows: %s", path, error)
-
-
-def _connect(path: str) -> sqlite3.Connection:
-    database = sqlite3.connect(path, timeout=_WAIT_S, check_same_thread=False)
-    database.executescript(_SCHEMA)
-    return database
+    def _try_again(self) -> None:
+        self._again = None
+        self._write_soon()

@@ -82,8 +82,8 @@ def test_long_texts_are_no_long_lists(path: str, text: str) -> None:
     assert json.loads(translated(path, json.dumps(asked | said).encode()).body)["messages"][0]["content"] == text
 
 
-def test_a_kept_conversation_counts_too() -> None:
+async def test_a_kept_conversation_counts_too() -> None:
     stored = StoredResponses(100_000_000)
     stored.keep({"id": "a", "output": []}, [Item(content="hi")] * 90_000)
     with pytest.raises(BodyTooLarge):
-        stored.conversation("a")
+        await stored.conversation("a")

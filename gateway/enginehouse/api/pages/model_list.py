@@ -69,6 +69,11 @@ class ModelList:
         unlisted = {name for name, settings in self._models().items() if settings.unlisted}
         return [card for card in self._cards(holder).values() if unlisted.isdisjoint((card["id"], card["root"]))]
 
+    def caller(self, request: Request) -> str:
+        """The name of the sender's key; empty if no keys are set. Raises ``Unauthorized``."""
+        holder = self._admission.keyring.caller(request.headers.raw)
+        return "" if holder is None else holder.name
+
     async def one(self, request: Request) -> Response:
         """``GET /v1/models/{id}``."""
         holder = self._admission.keyring.caller(request.headers.raw)

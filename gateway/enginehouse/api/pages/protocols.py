@@ -13,7 +13,7 @@ from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.asgi import AsgiDoor
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.domain.errors import BodyTooLarge, ModelNotFound, RequestError
-from enginehouse.interfaces.protocols import Protocol
+from enginehouse.interfaces.protocols import PageRequest, Protocol
 
 _LARGEST = 64 * 1024
 """Bytes of a body; these pages are asked for a name at most."""
@@ -46,7 +46,10 @@ class _Page:
     async def answer(self, request: Request) -> Response:
         try:
             models, body = self._models.listed(request), await _body(request)
-            content, status = self._protocol.page(request.method, request.url.path, body, models), 200
+            asked = PageRequest(
+                request.method, request.url.path, request.query_params, body, models, self._models.caller(request)
+            )
+            content, status = await self._protocol.answer_page(asked), 200
         except RequestError as error:
             if isinstance(error, ModelNotFound):
                 error = self._models.unknown(error.details["model"], models)

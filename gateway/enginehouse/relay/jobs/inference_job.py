@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import partial
 from typing import ClassVar, Final
 
@@ -147,7 +148,10 @@ def _as_chat(context: RelayContext, path: str, body: bytes) -> bytes:
     """The body for ``path`` as that of a chat. Raises ``RequestError`` for what no chat can say."""
     protocol, snapshot, knows = context.protocols[path], context.fleet.snapshot, context.endpoints.knows
     try:
-        return protocol.translate(ProtocolRequest(path, body, lambda name: knows(name, snapshot))).body
+        made = protocol.translate(ProtocolRequest(path, body, lambda name: knows(name, snapshot)))
+        if isinstance(made, Awaitable):
+            raise CannotContinue("Its conversation is kept by its engine")
+        return made.body
     except RequestError:
         raise
     except Exception as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
@@ -33,16 +34,32 @@ class TranslatedExchange(OpenExchange):
         self._open = open
         self._exchange: OpenExchange | None = None
         self._translating = TranslatingDoor(door, protocol, context.engine_memory)
+        self._waiting: asyncio.Task[None] | None = None
 
     def begin(self, body: bytes, caller: Caller | None = None) -> None:
         if self._exchange is not None:
             return
-        door, keep_alive = self._door, None
         try:
-            request = Forwarded(self._path, body) if self._is_native(body) else self._translate(body)
+            request = Forwarded(self._path, body) if self._is_native(body) else self._translate(body, caller)
         except RequestError as error:
             self._open_refused().cancel(error)
             return
+        if isinstance(request, Awaitable):
+            self._waiting = asyncio.ensure_future(self._begin_later(request, caller))
+        else:
+            self._begin(request, caller)
+
+    async def _begin_later(self, translation: Awaitable[Translation], caller: Caller | None) -> None:
+        try:
+            request = await translation
+            self._waiting = None
+            self._begin(request, caller)
+        except Exception as error:
+            self._waiting = None
+            self._open_refused().cancel(known(error, self._protocol))
+
+    def _begin(self, request: Translation | Forwarded, caller: Caller | None) -> None:
+        door, keep_alive = self._door, None
         if not isinstance(request, Forwarded):
             self._translating.translation = request
             door, keep_alive = self._translating, request.keep_alive
@@ -52,9 +69,15 @@ class TranslatedExchange(OpenExchange):
 
     def _open_refused(self) -> OpenExchange:
         """The exchange of a request that no engine gets: the log has it nevertheless."""
+        self._stop_waiting()
         if self._exchange is None:
             self._exchange = self._open(self._translating, self._path, self._headers, None)
         return self._exchange
+
+    def _stop_waiting(self) -> bool:
+        """Wait no more for a translation; whether that was so."""
+        waiting, self._waiting = self._waiting, None
+        return waiting is not None and waiting.cancel()
 
     def cancel(self, error: RequestError | None = None) -> None:
         self._open_refused().cancel(error)
@@ -64,6 +87,8 @@ class TranslatedExchange(OpenExchange):
         self._translating.release()
 
     def withdraw(self) -> bool:
+        if self._stop_waiting():
+            return True
         withdrawn = self._exchange is not None and self._exchange.withdraw()
         if withdrawn:
             self._translating.release()
@@ -85,10 +110,10 @@ class TranslatedExchange(OpenExchange):
             return False  # the protocol refuses it in its own words
         return context.endpoints.are_native(self._path, model, context.fleet.snapshot)
 
-    def _translate(self, body: bytes) -> Translation | Forwarded:
+    def _translate(self, body: bytes, caller: Caller | None) -> Translation | Forwarded | Awaitable[Translation]:
         context = self._context
-        snapshot = context.fleet.snapshot
-        request = ProtocolRequest(self._path, body, lambda name: context.endpoints.knows(name, snapshot))
+        snapshot, name = context.fleet.snapshot, "" if caller is None else caller.name
+        request = ProtocolRequest(self._path, body, lambda name: context.endpoints.knows(name, snapshot), name)
         try:
             return self._protocol.translate(request)
         except Exception as error:
