@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
+from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 
 from enginehouse import ConfigError, Discoverer, FoundBackend, Period
 
+_WITH_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<v4>[^:]+))(?::(?P<port>\d{1,5}))?")
+
 
 class DnsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``name``: a host, each of whose addresses serves at ``port``. Or ``service``: the name of SRV records.
 
-    ``driver``, ``scheme`` and ``concurrency`` are those of all backends; ``resolver``: the address of a DNS server.
+    ``driver``, ``scheme`` and ``concurrency`` are those of all backends; ``resolver``: the address of a DNS server,
+    such as ``10.0.0.1``, ``10.0.0.1:5353`` or ``[fd00::1]:5353``.
     """
 
     name: str = ""
@@ -72,7 +77,7 @@ class DnsDiscoverer(Discoverer):
 
 
 class _Resolver:
-    """Asks the resolver of this machine, or the one at ``address`` (``IP`` or ``IP:PORT``), by dnspython."""
+    """Asks the resolver of this machine, or the one at ``address``, by dnspython."""
 
     def __init__(self, address: str) -> None:
         try:
@@ -80,11 +85,18 @@ class _Resolver:
         except ImportError:
             remedy = "pip install 'enginehouse[dns]'"
             raise ConfigError("the discoverer 'dns' needs dnspython, which is not installed", remedy=remedy) from None
-        self._resolver = asyncresolver.Resolver(configure=not address)
+        from dns.resolver import NoResolverConfiguration
+
         if address:
-            host, _, port = address.partition(":")
+            host, port = _address(address)
+            self._resolver = asyncresolver.Resolver(configure=False)
             self._resolver.nameservers = [host]
-            self._resolver.port = int(port or 53)
+            self._resolver.port = port
+            return
+        try:
+            self._resolver = asyncresolver.Resolver()
+        except NoResolverConfiguration as error:
+            raise ConfigError(f"this machine has no DNS server: {error}", remedy="set resolver") from None
 
     async def addresses(self, name: str) -> list[str]:
         found = await asyncio.gather(*(self._ask(name, kind) for kind in ("A", "AAAA")))
@@ -101,3 +113,17 @@ class _Resolver:
             return list(await self._resolver.resolve(name, kind))
         except (NXDOMAIN, NoAnswer):
             return []
+
+
+def _address(text: str) -> tuple[str, int]:
+    """The address and the port of a DNS server: ``IP``, ``IPv4:PORT`` or ``[IPv6]:PORT``. Raises ``ConfigError``."""
+    host, port = text, "53"
+    if found := _WITH_PORT.fullmatch(text):
+        host, port = found["v6"] or found["v4"], found["port"] or port
+    try:
+        if not 0 < int(port) < 65536:
+            raise ValueError
+        return str(ip_address(host)), int(port)
+    except ValueError:
+        remedy = 'write it as in "10.0.0.1", "10.0.0.1:5353", "fd00::1" or "[fd00::1]:5353"'
+        raise ConfigError(f"'{text}' is not the address of a DNS server", key="resolver", remedy=remedy) from None

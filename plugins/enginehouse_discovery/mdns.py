@@ -10,6 +10,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _FIRST_LOOK_S = 1.0
 """How long the first list waits for an answer. Servers answer within 0.12 s (RFC 6762, section 6)."""
+_OTHERS_S = 0.2
+"""How long news waits for more: a server under several types answers for each within 0.12 s."""
 _DETAILS_MS = 3000
 _SERVICE = re.compile(r"_[a-z0-9](?:[a-z0-9-]{0,13}[a-z0-9])?\._tcp")
 _SAID = ("driver", "role", "priority", "concurrency")
@@ -74,6 +77,7 @@ class MdnsDiscoverer(Discoverer):
             while True:
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(found.news.wait(), pause)
+                    await asyncio.sleep(min(_OTHERS_S, config.interval))
                 pause = config.interval
                 if announcing.done():
                     announcing.result()
@@ -104,6 +108,14 @@ class MdnsDiscoverer(Discoverer):
         await (await zeroconf.async_register_service(info, allow_name_change=True))
 
 
+class _Service:
+    """A service that has announced itself. ``told``: its details are those of its last announcement."""
+
+    def __init__(self) -> None:
+        self.backend: FoundBackend | None = None
+        self.told = False
+
+
 class _Found:
     """The services that have announced themselves and have not said goodbye. ``news``: they may have changed."""
 
@@ -111,42 +123,54 @@ class _Found:
         self.news = asyncio.Event()
         self._zeroconf = zeroconf
         self._config = config
-        self._services: dict[tuple[str, str], FoundBackend | None] = {}
+        self._services: dict[tuple[str, str], _Service] = {}
+        self._names: dict[str, str] = {}
 
     def changed(self, zeroconf: Any, service_type: str, name: str, state_change: Any) -> None:
-        """Note an event of the browser. A service whose details are not known is ``None``."""
+        """Note an event of the browser."""
         from zeroconf import ServiceStateChange
 
         if state_change is ServiceStateChange.Removed:
             self._services.pop((service_type, name), None)
         else:
-            self._services[service_type, name] = None
+            self._services.setdefault((service_type, name), _Service()).told = False
         self.news.set()
 
     async def backends(self) -> dict[str, FoundBackend]:
-        """The backends by the names of their services; of several services at one address, the first."""
-        self.news.clear()
-        await asyncio.gather(*(self._look(*key) for key, known in self._services.items() if known is None))
-        found: dict[str, FoundBackend] = {}
-        urls = set[str]()
-        order = [f"{each}.local." for each in self._config.services]
-        for kind, name in sorted(self._services, key=lambda key: (order.index(key[0]), key[1])):
-            backend = self._services[kind, name]
-            if backend is not None and backend.url not in urls:
-                urls.add(backend.url)
-                called = re.sub(r"[^\w.-]+", "-", name.removesuffix(f".{kind}")).strip("-")
-                found[called if called not in found else f"{called}-{backend.url.rpartition(':')[2]}"] = backend
-        return found
+        """The backends by name: one for each address, as the service of the first type there describes it.
 
-    async def _look(self, kind: str, name: str) -> None:
+        A backend keeps the name under which it was found first, whichever of its services comes or goes.
+        """
+        self.news.clear()
+        await asyncio.gather(
+            *(self._look(*key, service) for key, service in self._services.items() if not service.told)
+        )
+        order = [f"{each}.local." for each in self._config.services]
+        found: dict[str, FoundBackend] = {}
+        wanted: dict[str, str] = {}
+        for (kind, name), service in sorted(
+            self._services.items(), key=lambda each: (order.index(each[0][0]), each[0])
+        ):
+            if service.backend is not None and service.backend.url not in found:
+                url = service.backend.url
+                found[url] = service.backend
+                wanted[url] = re.sub(r"[^\w.-]+", "-", name.removesuffix(f".{kind}")).strip("-")
+        self._names = {url: name for url, name in self._names.items() if url in found}
+        for url, name in wanted.items():
+            if url not in self._names:
+                taken = name in self._names.values()
+                self._names[url] = f"{name}-{urlsplit(url).netloc.replace(':', '-')}" if taken else name
+        return {self._names[url]: backend for url, backend in found.items()}
+
+    async def _look(self, kind: str, name: str, service: _Service) -> None:
         from zeroconf.asyncio import AsyncServiceInfo
 
+        service.told = True
         info = AsyncServiceInfo(kind, name)
-        if not await info.async_request(self._zeroconf.zeroconf, _DETAILS_MS) or (kind, name) not in self._services:
-            return
-        registered = self._zeroconf.zeroconf.registry.async_get_info_name(name)
-        if registered is None:  # it is not this gateway
-            self._services[kind, name] = _backend(info, self._config)
+        if not await info.async_request(self._zeroconf.zeroconf, _DETAILS_MS):
+            service.told = False
+        elif self._zeroconf.zeroconf.registry.async_get_info_name(name) is None:  # it is not this gateway
+            service.backend = _backend(info, self._config)
 
 
 def _backend(info: AsyncServiceInfo, config: MdnsConfig) -> FoundBackend | None:

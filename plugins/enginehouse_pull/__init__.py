@@ -37,6 +37,6 @@ def register_routes(register: Register[Any]) -> None:
 
 def _pages() -> Any:
     """Ollama's ``/api/pull`` and ``/api/delete``, for operators."""
-    from enginehouse_pull.pages import PULL_ROUTES
+    from enginehouse_pull.pages import pull_routes
 
-    return guarded(PULL_ROUTES)
+    return guarded(pull_routes())

@@ -72,6 +72,14 @@ def _part(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
 def _shown(size: int) -> str:
     return f"{size / 1e9:.1f} GB"
 
@@ -90,21 +98,29 @@ class _Download:
     def run(self) -> PulledFile:
         """Download the file. Raises ``PullFailed``."""
         if self._is_there():
-            self._progress(size := self._path.stat().st_size)
-            return self._pulled(size)
+            self._progress(self._path.stat().st_size)
+            return self._found()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked() as part:
             if self._is_there():  # another process was faster
                 _part(self._path).unlink()
-                return self._pulled(self._path.stat().st_size)
+                return self._found()
             size = self._fill(part)
             self._check()
             os.fsync(part.fileno())
             os.replace(_part(self._path), self._path)
-        return self._pulled(size)
+        sha256 = self._file.sha256 or self._digest.hexdigest()
+        return PulledFile(path=self._file.path, size=size, sha256=sha256)
 
     def _is_there(self) -> bool:
-        return self._path.exists() and self._file.size in (None, self._path.stat().st_size)
+        """Whether the file is whole. One whose size nobody knows is not: any file may have its name."""
+        if not self._path.is_file() or self._file.size != self._path.stat().st_size:
+            return False
+        return not self._file.sha256 or _sha256(self._path) == self._file.sha256
+
+    def _found(self) -> PulledFile:
+        """The file that was there before. A checksum that the source does not tell stays unknown."""
+        return PulledFile(path=self._file.path, size=self._path.stat().st_size, sha256=self._file.sha256)
 
     @contextmanager
     def _locked(self) -> Iterator[BinaryIO]:
@@ -199,9 +215,6 @@ class _Download:
                 f"{self._path.name} is damaged: its checksum is {self._digest.hexdigest()}, expected "
                 f"{self._file.sha256}. It was deleted: pull it again"
             )
-
-    def _pulled(self, size: int) -> PulledFile:
-        return PulledFile(path=self._file.path, size=size, sha256=self._file.sha256 or self._digest.hexdigest())
 
 
 def refusal(error: Refused, name: str = "", remedy: str = "") -> PullFailed:

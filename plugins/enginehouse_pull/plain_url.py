@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
@@ -11,7 +12,10 @@ from enginehouse_pull.remote_file import RemoteFile, inner_path
 
 
 class PlainUrl(ModelSource):
-    """``https://HOST/FILE.gguf``. The file has no known checksum, so only its length is checked."""
+    """``https://HOST/FILE.gguf``. The file has no known checksum, so only its length is checked.
+
+    Each address has a folder of its own: those of one host often have files of the same name.
+    """
 
     def takes(self, name: str) -> bool:
         parts = urlsplit(name)
@@ -20,6 +24,6 @@ class PlainUrl(ModelSource):
     def pull(self, name: str, settings: PullSettings, folder: Path, progress: PullProgress) -> PulledModel:
         parts = urlsplit(name)
         file = PurePosixPath(unquote(parts.path)).name
-        path = inner_path(parts.hostname or "", file)
+        path = inner_path(parts.hostname or "", hashlib.sha256(name.encode()).hexdigest()[:16], file)
         pulled = download([RemoteFile(url=name, path=path)], folder, progress)
         return PulledModel(path=path, files=pulled)

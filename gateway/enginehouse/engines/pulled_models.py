@@ -72,7 +72,7 @@ class PulledModels:
         """
         notes = self.all()
         fitting = [note for note in notes if note.name == name] or [
-            note for note in notes if name in (note.name.partition("/")[2], Path(note.path).stem)
+            note for note in notes if name and name in (note.name.partition("/")[2], Path(note.path).stem)
         ]
         if len(fitting) != 1:
             known = [note.name for note in notes]

@@ -82,3 +82,38 @@ async def test_a_name_that_does_not_exist_has_no_backends(resolver: str) -> None
 def test_it_takes_a_name_or_a_service(config: DnsConfig) -> None:
     with pytest.raises(ConfigError):
         DnsDiscoverer(config, Lookup())
+
+
+@pytest.mark.parametrize(
+    ("resolver", "asked"),
+    [
+        ("10.0.0.1", ("10.0.0.1", 53)),
+        ("10.0.0.1:5353", ("10.0.0.1", 5353)),
+        ("::1", ("::1", 53)),
+        ("fd00::1", ("fd00::1", 53)),
+        ("[fd00::1]", ("fd00::1", 53)),
+        ("[fd00::1]:5353", ("fd00::1", 5353)),
+    ],
+)
+def test_the_address_of_a_resolver(resolver: str, asked: tuple[str, int]) -> None:
+    made = DnsDiscoverer(DnsConfig(name="a", resolver=resolver))._lookup._resolver  # type: ignore[attr-defined]
+    assert (made.nameservers, made.port) == ([asked[0]], asked[1])
+
+
+@pytest.mark.parametrize(
+    "resolver", ["dns.example", "10.0.0.1:x", "10.0.0.1:70000", "[::1", "10.0.0.1:", ":53", "1.2.3"]
+)
+def test_a_resolver_that_is_no_address_is_refused(resolver: str) -> None:
+    with pytest.raises(ConfigError, match="is not the address of a DNS server"):
+        DnsDiscoverer(DnsConfig(name="a", resolver=resolver))
+
+
+async def test_an_ipv6_resolver_answers() -> None:
+    try:
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(DnsServer, local_addr=("::1", 0))
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    port = transport.get_extra_info("sockname")[1]
+    config = DnsConfig(name="engines.test", resolver=f"[::1]:{port}")
+    assert len(await anext(aiter(DnsDiscoverer(config).watch()))) == 3
+    transport.close()

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
+from types import SimpleNamespace
+from typing import ClassVar, cast
 from uuid import uuid4
 
 import pytest
+import zeroconf
+import zeroconf.asyncio
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from enginehouse import ConfigError, FoundBackend
@@ -82,13 +86,102 @@ async def test_a_word_that_cannot_be_read_harms_nobody(kind: str, network: Async
 
 
 async def test_one_server_under_two_types_is_one_backend(kind: str, network: AsyncZeroconf) -> None:
+    """It has the name under which it was found first, whichever type answers first, and keeps it."""
     other = f"_u{kind[2:]}"
     for each in (other, kind):
         await network.async_register_service(service(each, f"as {each[:2]}"))
     await network.async_register_service(service(other, "second", 8002))
     watch = MdnsDiscoverer(config(kind, other)).watch()
-    assert set(await until(watch, lambda found: len(found) == 2 and "second" in found)) == {"as-_t", "second"}
+    found = await until(watch, lambda found: len(found) == 2)
+    [name] = set(found) - {"second"}
+    assert name in ("as-_t", "as-_u")
+    await network.async_unregister_service(service(name[-2:] + kind[2:], name.replace("-", " ")))
+    await network.async_register_service(service(other, "third", 8003))
+    assert set(await until(watch, lambda found: "third" in found)) == {name, "second", "third"}
     await watch.aclose()  # type: ignore[attr-defined]
+
+
+class Details:
+    """Stands in for the details that zeroconf asks for: each service is a server at a port of this machine."""
+
+    ports: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.name = name
+
+    async def async_request(self, zeroconf: object, timeout: float) -> bool:
+        return self.name in self.ports
+
+    def parsed_scoped_addresses(self, version: object) -> list[str]:
+        return ["10.0.0.1"]
+
+    @property
+    def port(self) -> int:
+        return self.ports[self.name]
+
+    decoded_properties: ClassVar[dict[str, str]] = {}
+
+
+class Neighbours:
+    """What the discoverer hears of its network, event by event."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *kinds: str) -> None:
+        monkeypatch.setattr(zeroconf.asyncio, "AsyncServiceInfo", Details)
+        monkeypatch.setattr(Details, "ports", {})
+        nobody = SimpleNamespace(zeroconf=SimpleNamespace(registry=SimpleNamespace(async_get_info_name=lambda _: None)))
+        self.found = mdns._Found(cast(AsyncZeroconf, nobody), config(*kinds))
+
+    def comes(self, kind: str, name: str, port: int) -> None:
+        Details.ports[f"{name}.{kind}.local."] = port
+        self.found.changed(None, f"{kind}.local.", f"{name}.{kind}.local.", zeroconf.ServiceStateChange.Added)
+
+    def changes(self, kind: str, name: str) -> None:
+        self.found.changed(None, f"{kind}.local.", f"{name}.{kind}.local.", zeroconf.ServiceStateChange.Updated)
+
+    def goes(self, kind: str, name: str) -> None:
+        self.found.changed(None, f"{kind}.local.", f"{name}.{kind}.local.", zeroconf.ServiceStateChange.Removed)
+
+    async def names(self) -> dict[str, str]:
+        return {name: backend.url for name, backend in (await self.found.backends()).items()}
+
+
+@pytest.mark.parametrize("first", ["_a._tcp", "_b._tcp"])
+async def test_a_backend_keeps_its_name_whichever_type_answers_first(
+    first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Neighbours(monkeypatch, "_a._tcp", "_b._tcp")
+    second = "_b._tcp" if first == "_a._tcp" else "_a._tcp"
+    network.comes(first, "one", 8000)
+    assert await network.names() == {"one": "http://10.0.0.1:8000"}
+    network.comes(second, "other", 8000)
+    assert await network.names() == {"one": "http://10.0.0.1:8000"}
+    network.goes(first, "one")
+    assert await network.names() == {"one": "http://10.0.0.1:8000"}
+    network.goes(second, "other")
+    assert await network.names() == {}
+
+
+async def test_servers_of_one_name_are_all_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Neighbours(monkeypatch, "_a._tcp", "_b._tcp", "_c._tcp")
+    for kind, port in (("_c._tcp", 8003), ("_b._tcp", 8002), ("_a._tcp", 8001)):
+        network.comes(kind, "box", port)
+        before = await network.names()
+    assert before == {
+        "box": "http://10.0.0.1:8003",
+        "box-10.0.0.1-8002": "http://10.0.0.1:8002",
+        "box-10.0.0.1-8001": "http://10.0.0.1:8001",
+    }
+
+
+async def test_a_server_stays_while_its_new_details_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Neighbours(monkeypatch, "_a._tcp")
+    network.comes("_a._tcp", "box", 8000)
+    assert await network.names() == {"box": "http://10.0.0.1:8000"}
+    Details.ports.clear()
+    network.changes("_a._tcp", "box")
+    assert await network.names() == {"box": "http://10.0.0.1:8000"}
+    Details.ports["box._a._tcp.local."] = 9000
+    assert await network.names() == {"box": "http://10.0.0.1:9000"}
 
 
 def test_a_gateway_announces_itself_and_does_not_find_itself(kind: str) -> None:

@@ -99,6 +99,46 @@ async def test_a_pull_ends_when_the_gateway_stops_although_no_byte_arrives(
     await asyncio.to_thread(given_up.wait)
 
 
+async def test_slow_pulls_take_no_thread_of_the_gateway(
+    client: httpx.AsyncClient, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrives, running = threading.Event(), threading.Semaphore(0)
+    most = [0, 0]
+    counting = threading.Lock()
+
+    def slow(models: PulledModels, name: str, progress: PullProgress) -> Path:
+        with counting:
+            most[0] += 1
+            most[1] = max(most)
+        running.release()
+        arrives.wait()
+        with counting:
+            most[0] -= 1
+        return Path()
+
+    monkeypatch.setattr(PulledModels, "pull", slow)
+    pulls = [asyncio.ensure_future(client.post("/api/pull", json={"model": f"llama3.2:{n}b"})) for n in range(40)]
+    try:
+        await within(asyncio.to_thread(lambda: [running.acquire() for _ in range(4)]))
+        assert await within(asyncio.gather(*(asyncio.to_thread(int, "1") for _ in range(40)))) == [1] * 40
+    finally:
+        arrives.set()
+    answers = await within(asyncio.gather(*pulls))
+    assert {json.loads(answer.text.splitlines()[-1])["status"] for answer in answers} == {"success"}
+    assert most[1] == 4
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"model": ""}', b'{"name": ""}', b'{"stream": false}'])
+async def test_without_a_name_nothing_is_pulled_or_deleted(
+    client: httpx.AsyncClient, tmp_path: Path, body: bytes
+) -> None:
+    await client.post("/api/pull", json={"model": "llama3.2:1b"})
+    for method, path in (("DELETE", "/api/delete"), ("POST", "/api/pull")):
+        refused = await client.request(method, path, content=body)
+        assert (refused.status_code, refused.json()) == (400, {"error": "model is required"})
+    assert weights(tmp_path)
+
+
 async def test_what_cannot_be_pulled_is_an_error_in_ollamas_form(client: httpx.AsyncClient) -> None:
     unknown = await client.post("/api/pull", json={"model": "nothing:1b", "stream": False})
     assert (unknown.status_code, "nothing:1b" in unknown.json()["error"]) == (500, True)

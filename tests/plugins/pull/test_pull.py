@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,51 @@ def test_a_file_of_any_address_is_pulled(puller: Puller, hub: PlayedHub) -> None
     path = puller.pull(f"{hub.url}/google/gemma-GGUF/resolve/main/gemma-Q8_0.gguf")
 
     assert path.read_bytes() == b"eight" + WEIGHTS
+
+
+def test_files_of_one_name_and_host_are_different_models(puller: Puller, hub: PlayedHub) -> None:
+    contents = {"a/x": b"first" + WEIGHTS, "b/x": b"second"}
+    hub.repositories |= {name: {"model.gguf": content} for name, content in contents.items()}
+    paths = {name: puller.pull(f"{hub.url}/{name}/resolve/main/model.gguf") for name in contents}
+    assert {name: path.read_bytes() for name, path in paths.items()} == contents
+    told = {note.name.split("/")[3]: note.files[0].sha256 for note in puller.models.all()}
+    assert told == {name[0]: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    puller.models.remove(puller.models.get(f"{hub.url}/a/x/resolve/main/model.gguf"))
+    assert paths["b/x"].read_bytes() == b"second"
+
+
+def test_what_is_left_of_a_file_of_an_unknown_size_is_no_model(puller: Puller, hub: PlayedHub) -> None:
+    address = f"{hub.url}/google/gemma-GGUF/resolve/main/gemma-Q8_0.gguf"
+    path = puller.pull(address)
+    path.write_bytes(b"cut")
+    assert puller.pull(address).read_bytes() == b"eight" + WEIGHTS
+
+
+def test_another_file_of_the_same_size_is_replaced(puller: Puller, hub: PlayedHub) -> None:
+    path = puller.models.folder / "google/gemma-GGUF/gemma-Q8_0.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"other" + WEIGHTS)
+    assert puller.pull(GEMMA + ":Q8_0") == path
+    assert path.read_bytes() == b"eight" + WEIGHTS
+
+
+def test_a_file_that_was_there_has_no_checksum_of_nothing(puller: Puller) -> None:
+    puller.pull("hf.co/meta/llama")
+    path = puller.models.folder / "meta/llama/config.json"
+    (puller.models.folder / "meta/llama/model.safetensors").unlink()
+    puller.pull("hf.co/meta/llama")
+    [note] = puller.models.all()
+    assert path.read_bytes() == b"{}"
+    assert {file.path: file.sha256 for file in note.files}["meta/llama/config.json"] == ""
+
+
+def test_no_name_is_no_model(puller: Puller) -> None:
+    puller.pull("ollama.com/llama3.2:1b")
+    puller.pull("llama3.2:1b")
+    for note in puller.models.all()[1:]:
+        puller.models.remove(note)
+    with pytest.raises(PullFailed, match="No downloaded model is called ''"):
+        puller.models.get("")
 
 
 def test_what_is_there_is_not_pulled_again(puller: Puller, hub: PlayedHub) -> None:
