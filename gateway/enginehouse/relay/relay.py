@@ -29,7 +29,7 @@ from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.mirror_job import MirrorJob
 from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.endings import Endings
-from enginehouse.relay.live.live_request import LiveRequest, MovedStream
+from enginehouse.relay.live.live_request import LiveRequest, MovedStream, each_alone
 from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.live.watchdog import Watchdog
 from enginehouse.relay.mirrors import Mirrors
@@ -144,8 +144,7 @@ class Relay:
     def refuse_new(self) -> None:
         """Accept no more requests. Live ones may finish, except WebSockets: they have no end of their own."""
         self._closed = True
-        for request in self._endless():
-            request.cancel(shutting_down())
+        each_alone(self._endless(), lambda request: request.cancel(shutting_down()))
 
     async def web_sockets_ended(self) -> None:
         """Wait until no WebSocket is open."""
@@ -154,8 +153,7 @@ class Relay:
     def close(self) -> None:
         """End every live request and close every connection."""
         self._closed = True
-        for request in list(self.live):
-            request.cancel(shutting_down())
+        each_alone(list(self.live), lambda request: request.cancel(shutting_down()))
         self._watchdog.stop()
         self.drains.close()
         for upstream in self.context.upstreams.values():

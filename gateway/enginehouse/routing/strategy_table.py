@@ -33,11 +33,13 @@ class StrategyTable:
         self.hands_over = any(runner.hands_over for runner in self.runners)
 
     def runner(self, model: str, requirements: Requirements) -> StrategyRunner:
-        """The one that picks among the replicas of ``model``: that of the request's rule comes first."""
+        """The one that picks among the replicas of ``model``: that of the request's rule comes first.
+
+        A reload may have removed the strategy of a rule that an earlier request has.
+        """
         effects = requirements.rule_effects
-        if effects is not None and effects.strategy:
-            return self._of_rules[effects.strategy]
-        return self._of_models.get(model, self._default)
+        of_rule = self._of_rules.get(effects.strategy) if effects is not None and effects.strategy else None
+        return of_rule if of_rule is not None else self._of_models.get(model, self._default)
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         """Hand the figures of all engines to the strategies."""

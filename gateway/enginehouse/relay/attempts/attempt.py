@@ -306,6 +306,11 @@ class Attempt:
         report(exited)
 
 
+def client_error(error: Exception) -> RequestError:
+    """``error``, which is handled now, as its client gets it. Logs it if it is none of the client's."""
+    return error.with_traceback(None) if isinstance(error, RequestError) else defect()
+
+
 def defect(what: str = "a request met a defect of the gateway") -> RequestError:
     """Log the exception that is handled now, which is not the client's fault. Returns the client's error."""
     _log.exception(what)

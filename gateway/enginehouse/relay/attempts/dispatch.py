@@ -123,7 +123,7 @@ class Dispatch(RoutedJob):
         """Count the replica of ``attempt`` among those that failed the job."""
         self._state = self._state._replace(failed=(*self._state.failed, attempt.route.chosen.replica))
 
-    def rejected(self, error: RequestError) -> None:
+    def _rejected(self, error: RequestError) -> None:
         slot = self.current().slot
         joined_load = slot is not None and slot.joined_load
         self._carry_out(self._decide(Outcome.of_queue(error, joined_load)), error)
@@ -186,7 +186,7 @@ class Dispatch(RoutedJob):
         waiting_since = attempt.waiting_since
         if attempt.sent_at:
             context.budget.take(context.clock.now())
-        self.end_attempt(attempt, outcome, why)
+        self._leave(outcome, why)
         self._state = state = decision.state
         try:
             self._follow(decision.route, decision.body, waiting_since)

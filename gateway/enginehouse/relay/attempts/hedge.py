@@ -75,8 +75,10 @@ class Hedge:
         if rival is None:
             return False
         dispatch = self._dispatch
-        current = dispatch.current()
-        if outcome != _OVERTAKEN:
+        current = dispatch.attempt
+        if current is None:  # the request waits for its model again
+            pass
+        elif outcome != _OVERTAKEN:
             dispatch.exclude(current)
         elif current.sent_at:
             current.route.chosen.load.overtaken((dispatch.job.context.clock.now() - current.sent_at) * 1000)
@@ -113,7 +115,8 @@ class Hedge:
             job.judge(rival.route, seen.status, job.context.clock.now() - rival.sent_at, ())
             self._drop("answered", "failed")
             return
-        self._observe(self._dispatch.current())
+        if self._dispatch.attempt is not None:
+            self._observe(self._dispatch.attempt)
         self.takes_over(_OVERTAKEN)
         exchange.answer(seen, body, complete)
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from enginehouse.domain.errors import QueueFull, RequestError
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
-from enginehouse.relay.attempts.attempt import NEVER, Attempt, defect
+from enginehouse.relay.attempts.attempt import NEVER, Attempt, client_error
 from enginehouse.relay.attempts.waiting_place import WaitingPlace
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.queue_slot import QueueSlot
@@ -87,7 +87,7 @@ class RoutedJob(ABC):
 
     def replace(self, attempt: Attempt, outcome: str, why: str = "") -> None:
         """Continue with ``attempt``. The current one ends with ``outcome``; ``why``: the message of its error."""
-        self.end_attempt(self.current(), outcome, why)
+        self._leave(outcome, why)
         self.attempt = attempt
 
     def end_attempt(self, attempt: Attempt, outcome: str, why: str = "") -> None:
@@ -104,9 +104,13 @@ class RoutedJob(ABC):
     def end(self, outcome: str, why: str = "") -> None:
         """End the current attempt, if there is one. Nothing may follow."""
         self._sender = None  # otherwise the cycle of the two waits for the garbage collector
-        if self.place is not None:
-            self.job.context.waiting_room.leave(self.place.ticket)
-            self.place = None
+        self._leave(outcome, why)
+
+    def _leave(self, outcome: str, why: str) -> None:
+        """Leave the waiting room, or end the current attempt. A request that waits owns no attempt."""
+        place, self.place = self.place, None
+        if place is not None:
+            self.job.context.waiting_room.leave(place.ticket)
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
             self.end_attempt(attempt, outcome, why)
@@ -114,30 +118,38 @@ class RoutedJob(ABC):
     # --- from the waiting room
 
     def look(self) -> Route | None:
-        return None if self.place is None else self.job.reroute(self.place.route, self.failed)
+        job, place = self.job, self.place
+        if place is None:
+            return None
+        try:
+            return job.reroute(place.route, self.failed)
+        except Exception as error:
+            with log_context.named(job.request_id, job.trace_id):
+                raise client_error(error) from None
 
     def bind(self, route: Route) -> None:
-        self._act(partial(self._bound, route))
+        self._unwait(partial(self._bound, route))
 
     def start_over(self) -> None:
-        self._act(self._start_over)
+        self._unwait(self._start_over)
 
     def refuse(self, error: RequestError) -> None:
-        self._act(lambda _: self._fail(error))
+        self._unwait(lambda _: self._fail(error))
 
-    def _act(self, step: Callable[[WaitingPlace], None]) -> None:
-        """Take ``step``, in the name of this request: it runs at an event of another one."""
-        job, place = self.job, self.place
-        self.place = None
-        if place is None:
-            return
+    def _unwait(self, step: Callable[[WaitingPlace], None]) -> None:
+        """Take ``step``, which the place in the waiting room was kept for."""
+        place, self.place = self.place, None
+        if place is not None:
+            self._act(partial(step, place))
+
+    def _act(self, step: Callable[[], None]) -> None:
+        """Take ``step`` in the name of this request, which fails if it raises: it runs at an event of another one."""
+        job = self.job
         with log_context.named(job.request_id, job.trace_id):
             try:
-                step(place)
-            except RequestError as error:
-                self._fail(error.with_traceback(None))
-            except Exception:
-                self._fail(defect())
+                step()
+            except Exception as error:
+                self._fail(client_error(error))
 
     def _bound(self, route: Route, place: WaitingPlace) -> None:
         job = self.job
@@ -153,14 +165,20 @@ class RoutedJob(ABC):
     # --- from the queue
 
     def granted(self) -> None:
+        self._act(self._granted)
+
+    def _granted(self) -> None:
         self.current().granted()
         shares = self.job.context.shares
         if shares is not None:
             shares.granted(self.job.turn)
         self._send()
 
-    @abstractmethod
     def rejected(self, error: RequestError) -> None:
+        self._act(partial(self._rejected, error))
+
+    @abstractmethod
+    def _rejected(self, error: RequestError) -> None:
         """Retry the job, for which the queue has no slot, or fail it."""
 
     # --- inside

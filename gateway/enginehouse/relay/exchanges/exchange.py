@@ -185,6 +185,12 @@ class Exchange(AnsweredExchange):
         self._spoil(self.current_attempt(), problem)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
+        try:
+            self._answered(head, body, complete)
+        except Exception as error:
+            self.fail_alone(error)
+
+    def _answered(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         attempt, job = self._dispatch.attempt, self.job
         assert attempt is not None
         if head is not None:
@@ -208,10 +214,13 @@ class Exchange(AnsweredExchange):
     def broken(self, why: str, *, stale: bool) -> None:
         job = self.job
         with log_context.named(job.request_id, job.trace_id):
-            if stale:
-                self._dispatch.send_anew()
-            elif self._dispatch.attempt is not None:
-                self._lost(self._dispatch.attempt.broken(why))
+            try:
+                if stale:
+                    self._dispatch.send_anew()
+                elif self._dispatch.attempt is not None:
+                    self._lost(self._dispatch.attempt.broken(why))
+            except Exception as error:
+                self.fail_alone(error)
 
     def _lost(self, error: RequestError) -> None:
         if self._reply.begun:

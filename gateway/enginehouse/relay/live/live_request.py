@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from typing import ClassVar, NamedTuple
 
 from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError
@@ -10,13 +11,22 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.attempts.attempt import Attempt, defect
+from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_state import LiveState, StreamTokens
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.request_facts import AttemptFacts
+
+
+def each_alone(requests: Iterable[LiveRequest], step: Callable[[LiveRequest], None]) -> None:
+    """Take ``step`` for each of ``requests``. One for which it raises fails alone."""
+    for request in requests:
+        try:
+            step(request)
+        except Exception as error:  # noqa: PERF203 - free until one raises
+            request.fail_alone(error)
 
 
 class MovedStream(NamedTuple):
@@ -166,6 +176,15 @@ class LiveRequest(ABC):
     @abstractmethod
     def fail(self, error: RequestError) -> None:
         """End the request with ``error``, unless it has ended. The client gets it if it still can."""
+
+    def fail_alone(self, error: Exception) -> None:
+        """End the request, whose part of a sweep over requests raised ``error``, which is handled now."""
+        job = self.job
+        with log_context.named(job.request_id, job.trace_id):
+            try:
+                self.fail(client_error(error))
+            except Exception:
+                defect("a request could not be ended")
 
     @abstractmethod
     def cut_off(self, why: str) -> None:

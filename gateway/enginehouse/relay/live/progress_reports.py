@@ -14,7 +14,7 @@ from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.events.sse import comment
-from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_request import LiveRequest, each_alone
 from enginehouse.scheduling.request_queue import RequestQueue
 from enginehouse.scheduling.waiting_room import WaitingRoom
 
@@ -72,8 +72,8 @@ class ProgressReports:
         if self._reports:
             waiting = {each.ticket: each for queue in {*self._queues.values()} for each in queue.waiting()}
             waiting.update(self._waiting_room.waiting())
-            for request, report in self._reports.items():
-                report.send(request, waiting, now - request.began)
+            reports = self._reports
+            each_alone(reports, lambda request: reports[request].send(request, waiting, now - request.began))
 
     def _due(self, request: LiveRequest, now: float) -> ProgressReport | None:
         reply, model = request.waiting_reply, request.model

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Final
 
-from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_request import LiveRequest, each_alone
 from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.scheduling.waiting_room import WaitingRoom
 
@@ -18,7 +18,8 @@ class Watchdog:
 
     Has the waiting room plan too: a slot may be free for a reason that no queue reports, such as a backend's health.
 
-    One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer.
+    One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer. A
+    request that raises fails alone.
     """
 
     def __init__(
@@ -48,9 +49,8 @@ class Watchdog:
         self._handle = None
         now = self._now()
         live = list(self._live)
-        for request in live:
-            request.check_time(now)
-        self._waiting_room.tick()
         if live:
-            self.wake()
+            self.wake()  # first: whatever happens below, the next sweep comes
+        each_alone(live, lambda request: request.check_time(now))
+        self._waiting_room.tick()
         self._progress_reports.send_due(self._live, now)

@@ -9,8 +9,9 @@ from functools import partial
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate, ReplicaState
+from enginehouse.relay.attempts.attempt import client_error
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_request import LiveRequest, each_alone
 
 _LOOK_EVERY_S = 0.2
 _VACATING_S = 1.0
@@ -49,17 +50,15 @@ class Drains:
         """``vacate``, and end WebSockets with ``error``: they have no end of their own."""
         if self._hands_on("retire", replica, error):
             return
-        for request in self._live_at(replica):
-            if request.endless:
-                request.cancel(error)
+        endless = [request for request in self._live_at(replica) if request.endless]
+        each_alone(endless, lambda request: request.cancel(error))
         self.vacate(replica)
 
     def cut_off(self, replica: str, why: str) -> None:
         """End the attempts that ``replica`` still serves, because its engine stops now or is lost."""
         if self._hands_on("cut_off", replica, None, why):
             return
-        for request in self._live_at(replica):
-            request.cut_off(why)
+        each_alone(self._live_at(replica), lambda request: request.cut_off(why))
 
     def _hands_on(self, method: str, place: str, error: RequestError | None = None, why: str = "") -> bool:
         """Leave a call to the workers, if the live requests are theirs; whether that is so."""
@@ -101,13 +100,13 @@ class Drains:
         self, request: LiveRequest, tried: set[tuple[LiveRequest, str]], room: asyncio.Semaphore
     ) -> None:
         async with room:
-            destination = self._destination(request)
-            if destination is None or (request, destination) in tried:
-                return
+            destination = ""
             try:
-                await request.move(destination, cause="drain")
-            except RequestError as error:  # its source still serves it
-                if error.retry_after is None:
+                destination = self._destination(request) or ""
+                if destination and (request, destination) not in tried:
+                    await request.move(destination, cause="drain")
+            except Exception as error:  # its source still serves it
+                if client_error(error).retry_after is None:
                     tried.add((request, destination))
 
     def _destination(self, request: LiveRequest) -> str | None:
