@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from time import perf_counter, time
 
-from enginehouse import Limit, LimitRule, LocalLimit, LocalLimitStore
+from enginehouse import Limit, LimitRule, LocalLimit, LocalLimitStore, PassingLimits
 
 
 class MemoryLimits(LocalLimitStore):
@@ -15,6 +15,7 @@ class MemoryLimits(LocalLimitStore):
         self._now: Callable[[], float] = perf_counter
         self._epoch: Callable[[], float] = time
         self._limits: dict[str, LocalLimit] = {}
+        self._passing: PassingLimits[LocalLimit] = PassingLimits()
 
     def prepare(self, url: str, now: Callable[[], float], epoch: Callable[[], float]) -> None:
         self._now, self._epoch = now, epoch
@@ -26,5 +27,18 @@ class MemoryLimits(LocalLimitStore):
         known.set_rule(rule)
         return known
 
-    def rules(self) -> Mapping[str, LimitRule]:
-        return {name: limit.rule for name, limit in self._limits.items()}
+    def passing_limit(self, name: str, rule: LimitRule) -> Limit:
+        known = self._passing.get(name)
+        if known is None:
+            known = LocalLimit(rule, self._now, self._epoch)
+            dropped = self._passing.add(name, known)
+            if dropped is not None and dropped.left() < dropped.rule.amount:
+                self._passing.lost.note(self._now())
+        known.set_rule(rule)
+        return known
+
+    def kept(self) -> Iterator[tuple[str, LocalLimit, bool]]:
+        for name, limit in self._limits.items():
+            yield name, limit, False
+        for name, limit in self._passing:
+            yield name, limit, True

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_address, ip_network
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 
 from enginehouse.api.callers import Account, CallerLimits, Reservation
+from enginehouse.api.limit_set import LimitSet, named_limits
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import ServerSettings
+from enginehouse.domain.client_names import kept_name
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 
-_MOST_ADDRESSES = 10_000
-"""The most addresses whose limits are kept, the last used ones."""
 _FORWARDED = b"x-forwarded-for"
+_NETWORK_BITS = 64
+"""Of IPv6 addresses, a client has all that begin with the same ones (RFC 6177)."""
+_MOST_KNOWN = 1024
 
 
 class AddressLimits:
@@ -21,31 +25,26 @@ class AddressLimits:
 
     def __init__(self, settings: ServerSettings, limits: CallerLimits) -> None:
         self._limits = limits
-        self._accounts: dict[str, Account] = {}
+        self._all = Account("address", limits, "All addresses", passing=True)
         self.configure(settings)
 
     def configure(self, settings: ServerSettings) -> None:
         """Apply other settings. Counts stay."""
-        self._amounts = settings.per_address or LimitAmounts()
+        amounts = settings.per_address or LimitAmounts()
+        self._all.configure(amounts)
+        self._named = named_limits(amounts)
         self._proxies = [ip_network(each, strict=False) for each in settings.trusted_proxies]
-        for account in self._accounts.values():
-            account.configure(self._amounts)
 
     def admit(
         self, address: str, headers: Headers, requirements: Requirements, answer_limit: int | None
     ) -> Reservation | None:
         """Count a request in. Raises ``RateLimited``."""
-        return self._account(self._client(address, headers)).admit(requirements, answer_limit)
-
-    def _account(self, address: str) -> Account:
-        account = self._accounts.pop(address, None)  # so that the last used ones are at the end
-        if account is None:
-            account = Account(f"address/{address}", self._limits, f"Address {address or 'unknown'}")
-            account.configure(self._amounts)
-            if len(self._accounts) >= _MOST_ADDRESSES:
-                del self._accounts[next(iter(self._accounts))]
-        self._accounts[address] = account
-        return account
+        if self._all.is_free:
+            return None
+        client = client_network(self._client(address, headers))
+        owner = f"Address {client or 'unknown'}"
+        own = LimitSet(f"address/{client}", owner, self._named, self._limits.store, passing=True)
+        return self._all.reserve([own], requirements, answer_limit)
 
     def _client(self, address: str, headers: Headers) -> str:
         """The last address on the way here that no trusted proxy has."""
@@ -55,11 +54,30 @@ class AddressLimits:
         return address
 
     def _is_proxy(self, address: str) -> bool:
-        try:
-            found = ip_address(address)
-        except ValueError:
-            return False
-        return any(found in each for each in self._proxies)
+        found = _read(address)
+        return found is not None and any(found in each for each in self._proxies)
+
+
+@lru_cache(_MOST_KNOWN)
+def client_network(address: str) -> str:
+    """What one client has: an IPv4 address, or the first half of one of IPv6. Other texts stay."""
+    found = _read(address)
+    if isinstance(found, IPv6Address):
+        return str(IPv6Network((int(found), _NETWORK_BITS), strict=False))
+    return kept_name(address) if found is None else str(found)
+
+
+def _read(address: str) -> IPv4Address | IPv6Address | None:
+    """An address, which may stand with a port, as some proxies write it; ``None`` for another text."""
+    if address.startswith("["):
+        address = address[1:].partition("]")[0]
+    elif address.count(":") == 1:
+        address = address.partition(":")[0]
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return None
+    return found.ipv4_mapped or found if isinstance(found, IPv6Address) else found
 
 
 def _forwarded(headers: Headers) -> Sequence[bytes]:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Final
 
-from enginehouse.api.limit_set import LimitSet
+from enginehouse.api.limit_set import LEAST_COST, LimitSet, NamedLimit, named_limits, token_limit
 from enginehouse.config.auth import KeyLimitSettings, KeySettings, LimitAmounts, moment
 from enginehouse.config.usage import Prices
-from enginehouse.domain.errors import Forbidden
+from enginehouse.domain.errors import Forbidden, RateLimited
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.usage import UsageRow
-from enginehouse.interfaces.limit_stores import LimitStore
+from enginehouse.interfaces.limit_stores import Limit, LimitStore
 from enginehouse.relay.heads.behalf import Behalf
 from enginehouse.routing.matching import matches_any
 from enginehouse.telemetry.answer_meter import AnswerSize
@@ -21,8 +21,6 @@ from enginehouse.telemetry.answer_meter import AnswerSize
 _NEWEST: Final = 0.2
 """The weight of the newest request in the running average of a key's answers."""
 _MOST_BEHALVES: Final = 1000
-_MOST_USERS: Final = 10_000
-"""The most end users of a key whose limits are kept."""
 
 
 class CallerLimits:
@@ -77,37 +75,36 @@ class Reservation:
 class Account:
     """What one caller has used of its limits, whichever of its credentials it shows. The store counts below ``name``.
 
-    ``owner``: as errors about the caller's own limits call it.
+    ``owner``: as errors about the caller's own limits call it. ``passing``: clients choose the name.
     """
 
-    def __init__(self, name: str, limits: CallerLimits, owner: str = "") -> None:
+    def __init__(self, name: str, limits: CallerLimits, owner: str, *, passing: bool = False) -> None:
         self.name = name
         self.limits = limits
-        self._owner = owner or f"Key '{name}'"
+        self._owner = owner
+        self._passing = passing
         self._usual_answer = 0.0
-        self._own = LimitSet(name, self._owner, LimitAmounts(), limits.store)
-        self._settings: tuple[KeyLimitSettings, ...] = ()
-        self._more: list[LimitSet] = []
-        self._by_user: dict[tuple[int, str], LimitSet] = {}
+        self._named: list[NamedLimit] = []
+        self._own = LimitSet(name, owner, self._named, limits.store)
+        self._more: list[tuple[KeyLimitSettings, list[NamedLimit], LimitSet]] = []
         self.is_free = True
 
     def configure(self, amounts: LimitAmounts, more: Sequence[KeyLimitSettings] = ()) -> None:
         """Apply other limits: the caller's own, and ``more`` for some models or end users. Counts stay."""
-        self._own.configure(amounts)
-        self._settings = tuple(more)
-        self.is_free = self._own.is_empty and not self._settings
-        kept = {each.owner: each for each in self._more}
+        self._named = named_limits(amounts)
+        if not self._passing:
+            self._own.configure(self._named)
+        self.is_free = not self._named and not more
+        kept = {each.owner: each for _, _, each in self._more}
         self._more = []
-        for number, each in enumerate(self._settings):
-            owner = f"{self._owner} for {', '.join(each.models)}"
-            if (known := kept.get(owner)) is not None:
-                known.configure(each)
-            else:
-                known = LimitSet(f"{self.name}/limits[{number}]", owner, each, self.limits.store)
-            self._more.append(known)
-        for (number, _), users in list(self._by_user.items()):
-            if number < len(self._settings):
-                users.configure(self._settings[number])
+        for number, settings in enumerate(more):
+            named = named_limits(settings)
+            owner = f"{self._owner} for {', '.join(settings.models)}"
+            known = kept.get(owner)
+            if known is None:
+                known = LimitSet(f"{self.name}/limits[{number}]", owner, [], self.limits.store)
+            known.configure(named if settings.per == "key" else [])
+            self._more.append((settings, named, known))
 
     def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | None:
         """Count a request in, or raise ``RateLimited`` or ``BudgetExhausted``.
@@ -117,15 +114,21 @@ class Account:
         """
         if self.is_free:
             return None
+        return self.reserve(self.sets(requirements.model, requirements.user or ""), requirements, answer_limit)
+
+    def reserve(self, sets: list[LimitSet], requirements: Requirements, answer_limit: int | None) -> Reservation:
+        """As ``admit``, with the limits of ``sets``. A request that one of them refuses counts in none of them."""
         model, prompt = requirements.model, requirements.estimated_tokens
         answer = answer_limit if answer_limit is not None else int(self._usual_answer)
-        cost = self.limits.cost(model, prompt, 0, answer)
-        sets = self.sets(model, requirements.user or "")
-        # all are asked before one counts, so that a refused request counts nowhere
+        cost = max(self.limits.cost(model, prompt, 0, answer), LEAST_COST)
+        wanted: list[tuple[Limit, float]] = []
         for each in sets:
-            each.check(prompt + answer, cost)
+            each.want(wanted, prompt + answer, cost)
+        short = self.limits.store.take(wanted)
+        if short is not None:
+            raise _refused(sets, *short)
         for each in sets:
-            each.take(prompt + answer, cost)
+            each.enter()
         return Reservation(self, sets, model, prompt + answer, cost)
 
     def answered(self, tokens: int) -> None:
@@ -146,29 +149,21 @@ class Account:
     @property
     def counts_tokens(self) -> str:
         """The name of a limit that needs the tokens of answers; empty if there is none."""
-        for each in (self._own, *self._more):
-            if each.counts_tokens:
-                return each.counts_tokens
-        return ""
+        return next(filter(None, map(token_limit, (self._named, *(named for _, named, _ in self._more)))), "")
 
     def sets(self, model: str, user: str) -> list[LimitSet]:
         """The limits that hold for a request of ``user`` to ``model``."""
-        sets = [self._own]
-        for number, settings in enumerate(self._settings):
-            if matches_any(settings.models, model):
-                sets.append(self._more[number] if settings.per == "key" else self._of_user(number, settings, user))
+        store = self.limits.store
+        sets = [LimitSet(self.name, self._owner, self._named, store, passing=True) if self._passing else self._own]
+        for number, (settings, named, own) in enumerate(self._more):
+            if not matches_any(settings.models, model):
+                continue
+            if settings.per == "key":
+                sets.append(own)
+            else:
+                name, owner = f"{self.name}/limits[{number}]/user/{user}", f"User '{user}' of {_inside(self._owner)}"
+                sets.append(LimitSet(name, owner, named, store, passing=True))
         return sets
-
-    def _of_user(self, number: int, settings: KeyLimitSettings, user: str) -> LimitSet:
-        found = self._by_user.pop((number, user), None)  # so that the last used ones are at the end
-        if found is None:
-            name = f"{self.name}/limits[{number}]/user/{user}"
-            owner = f"User '{user}' of key '{self.name}'"
-            found = LimitSet(name, owner, settings, self.limits.store)
-            if len(self._by_user) >= _MOST_USERS:
-                del self._by_user[next(iter(self._by_user))]
-        self._by_user[number, user] = found
-        return found
 
 
 class KeyHolder:
@@ -234,10 +229,24 @@ class KeyHolder:
 
 def configured(known: KeyHolder | None, key: KeySettings, limits: CallerLimits) -> KeyHolder:
     """The holder of ``key``: the one that is ``known``, whose counts stay, or a new one."""
-    holder = known or KeyHolder(key, Account(key.name, limits))
+    holder = known or KeyHolder(key, Account(f"key/{key.name}", limits, f"Key '{key.name}'"))
     holder.configure(key)
     holder.account.configure(key, key.limits)
     return holder
+
+
+def _refused(sets: list[LimitSet], place: int, wait: float) -> RateLimited:
+    """The error for the limit at ``place``, of those of all ``sets``."""
+    for each in sets:
+        if place < each.size:
+            return each.refused(place, wait)
+        place -= each.size
+    raise AssertionError("the store names a limit that nobody asked for")
+
+
+def _inside(owner: str) -> str:
+    """``owner`` in the middle of a sentence."""
+    return owner[:1].lower() + owner[1:]
 
 
 def month_of(epoch: float) -> float:

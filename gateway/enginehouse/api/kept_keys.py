@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from enginehouse.api.callers import CallerLimits, KeyHolder, configured
-from enginehouse.config.auth import KeySettings
+from enginehouse.config.auth import NAMESPACES, KeySettings
 from enginehouse.domain.errors import ConfigError, InvalidRequest, NotFound
 from enginehouse.engines.state_file import replace_file
 
@@ -154,6 +154,8 @@ class KeptKeys:
         self.refresh()
         if not asked.name or not asked.name.isprintable():
             raise InvalidRequest("A key needs a name of printable characters", param="name")
+        if asked.name.startswith(NAMESPACES):
+            raise InvalidRequest(f"A key's name begins with none of {', '.join(NAMESPACES)}", param="name")
         if asked.key:
             raise InvalidRequest("The gateway chooses the secret: leave out 'key'", param="key")
         if asked.name in self._keys or asked.name in self._taken():

@@ -9,7 +9,7 @@ from enginehouse.config.auth import LimitAmounts
 from enginehouse.domain.errors import BudgetExhausted, RateLimited
 from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, LimitStore
 
-_LEAST_COST: Final = 1e-9
+LEAST_COST: Final = 1e-9
 """What a request costs at least, so that a spent budget refuses those without a price too."""
 
 
@@ -28,36 +28,49 @@ _RULES: Final[tuple[tuple[str, LimitPeriod, int, str], ...]] = (
 
 
 @dataclass
-class LimitInForce:
-    """A limit that an owner has. ``counts``: one for each request, or its tokens, or its costs."""
+class NamedLimit:
+    """A limit as a configuration has it. ``counts``: one for each request, or its tokens, or its costs."""
 
     key: str
-    per: LimitPeriod
+    rule: LimitRule
     counts: int
     why: str
-    amount: float
+
+
+@dataclass
+class LimitInForce:
+    """A limit that an owner has."""
+
+    named: NamedLimit
     limit: Limit
 
 
-class LimitSet:
-    """The limits that ``amounts`` names; ``store`` counts them, below ``name``. ``owner``: as errors call it."""
+def named_limits(amounts: LimitAmounts) -> list[NamedLimit]:
+    """The limits that ``amounts`` names."""
+    found = [(key, float(getattr(amounts, key)), per, counts, why) for key, per, counts, why in _RULES]
+    return [NamedLimit(key, LimitRule(amount, per), counts, why) for key, amount, per, counts, why in found if amount]
 
-    def __init__(self, name: str, owner: str, amounts: LimitAmounts, store: LimitStore) -> None:
+
+class LimitSet:
+    """Some limits of one owner; ``store`` counts them, below ``name``. ``owner``: as errors call it.
+
+    ``passing``: clients choose the name, so the set is made anew for each request.
+    """
+
+    def __init__(
+        self, name: str, owner: str, named: list[NamedLimit], store: LimitStore, *, passing: bool = False
+    ) -> None:
         self.owner = owner
         self._name = name
-        self._store = store
+        self._limit = store.passing_limit if passing else store.limit
         self._running = 0
         self._limits: list[LimitInForce] = []
-        self.configure(amounts)
+        self.configure(named)
 
-    def configure(self, amounts: LimitAmounts) -> None:
-        """Apply other amounts. Counts stay."""
-        before, self._limits = self._slots(), []
-        for key, per, counts, why in _RULES:
-            amount = float(getattr(amounts, key))
-            if amount:
-                limit = self._store.limit(f"{self._name}/{key}", LimitRule(amount, per))
-                self._limits.append(LimitInForce(key, per, counts, why, amount, limit))
+    def configure(self, named: list[NamedLimit]) -> None:
+        """Apply other limits. Counts stay."""
+        before = self._slots()
+        self._limits = [LimitInForce(each, self._limit(f"{self._name}/{each.key}", each.rule)) for each in named]
         slots = self._slots()
         if slots is not before:
             if before is not None:
@@ -67,39 +80,30 @@ class LimitSet:
 
     def _slots(self) -> Limit | None:
         first = self._limits[0] if self._limits else None
-        return first.limit if first is not None and first.per == "at_once" else None
+        return first.limit if first is not None and first.named.rule.per == "at_once" else None
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is no limit."""
-        return not self._limits
+    def size(self) -> int:
+        """The number of limits."""
+        return len(self._limits)
 
-    @property
-    def counts_tokens(self) -> str:
-        """The key of a limit that needs the tokens of answers; empty if there is none."""
-        return next((each.key for each in self._limits if each.counts != _ONE), "")
-
-    def check(self, tokens: float, cost: float) -> None:
-        """Raise ``RateLimited`` or ``BudgetExhausted`` for a request that is expected to use so much."""
+    def want(self, wanted: list[tuple[Limit, float]], tokens: float, cost: float) -> None:
+        """Add to ``wanted`` what a request takes that is expected to use so much."""
         for each in self._limits:
-            counts = each.counts
-            amount = 1.0 if counts == _ONE else tokens if counts == _TOKENS else max(cost, _LEAST_COST)
-            wait = each.limit.seconds_short(amount)
-            if wait > 0:
-                raise self._refused(each, wait)
+            counts = each.named.counts
+            wanted.append((each.limit, 1.0 if counts == _ONE else tokens if counts == _TOKENS else cost))
 
-    def _refused(self, short: LimitInForce, wait: float) -> RateLimited:
-        text = f"{self.owner} {short.why.format(int(short.amount))}"
+    def refused(self, place: int, wait: float) -> RateLimited:
+        """The error for a request that the limit at ``place`` refuses."""
+        short = self._limits[place].named
+        text = f"{self.owner} {short.why.format(int(short.rule.amount))}"
         error = (BudgetExhausted if short.counts == _COSTS else RateLimited)(text, retry_after=int(wait) + 1)
         error.lines = self.lines()
         return error
 
-    def take(self, tokens: float, cost: float) -> None:
-        """Count a request in that is expected to use so much."""
+    def enter(self) -> None:
+        """Note that a request has taken what it ``wanted``."""
         self._running += 1
-        for each in self._limits:
-            counts = each.counts
-            each.limit.take(1.0 if counts == _ONE else tokens if counts == _TOKENS else cost)
 
     def leave(self) -> None:
         """Count a request out."""
@@ -111,35 +115,43 @@ class LimitSet:
     def charge(self, tokens: float, cost: float) -> None:
         """Count so much more. Negative amounts come back."""
         for each in self._limits:
-            if each.counts != _ONE:
-                each.limit.take(tokens if each.counts == _TOKENS else cost)
+            counts = each.named.counts
+            if counts != _ONE:
+                each.limit.take(tokens if counts == _TOKENS else cost)
 
     def recall(self, tokens: float, day_cost: float, month_cost: float) -> None:
         """Count what was used in this day and month before the gateway started."""
         for each in self._limits:
-            if each.per == "day":
-                each.limit.take(tokens if each.counts == _TOKENS else day_cost)
-            elif each.per == "month":
+            per = each.named.rule.per
+            if per == "day":
+                each.limit.take(tokens if each.named.counts == _TOKENS else day_cost)
+            elif per == "month":
                 each.limit.take(month_cost)
 
     def lines(self) -> bytes:
         """The header lines that tell clients of the limits, as OpenAI has them; empty without such limits."""
         lines, tokens_told = b"", False
         for each in self._limits:
-            if each.per == "minute" and each.counts == _ONE:
+            counts = each.named.counts
+            if each.named.rule.per == "minute" and counts == _ONE:
                 lines += _lines(b"requests", each)
-            elif each.counts == _TOKENS and not tokens_told:
+            elif counts == _TOKENS and not tokens_told:
                 tokens_told = True
                 lines += _lines(b"tokens", each)
         return lines
 
 
+def token_limit(named: list[NamedLimit]) -> str:
+    """The key of a limit that needs the tokens of answers; empty if there is none."""
+    return next((each.key for each in named if each.counts != _ONE), "")
+
+
 def _lines(what: bytes, told: LimitInForce) -> bytes:
-    left = told.limit.left()
-    seconds = max(0.0, (told.amount - left) * 60 / told.amount) if told.per == "minute" else told.limit.full_in()
+    left, rule = told.limit.left(), told.named.rule
+    seconds = max(0.0, (rule.amount - left) * 60 / rule.amount) if rule.per == "minute" else told.limit.full_in()
     return b"x-ratelimit-limit-%s: %d\r\nx-ratelimit-remaining-%s: %d\r\nx-ratelimit-reset-%s: %.3fs\r\n" % (
         what,
-        int(told.amount),
+        int(rule.amount),
         what,
         max(0, int(left)),
         what,

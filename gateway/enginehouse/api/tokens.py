@@ -37,7 +37,6 @@ class TokenCallers:
         self.keys: dict[str, Any] = {}
         self._limits = limits
         self._epoch = epoch
-        self._accounts: dict[str, Account] = {}
         self._known: dict[bytes, _Known] = {}
 
     @property
@@ -103,19 +102,13 @@ class TokenCallers:
         name = claims.get(settings.name_claim)
         if not isinstance(name, str) or not name:
             raise Unauthorized(f"The token has no claim '{settings.name_claim}'")
-        name = kept_name(name)
+        name = f"jwt/{settings.issuer}/{kept_name(name)}"
         models, admin = _models(claims, settings.models_claim), _is_admin(claims, settings.admin_claim)
         return KeyHolder(KeySettings(name=name, key="", models=models, admin=admin), self._account(name))
 
     def _account(self, name: str) -> Account:
-        """What the caller of that name has used, with all its tokens."""
-        account = self._accounts.pop(name, None)  # so that the last used ones are at the end
-        if account is None:
-            account = Account(name, self._limits)
-            account.configure(self.settings)
-            if len(self._accounts) >= _MOST_CALLERS:
-                del self._accounts[next(iter(self._accounts))]
-        self._accounts[name] = account
+        account = Account(name, self._limits, f"Key '{name}'", passing=True)
+        account.configure(self.settings)
         return account
 
 

@@ -191,9 +191,10 @@ class Callers:
         for row in rows:
             by_name.setdefault(row.key or "", []).append(row)
         for name, used in by_name.items():
-            if (holder := self.keyring.named(name)) is not None:
+            holder = self.keyring.named(name)
+            if holder is not None:
                 holder.account.recall(used, now)
-            elif self._token_keys is not None:
+            elif self._token_keys is not None and name.startswith("jwt/"):
                 self._token_keys.callers.recall(name, used, now)
 
     def _limit_store(self) -> LimitStore:

@@ -9,6 +9,8 @@ from msgspec import Meta, field
 
 from enginehouse.config.section import Count, Duration, SecretText, Section, about
 
+NAMESPACES = ("key/", "jwt/", "address/")
+"""The beginnings of names that the gateway gives to callers, so no key may have such a name."""
 Budget = Annotated[float, Meta(ge=0)]
 
 

@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from urllib.parse import urlsplit
 
 from enginehouse.config.aliases import Aliases, read_alias
-from enginehouse.config.auth import moment
+from enginehouse.config.auth import NAMESPACES, moment
 from enginehouse.config.decode import Problem
 from enginehouse.config.model_settings import ANY_ANSWER
 from enginehouse.config.routing import parse_hedge_after
@@ -161,6 +161,9 @@ def _keys(config: Config) -> Iterator[Problem]:
     yield from _same(config.auth.keys, "name", lambda key: key.name, "give each key its own name")
     yield from _same(config.auth.keys, "key", lambda key: key.key, "give each client its own secret")
     for index, key in enumerate(config.auth.keys):
+        if key.name.startswith(NAMESPACES):
+            remedy = f"choose a name that begins with none of {', '.join(NAMESPACES)}"
+            yield Problem(("auth", "keys", index, "name"), "is a name that the gateway gives to callers", remedy)
         if not key.key:
             yield Problem(("auth", "keys", index, "key"), "is empty", "put a secret there")
         if key.expires and _fault(moment, key.expires):

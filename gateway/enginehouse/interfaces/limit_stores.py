@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Literal, NamedTuple
 
 LimitPeriod = Literal["minute", "day", "month", "at_once"]
@@ -23,10 +23,14 @@ class TakenLimit(NamedTuple):
 
     rule: LimitRule
     amount: float
+    passing: bool = False
+    """Whether it is one of ``LimitStore.passing_limit``."""
 
 
 class Limit(ABC):
     """What is left of one limit. No method waits: requests are admitted between two turns of the event loop."""
+
+    __slots__ = ()
 
     @abstractmethod
     def seconds_short(self, amount: float) -> float:
@@ -71,6 +75,28 @@ class LimitStore(ABC):
 
         A name is used with one ``per`` only.
         """
+
+    def passing_limit(self, name: str, rule: LimitRule) -> Limit:
+        """As ``limit``, for a name that clients choose, such as an end user's: there is no end of them.
+
+        The gateway asks again for each request. A store keeps a bounded number of such limits: it may drop one that
+        nobody has used for long, which is then whole again. By default, all are kept.
+        """
+        return self.limit(name, rule)
+
+    def take(self, wanted: Sequence[tuple[Limit, float]]) -> tuple[int, float] | None:
+        """Take all amounts in one step if each can be taken now, else nothing.
+
+        Returns ``None`` if they are taken, or the place of the first one that cannot be, and the seconds until it
+        probably can. A store whose limits other processes change at the same time has its own.
+        """
+        for place, (limit, amount) in enumerate(wanted):
+            wait = limit.seconds_short(amount)
+            if wait > 0:
+                return place, wait
+        for limit, amount in wanted:
+            limit.take(amount)
+        return None
 
     async def open(self) -> None:
         """Begin work in the background. A store that cannot be reached is no error: limits then hold by themselves."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from enginehouse import LocalLimit
+from enginehouse import LocalLimit, PassingLimits
 from enginehouse_kit.limits.leased_limits import Lease, LeaseAsk, Leases
 
 _SLOTS_S = 3.0
 """For so long after its last ask, a gateway holds what it was granted of limits ``at_once``."""
+_MOST = 100_000
+"""The most limits that are kept, the last used ones."""
 _GATEWAY_S = 5.0
 """For so long after its last ask, a gateway counts as one of those that share."""
 
@@ -19,7 +21,7 @@ class LeaseBook:
     def __init__(self, now: Callable[[], float], epoch: Callable[[], float]) -> None:
         self._now = now
         self._epoch = epoch
-        self._limits: dict[str, LocalLimit] = {}
+        self._limits: PassingLimits[LocalLimit] = PassingLimits(_MOST)
         self._holders: dict[str, dict[str, tuple[float, float]]] = {}
         self._seen: dict[str, float] = {}
 
@@ -47,12 +49,15 @@ class LeaseBook:
             holders[gateway] = granted, now + _SLOTS_S
         else:
             holders.pop(gateway, None)
+            if not holders:
+                del self._holders[ask.name]
         return Lease(granted, left=max(0.0, ask.rule.amount - others - granted))
 
     def _taken(self, ask: LeaseAsk) -> Lease:
         limit = self._limits.get(ask.name)
         if limit is None:
-            limit = self._limits[ask.name] = LocalLimit(ask.rule, self._now, self._epoch)
+            limit = LocalLimit(ask.rule, self._now, self._epoch)
+            self._limits.add(ask.name, limit)
         limit.set_rule(ask.rule)
         limit.take(-ask.back)
         granted = max(0.0, min(ask.want, limit.left()))

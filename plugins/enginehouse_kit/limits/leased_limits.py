@@ -12,7 +12,7 @@ from traceback import format_exception_only
 from typing import ClassVar, NamedTuple
 from uuid import uuid4
 
-from enginehouse import Limit, LimitRule, LimitStore, LocalLimit, run_within, wait_within
+from enginehouse import Limit, LimitRule, LimitStore, LocalLimit, PassingLimits, run_within, wait_within
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +82,7 @@ class LeasedLimit(Limit):
     def seconds_short(self, amount: float) -> float:
         amount = min(amount, self.rule.amount)
         self._demand += amount
+        self._store.active[self.name] = self
         if self._stock - self._used >= amount - _LEAST:
             return 0.0
         now, elsewhere = self._store.now(), self._believed()
@@ -101,7 +102,13 @@ class LeasedLimit(Limit):
             return self._used + amount - self._stock <= max(share, min(1.0, elsewhere))
         return -self._stock < share / 2
 
+    @property
+    def in_use(self) -> bool:
+        """Whether requests that run now have taken some of a limit ``at_once``."""
+        return self.rule.per == "at_once" and self._used > 0
+
     def take(self, amount: float) -> None:
+        self._store.active[self.name] = self
         if self.rule.per == "at_once":
             self._used += amount
             self._demand = max(0.0, self._demand - amount)  # what is left of it was refused
@@ -116,6 +123,11 @@ class LeasedLimit(Limit):
         return max(0.0, missing * 60 / self.rule.amount) if self.rule.per == "minute" else 0.0
 
     # --- what the store asks and is told
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it holds nothing, and will ask for nothing before it is used again."""
+        return not self._target and not self._used and abs(self._stock) <= _LEAST
 
     def ask(self) -> LeaseAsk | None:
         """What to ask for now; ``None`` for nothing."""
@@ -189,7 +201,11 @@ class LeasedLimitStore(LimitStore):
     def __init__(self) -> None:
         self.gateways = 1
         self.gateway = uuid4().hex
+        self.active: dict[str, LeasedLimit] = {}
+        """Those that may have something to ask for."""
         self._limits: dict[str, LeasedLimit] = {}
+        self._passing: PassingLimits[LeasedLimit] = PassingLimits()
+        self._backs: list[LeaseAsk] = []
         self._wanted: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
         self._problem = ""
@@ -211,6 +227,18 @@ class LeasedLimitStore(LimitStore):
         known = self._limits.get(name)
         if known is None:
             known = self._limits[name] = LeasedLimit(self, name, rule)
+        known.rule = rule
+        return known
+
+    def passing_limit(self, name: str, rule: LimitRule) -> Limit:
+        known = self._passing.get(name)
+        if known is None:
+            known = LeasedLimit(self, name, rule)
+            dropped = self._passing.add(name, known)
+            if dropped is not None:
+                self.active.pop(dropped.name, None)
+                back = dropped.last_ask()
+                self._backs += [] if back is None else [back]
         known.rule = rule
         return known
 
@@ -237,7 +265,7 @@ class LeasedLimitStore(LimitStore):
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
-        backs = [ask for limit in self._limits.values() if (ask := limit.last_ask()) is not None]
+        backs = [*self._backs, *(ask for limit in self.active.values() if (ask := limit.last_ask()) is not None)]
         if backs and not self._problem:
             with suppress(Exception):  # of any library; what is not given back comes back with time
                 await run_within(self.patience, self.lease(self.gateway, backs))
@@ -250,25 +278,38 @@ class LeasedLimitStore(LimitStore):
             await wait_within(self.interval, wanted)
 
     async def exchange(self) -> None:
-        """Ask once for all limits in use. Now and then, ask without any: to be seen, and to know the others."""
-        asking = [(limit, ask) for limit in self._limits.values() if (ask := limit.ask()) is not None]
-        if not asking and not self._problem and self.now() < self._asked_at + _SEEN_EVERY_S:
+        """Ask once for all active limits. Now and then, ask without any: to be seen, and to know the others."""
+        asking, backs = self._asking(), self._backs
+        if not backs and not asking and not self._problem and self.now() < self._asked_at + _SEEN_EVERY_S:
             return
         self._asked_at = self.now()
+        self._backs = []
         if self._problem:  # no limit waits for a store that is lost
             for limit, ask in asking:
                 limit.grant_alone(ask)
             asking = []
         try:
-            answer = await run_within(self.patience, self.lease(self.gateway, [ask for _, ask in asking]))
+            asks = [*(ask for _, ask in asking), *backs]
+            answer = await run_within(self.patience, self.lease(self.gateway, asks))
         except Exception as error:
             self._lost(format_exception_only(error)[-1].strip())
             for limit, ask in asking:
                 limit.grant_alone(ask)
             return
         self._found(answer.gateways)
-        for (limit, _), lease in zip(asking, answer.leases, strict=True):
+        for (limit, _), lease in zip(asking, answer.leases, strict=False):  # what comes back has no limit any more
             limit.grant(lease)
+
+    def _asking(self) -> list[tuple[LeasedLimit, LeaseAsk]]:
+        """The active limits that have something to ask for. Those that have nothing more end to be active."""
+        asking = []
+        for name, limit in list(self.active.items()):
+            ask = limit.ask()
+            if ask is not None:
+                asking.append((limit, ask))
+            elif limit.is_idle:
+                del self.active[name]
+        return asking
 
     def _lost(self, why: str) -> None:
         if not self._problem:

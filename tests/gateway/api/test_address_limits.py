@@ -60,3 +60,21 @@ def test_a_reload_keeps_what_was_counted() -> None:
     addresses.configure(ServerSettings(per_address=LimitAmounts(requests_per_minute=2)))
 
     assert [admit(addresses, "10.0.0.1") for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff::2", True),
+        ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
+        ("::ffff:192.0.2.7", "192.0.2.7", True),
+        ("192.0.2.7:5000", "192.0.2.7:6000", True),
+        ("[2001:db8:0:1::1]:5000", "2001:db8:0:1::9", True),
+        ("unknown", "hidden", False),
+    ],
+)
+def test_a_client_is_an_address_of_ipv4_or_a_network_of_ipv6(first: str, second: str, is_same: bool) -> None:
+    addresses = limits("10.0.0.0/8")
+
+    assert admit(addresses, "10.0.0.1", first.encode())
+    assert admit(addresses, "10.0.0.1", second.encode()) != is_same

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from enginehouse import RateLimited, Requirements, Unauthorized
+from enginehouse.api.callers import KeyHolder
 from enginehouse.api.keys import Keyring
 from enginehouse.api.tokens import TokenCallers
 from enginehouse.app.token_keys import TokenKeys
@@ -67,16 +68,17 @@ def token(key: Any = RSA, algorithm: str = "RS256", kid: str = "rsa", **claims: 
 def test_a_signed_token_is_a_caller() -> None:
     provider = Provider()
     holder = provider.who(token())
-    assert (holder.name, holder.admin, holder.may_use("anything")) == ("ann", False, True)
-    assert provider.who(token(CURVE, "ES256", "ec", sub="ben")).name == "ben"
+    assert (holder.name, holder.admin, holder.may_use("anything")) == (f"jwt/{ISSUER}/ann", False, True)
+    assert provider.who(token(CURVE, "ES256", "ec", sub="ben")).name == f"jwt/{ISSUER}/ben"
     assert provider.who("ops-secret").name == "ops"
 
 
 def test_what_was_used_before_a_restart_counts_when_its_token_comes() -> None:
     provider = Provider(tokens_per_day=100, budget_per_month=5)
     hour = int(provider.clock()) // 3600 * 3600
-    provider.tokens.recall("ann", [UsageRow(hour, "ann", "m", tokens_out=100)], provider.clock())
-    provider.tokens.recall("ben", [UsageRow(hour - 40 * 86400, "ben", "m", tokens_out=100, cost=5)], provider.clock())
+    ann, ben = f"jwt/{ISSUER}/ann", f"jwt/{ISSUER}/ben"
+    provider.tokens.recall(ann, [UsageRow(hour, ann, "m", tokens_out=100)], provider.clock())
+    provider.tokens.recall(ben, [UsageRow(hour - 40 * 86400, ben, "m", tokens_out=100, cost=5)], provider.clock())
     with pytest.raises(RateLimited, match="tokens_per_day"):
         provider.who(token()).admit(Requirements(model="m"), 1)
     provider.who(token(sub="ben")).admit(Requirements(model="m"), 1)
@@ -121,7 +123,8 @@ def test_an_unsigned_token_is_refused() -> None:
 def test_claims_give_models_and_the_rights_of_operators() -> None:
     provider = Provider(models_claim="models", admin_claim="groups=ops", name_claim="email")
     ann = provider.who(token(email="ann@example.org", models=["qwen*"], groups=["dev", "ops"]))
-    assert (ann.name, ann.admin, ann.may_use("qwen:7b"), ann.may_use("llama")) == ("ann@example.org", True, True, False)
+    assert ann.name == f"jwt/{ISSUER}/ann@example.org"
+    assert (ann.admin, ann.may_use("qwen:7b"), ann.may_use("llama")) == (True, True, False)
     with pytest.raises(Forbidden):
         ann.admit(Requirements(model="llama"), None)
     ben = provider.who(token(email="ben@example.org", groups=["dev"]))
@@ -149,10 +152,26 @@ def test_rights_belong_to_a_token_and_limits_to_its_subject() -> None:
         provider.who(plain).admit(Requirements(model="m"), None)
 
 
+def admits(holder: KeyHolder) -> bool:
+    try:
+        holder.admit(Requirements(model="m"), None)
+    except RateLimited:
+        return False
+    return True
+
+
+def test_a_subject_that_is_named_as_a_key_is_another_caller() -> None:
+    provider = Provider(requests_per_minute=1)
+    provider.ring.configure([KeySettings(name="ann", key="ann-secret", requests_per_minute=5)])
+    shown = [provider.who("ann-secret"), provider.who(token())]
+    assert [[admits(holder) for _ in range(9)].count(True) for holder in shown] == [5, 1]
+    assert [holder.name for holder in shown] == ["ann", f"jwt/{ISSUER}/ann"]
+
+
 def test_a_token_that_was_good_expires() -> None:
     provider = Provider()
     good = token()
-    assert provider.who(good).name == "ann"
+    assert provider.who(good).name == f"jwt/{ISSUER}/ann"
     provider.clock.now += 600 + 31
     with pytest.raises(Unauthorized, match="expired"):
         provider.who(good)
@@ -172,7 +191,7 @@ async def test_keys_are_fetched_again_when_a_token_names_an_unknown_one(monkeypa
     monkeypatch.setattr("enginehouse.app.token_keys._read", read)
     keys = TokenKeys(provider.tokens, provider.clock)
     await keys.refresh()
-    assert provider.who(token(kid="new")).name == "ann"
+    assert provider.who(token(kid="new")).name == f"jwt/{ISSUER}/ann"
     await keys.refresh()
     assert len(asked) == 2, "ten minutes have not passed"
     with pytest.raises(Unauthorized):
@@ -197,11 +216,11 @@ async def test_keys_stay_while_the_provider_is_away(
         provider.clock.now += 601
     assert caplog.text.count("connection refused") == 1
     provider.clock.now -= 3 * 601
-    assert provider.who(token()).name == "ann"
+    assert provider.who(token()).name == f"jwt/{ISSUER}/ann"
 
 
 def test_a_page_that_is_no_key_set_changes_nothing() -> None:
     provider = Provider()
     with pytest.raises(ValueError, match="no key set"):
         provider.tokens.use_keys({"error": "not found"})
-    assert provider.who(token()).name == "ann"
+    assert provider.who(token()).name == f"jwt/{ISSUER}/ann"

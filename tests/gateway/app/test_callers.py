@@ -11,9 +11,9 @@ import pytest
 
 from enginehouse import AuditEntry, RateLimited, Requirements
 from enginehouse.aio.clock import Clock
-from enginehouse.api.callers import configured
+from enginehouse.api.callers import Account
 from enginehouse.app.callers import Callers
-from enginehouse.config.auth import KeySettings
+from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import BudgetExhausted, ConfigError
 from enginehouse.interfaces.observers import Observer
@@ -47,8 +47,8 @@ class Running:
         self.callers = Callers(config, REGISTRY, self.context, observers)  # type: ignore[arg-type]
         self.callers.open(folder)
 
-    def use(self, tokens: int) -> None:
-        self.context.usage.add(facts_of(request_record(caller="a", tokens_in=0, tokens_out=tokens)), "m", 0)
+    def use(self, tokens: int, caller: str = "a") -> None:
+        self.context.usage.add(facts_of(request_record(caller=caller, tokens_in=0, tokens_out=tokens)), "m", 0)
 
     def admit(self) -> None:
         holder = self.callers.keyring.named("a")
@@ -56,11 +56,11 @@ class Running:
         holder.admit(Requirements(model="m"), 1)
 
 
-async def restarted(folder: Path, now: float, tokens: int, **sections: Any) -> Running:
+async def restarted(folder: Path, now: float, tokens: int, caller: str = "a", **sections: Any) -> Running:
     """A gateway that starts ``now``, after one that used so many tokens at noon."""
     first = Running(folder, NOON, **sections)
     await first.callers.start()
-    first.use(tokens)
+    first.use(tokens, caller)
     await first.callers.close()
     second = Running(folder, now, **sections)
     await second.callers.start()
@@ -92,8 +92,10 @@ async def test_the_next_month_begins_anew(tmp_path: Path) -> None:
 
 async def test_those_whom_tokens_name_are_counted_before_they_show_one(tmp_path: Path) -> None:
     auth = {"jwt": {"issuer": "https://login.example.org", "audience": "house", "tokens_per_day": 1000}}
-    again = await restarted(tmp_path, NOON + 60, 1000, auth=auth)
-    ann = configured(None, KeySettings(name="a", key="", tokens_per_day=1000), again.callers.keyring.limits)
+    name = "jwt/https://login.example.org/a"
+    again = await restarted(tmp_path, NOON + 60, 1000, name, auth=auth)
+    ann = Account(name, again.callers.keyring.limits, "Ann", passing=True)
+    ann.configure(LimitAmounts(tokens_per_day=1000))
     with pytest.raises(RateLimited, match="tokens_per_day"):
         ann.admit(Requirements(model="m"), 1)
     await again.callers.close()

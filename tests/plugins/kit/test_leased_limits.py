@@ -219,3 +219,20 @@ async def test_a_closed_store_has_given_everything_back() -> None:
 
 def test_the_book_keeps_the_rules_of_a_limit_store() -> None:
     check_limit_store(lambda: Shared(Gateways(1)))
+
+
+async def test_names_without_end_are_forgotten_and_hold_nothing() -> None:
+    gateways = Gateways(2)
+    one, two = gateways.stores
+    await gateways.exchange()
+    names = [f"name-{number}" for number in range(12_000)]
+    for name in names:
+        assert admitted(one.passing_limit(name, MINUTE), 1) == 1
+    for _ in range(20):
+        await one.exchange()
+    assert not one.active, "nothing is asked for names that nobody uses"
+    for name in names[:100]:
+        assert two.passing_limit(name, MINUTE).seconds_short(1) == 0
+    await two.exchange()
+    left = [two.passing_limit(name, MINUTE).left() for name in names[:100]]
+    assert min(left) == max(left) == pytest.approx(9), "the store knows what forgotten limits have taken, and no more"
