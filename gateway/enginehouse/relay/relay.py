@@ -35,6 +35,7 @@ from enginehouse.relay.live.watchdog import Watchdog
 from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.relay.protocols.translated_exchange import TranslatedExchange
+from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.web_sockets.web_socket import WebSocket
 from enginehouse.routing.body.form import FormReader
@@ -56,6 +57,7 @@ class Relay:
         self.drains = Drains(context, live)
         self.mirrors = Mirrors(context, self._open_mirror)
         self._watchdog = Watchdog(live, progress_reports, context.clock.now, context.waiting_room)
+        self._turns = TranslationTurns()
         self._closed = False
         self._named = self._begun_count = 0
         self._id_prefix = b"req-%s-" % os.urandom(6).hex().encode()
@@ -79,7 +81,7 @@ class Relay:
 
     def open_translated(self, door: Door, path: str, headers: Headers, protocol: Protocol) -> OpenExchange:
         """A new exchange in the client's ``protocol``, which the door treats as one from ``open``."""
-        return TranslatedExchange(self.context, door, path, headers, protocol, self._open)
+        return TranslatedExchange(self.context, door, path, headers, protocol, self._open, self._turns)
 
     def open_form(self, door: Door, path: str, headers: Headers) -> OpenExchange:
         """A new exchange for a form, which the door treats as one from ``open``."""

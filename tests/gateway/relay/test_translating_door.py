@@ -10,6 +10,7 @@ from enginehouse import Envelope, ProtocolRequest, Translation
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.protocols.translating_door import TranslatingDoor
+from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse_protocols.messages.protocol import Messages
 
 BODY = b'{"model": "m", "max_tokens": 9, "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
@@ -37,7 +38,7 @@ class Client(Door):
 
 def opened(translation: Translation) -> tuple[TranslatingDoor, Client]:
     client = Client()
-    door = TranslatingDoor(client, Messages(), EngineMemory())
+    door = TranslatingDoor(client, Messages(), EngineMemory(), TranslationTurns())
     door.translation = translation
     door.start(200, b"content-type: text/event-stream\r\n", None)
     return door, client

@@ -51,6 +51,12 @@ def whole_events(data: bytes) -> tuple[bytes, bytes]:
     return data[:cut], data[cut:]
 
 
+def end_behind(events: bytes, place: int) -> int:
+    """The end of the first event of whole ``events`` that ends at ``place`` or behind it."""
+    found = _BLANK.search(events, max(0, place - 3))
+    return len(events) if found is None else found.end()
+
+
 def read_events(piece: bytes) -> Iterator[Event]:
     """The events of ``piece``. The last one may lack its blank line."""
     start = 0

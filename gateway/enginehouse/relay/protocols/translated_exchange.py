@@ -11,6 +11,7 @@ from enginehouse.interfaces.protocols import Forwarded, Protocol, ProtocolReques
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Caller, Door, OpenExchange
 from enginehouse.relay.protocols.translating_door import TranslatingDoor, known
+from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.routing.body.one_model import model_named
 
 Open = Callable[[Door, str, Headers, float | None], OpenExchange]
@@ -24,7 +25,14 @@ class TranslatedExchange(OpenExchange):
     """
 
     def __init__(
-        self, context: RelayContext, door: Door, path: str, headers: Headers, protocol: Protocol, open: Open
+        self,
+        context: RelayContext,
+        door: Door,
+        path: str,
+        headers: Headers,
+        protocol: Protocol,
+        open: Open,
+        turns: TranslationTurns,
     ) -> None:
         self._context = context
         self._door = door
@@ -33,7 +41,7 @@ class TranslatedExchange(OpenExchange):
         self._protocol = protocol
         self._open = open
         self._exchange: OpenExchange | None = None
-        self._translating = TranslatingDoor(door, protocol, context.engine_memory)
+        self._translating = TranslatingDoor(door, protocol, context.engine_memory, turns)
         self._waiting: asyncio.Task[None] | None = None
 
     def begin(self, body: bytes, caller: Caller | None = None) -> None:
@@ -64,7 +72,8 @@ class TranslatedExchange(OpenExchange):
             self._translating.translation = request
             door, keep_alive = self._translating, request.keep_alive
         self._exchange = exchange = self._open(door, request.path, self._headers, keep_alive)
-        self._translating.cancel = exchange.cancel
+        if door is self._translating:
+            self._translating.exchange = exchange
         exchange.begin(request.body, caller)
 
     def _open_refused(self) -> OpenExchange:
@@ -95,11 +104,15 @@ class TranslatedExchange(OpenExchange):
         return withdrawn
 
     def pause(self) -> None:
-        if self._exchange is not None:
+        if self._translating.exchange is not None:
+            self._translating.pause()
+        elif self._exchange is not None:
             self._exchange.pause()
 
     def resume(self) -> None:
-        if self._exchange is not None:
+        if self._translating.exchange is not None:
+            self._translating.resume()
+        elif self._exchange is not None:
             self._exchange.resume()
 
     def _is_native(self, body: bytes) -> bool:

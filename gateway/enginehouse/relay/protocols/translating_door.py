@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -12,11 +11,12 @@ import msgspec
 from enginehouse.domain.errors import PluginFailed, RequestError, UpstreamError
 from enginehouse.interfaces.protocols import Envelope, Protocol, Translation
 from enginehouse.relay.answers.changing_door import ChangingDoor
-from enginehouse.relay.door import Door
+from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.events.sse import read_events
+from enginehouse.relay.events.sse import end_behind, read_events
 from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.heads.headers import lines_without
+from enginehouse.relay.protocols.turns import TranslationTurns
 
 _log = logging.getLogger(__name__)
 
@@ -24,25 +24,49 @@ _JSON: Final = b"application/json"
 _REPLACED: Final = (b"content-type:", b"content-length:", b"content-encoding:", b"x-enginehouse-protocol:")
 _MOST_QUOTED: Final = 500
 """Characters of an engine's error that is no JSON."""
+_AT_ONCE: Final = 4096
+"""Bytes of events that are translated at once, which takes 1 to 2 ms."""
+_MOST_WAITING: Final = 65536
+"""Bytes of events that may wait before the engine is paused."""
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class TranslatingDoor(ChangingDoor):
     """Passes an engine's answer on as ``translation`` makes it.
 
-    Without ``translation``, the request was refused: all that comes is an error. ``cancel`` ends a live stream with an
-    error: nothing of the engine's follows an event that cannot be translated. Whatever a protocol raises, its client
+    Without ``translation``, the request was refused: all that comes is an error. ``exchange`` brings the answer of a
+    live request: it is cancelled with an event that cannot be translated, of which nothing follows, and paused while
+    there is a lot to translate. That is translated in turns with other streams. Whatever a protocol raises, its client
     gets an answer.
+
+    ``_waiting``: events that wait for a turn, from ``_place`` on. ``_joined``: it waits for one. ``_ends``: the last
+    piece is among them. ``_holds``: the engine is paused because of them.
     """
 
-    __slots__ = ("_problem", "_protocol", "cancel", "translation")
+    __slots__ = (
+        "_client_is_slow",
+        "_ends",
+        "_holds",
+        "_joined",
+        "_place",
+        "_problem",
+        "_protocol",
+        "_turns",
+        "_waiting",
+        "exchange",
+        "translation",
+    )
 
-    def __init__(self, door: Door, protocol: Protocol, memory: EngineMemory) -> None:
+    def __init__(self, door: Door, protocol: Protocol, memory: EngineMemory, turns: TranslationTurns) -> None:
         super().__init__(door, memory)
         self._protocol = protocol
+        self._turns = turns
         self._problem: RequestError | None = None
+        self._waiting = b""
+        self._place = 0
+        self._client_is_slow = self._ends = self._holds = self._joined = False
         self.translation: Translation | None = None
-        self.cancel: Callable[[RequestError | None], None] | None = None
+        self.exchange: OpenExchange | None = None
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
         super().start(status, lines, length)
@@ -51,20 +75,118 @@ class TranslatingDoor(ChangingDoor):
         if self._streams and self.translation is not None:
             self._door.start(status, self._typed(self.translation.stream_type), None)
 
+    def write(self, chunk: bytes) -> None:
+        if not self._streams:
+            super().write(chunk)
+        elif self._waiting or len(chunk) > _AT_ONCE:
+            self._wait(chunk)
+        else:
+            self._translate(chunk)
+
     def finish(self, chunk: bytes) -> None:
         if not self._streams or self.translation is None:
             super().finish(chunk)
+        elif self._waiting or len(chunk) > _AT_ONCE:
+            self._ends = True
+            self._wait(chunk)
+        else:
+            self._translate_last(chunk)
+
+    def unread(self) -> int:
+        return self._left + self._door.unread()
+
+    def release(self) -> None:
+        self._forget()
+        super().release()
+
+    # --- turns
+
+    @property
+    def _left(self) -> int:
+        return len(self._waiting) - self._place
+
+    def pause(self) -> None:
+        """Translate nothing until ``resume``: the client is slow."""
+        self._client_is_slow = True
+        if self.exchange is not None:
+            self.exchange.pause()
+
+    def resume(self) -> None:
+        """Translate on."""
+        self._client_is_slow = False
+        self._join()
+        if self.exchange is not None and not self._holds:
+            self.exchange.resume()
+
+    def _wait(self, chunk: bytes) -> None:
+        """Have ``chunk`` translated later, and no more brought if that is much."""
+        if self._problem is not None and not self._ends:
             return
-        failed, last = self._problem is not None, self._changed(chunk)
+        self._waiting = self._waiting[self._place :] + chunk
+        self._place = 0
+        self._join()
+        if not self._holds and self._left > _MOST_WAITING and self.exchange is not None:
+            self._holds = True
+            self.exchange.pause()
+
+    def _join(self) -> None:
+        if self._waiting and not self._joined and not self._client_is_slow:
+            self._joined = True
+            self._turns.join(self)
+
+    def _forget(self) -> None:
+        self._waiting = b""
+        self._place = 0
+
+    def take_turn(self) -> bool:
+        self._joined = bool(self._waiting) and not self._client_is_slow
+        if not self._joined:
+            return False
+        end = end_behind(self._waiting, self._place + _AT_ONCE)
+        piece, self._place = self._waiting[self._place : end], end
+        if self._left:
+            self._translate(piece)
+        else:
+            self._forget()
+            if self._ends:
+                self._translate_last(piece)
+            else:
+                self._translate(piece)
+        if self._holds and self._left <= _MOST_WAITING // 2 and self.exchange is not None:
+            self._holds = False
+            if not self._client_is_slow:
+                self.exchange.resume()
+        self._joined = bool(self._waiting) and not self._client_is_slow
+        return self._joined
+
+    # --- events
+
+    def _translate(self, chunk: bytes) -> None:
+        if self._problem is not None:
+            return
+        if changed := self._changed(chunk):
+            self._door.write(changed)
         if self._problem is None:
+            return
+        self._forget()
+        if self._ends or self.exchange is None:
+            self._translate_last(b"")
+        else:  # later: the exchange is still busy with this piece
+            asyncio.get_running_loop().call_soon(self.exchange.cancel, self._problem)
+
+    def _translate_last(self, chunk: bytes) -> None:
+        translation = self.translation
+        assert translation is not None
+        has_failed, last = self._problem is not None, self._changed(chunk)
+        problem = self._problem
+        if problem is None:
             self._door.finish(last)
-        elif failed or self.cancel is None:
-            problem = self._problem
-            self._door.finish(last + self._error_event(self.translation, problem.status, problem.envelope()))
+        elif has_failed or self.exchange is None or self._ends:
+            self._door.finish(last + self._error_event(translation, problem.status, problem.envelope()))
         else:  # the exchange ends the stream with the error
             if last:
                 self._door.write(last)
-            self.cancel(self._problem)
+            self.exchange.cancel(problem)
 
     def _whole(self, body: bytes) -> None:
         status, translated = self._translated(body)
@@ -72,13 +194,6 @@ class TranslatingDoor(ChangingDoor):
 
     def _typed(self, content_type: bytes) -> bytes:
         return b"%scontent-type: %s\r\n" % (self._lines, content_type)
-
-    def write(self, chunk: bytes) -> None:
-        if self._problem is not None:
-            return
-        super().write(chunk)
-        if self._problem is not None and self.cancel is not None:  # later: the exchange is still busy with this piece
-            asyncio.get_running_loop().call_soon(self.cancel, self._problem)
 
     def _changed(self, chunk: bytes) -> bytes:
         translation = self.translation
@@ -100,7 +215,7 @@ class TranslatingDoor(ChangingDoor):
             return text if translation.stream_type.startswith(b"text/event-stream") else b""
         if data == b"[DONE]":
             return translation.end()
-        event = _object(data)
+        event = _decoded(data)
         if (error := event.get("error")) is None:
             return translation.event(event)
         return self._error_event(translation, self._status, {"error": _error_fields(self._status, error)})
@@ -145,7 +260,7 @@ def _decoded(body: bytes) -> dict[str, Any]:
     try:
         return _object(body)
     except (ValueError, RecursionError):
-        raise UpstreamError("The engine's answer is no JSON object") from None
+        raise UpstreamError("The engine's answer is no JSON object, or too large") from None
 
 
 def _envelope(status: int, body: bytes) -> Envelope:
