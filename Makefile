@@ -1,16 +1,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
+RUNS := .venv/.runs
 STAMP := .venv/.installed
 
 .PHONY: run test long slow browser chaos compiled pure lint fix bench soak docs site engines protocols clean
 
-$(STAMP): pyproject.toml
+$(RUNS): pyproject.toml  # what the gateway needs
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $(RUNS)
+
+$(STAMP): $(RUNS)  # and what its developers need
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable . --group dev
+	$(BIN)/python -m pip install --quiet --group dev
 	touch $(STAMP)
 
-run: $(STAMP)  ## start the gateway in front of two simulated models
+run: $(RUNS)  ## start the gateway in front of two simulated models
 	$(BIN)/enginehouse serve
 
 test long: PROCESSES ?= $$((2 * $$(getconf _NPROCESSORS_ONLN) + 1))

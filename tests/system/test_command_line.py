@@ -228,3 +228,9 @@ def test_the_address_that_clients_of_openai_use_is_the_gateways_too(gateway: Run
     environment = {"ENGINEHOUSE_KEY": "k-admin"}
     result = CliRunner(env=environment).invoke(enginehouse, ["status", "--json", "--url", f"{gateway.url}/v1/"])
     assert json.loads(result.stdout)["strategy"] == "cache_aware"
+
+
+def test_the_status_says_whether_the_gateway_is_compiled_as_the_version_does(run: Callable[..., Result]) -> None:
+    compiled = json.loads(run("status", "--json").stdout)["compiled"]
+    version = CliRunner().invoke(enginehouse, ["--version"]).stdout
+    assert version.endswith(", compiled\n" if compiled else ", pure Python\n")

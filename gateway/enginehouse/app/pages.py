@@ -28,6 +28,7 @@ from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
 from enginehouse.app.reload import Reloader
 from enginehouse.app.sampling import EverySecond, gauges
+from enginehouse.domain.compiled import COMPILED
 from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.rescheduling.rescheduler import Rescheduler
@@ -136,6 +137,7 @@ class Pages(NamedTuple):
         config, current = self.current.config, self.current
         return {
             "version": _version("enginehouse"),
+            "compiled": COMPILED,
             "strategy": config.routing.strategy,
             "trace_url": config.telemetry.trace_url,
             "discovery": current.discovery.status(),

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import gc
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 
 from enginehouse.cli.options import config_option, take_over_option
 from enginehouse.cli.plugin_commands import GroupWithPlugins
+from enginehouse.domain.compiled import COMPILED
 from enginehouse.domain.errors import EnginehouseError
 
-_KIND = "compiled" if find_spec("enginehouse__mypyc") is not None else "pure Python"
-"""``tools/compiled.py`` makes that library."""
+_FORM = "compiled" if COMPILED else "pure Python"
 
 
 @click.group(cls=GroupWithPlugins, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="enginehouse", message=f"%(prog)s, version %(version)s, {_KIND}")
+@click.version_option(package_name="enginehouse", message=f"%(prog)s, version %(version)s, {_FORM}")
 def enginehouse() -> None:
     """A plugin-based gateway for inference engines."""
 
