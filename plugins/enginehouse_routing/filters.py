@@ -13,16 +13,24 @@ _HEALTHY: Final = Health.HEALTHY
 
 
 class HealthFilter(Filter):
-    """Keeps the replicas of healthy backends that are not being drained."""
+    """Keeps the replicas of healthy backends that are not being drained.
+
+    If there are none, it keeps those that serve requests but answer their health checks late: an engine that computes a
+    long prompt may do nothing else.
+    """
 
     def keep(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        return [candidate for candidate in candidates if candidate.health is _HEALTHY and not candidate.draining]
+        return [each for each in candidates if each.health is _HEALTHY and not each.draining] or [
+            each for each in candidates if each.late and each.load.pending and not each.draining
+        ]
 
     def why(self, requirements: Requirements, candidate: Candidate) -> str:
         if candidate.health is Health.UNKNOWN:
             return f"backend '{candidate.backend}' has not been checked yet"
         if candidate.health is Health.UNHEALTHY:
-            return f"backend '{candidate.backend}' is unhealthy"
+            return f"backend '{candidate.backend}' is unhealthy" + (
+                f": {candidate.problem}" if candidate.problem else ""
+            )
         return f"backend '{candidate.backend}' is being drained"
 
     def joined(self, following: Sequence[Filter]) -> Filter | None:

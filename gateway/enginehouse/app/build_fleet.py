@@ -53,8 +53,11 @@ def build_fleet(
     return fleet
 
 
-def _report_health(callbacks: Callbacks, name: str, health: Health) -> None:
-    _log.log(logging.WARNING if health is Health.UNHEALTHY else logging.INFO, "Backend '%s' is %s", name, health.value)
+def _report_health(callbacks: Callbacks, name: str, health: Health, why: str) -> None:
+    if health is Health.UNHEALTHY:
+        _log.warning("Backend '%s' is unhealthy: %s", name, why)
+    else:
+        _log.info("Backend '%s' is %s", name, health.value)
     notify(callbacks, name, health)
 
 

@@ -22,6 +22,7 @@ from enginehouse.domain.close_names import did_you_mean
 
 _LONGEST_NAME = 256
 _MOST_LISTED = 5
+_LONGEST_PROBLEM, _MOST_PROBLEMS = 200, 3
 """The most models that an error lists."""
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -115,11 +116,11 @@ class RequestError(EnginehouseError):
     ``param`` names the field of the request at fault, ``details`` holds JSON-compatible facts.
     """
 
-    status: ClassVar[int] = 500
+    status: int = 500
     """The HTTP status."""
     code: ClassVar[str] = "internal_error"
     """The code in the error object."""
-    type: ClassVar[str] = "server_error"
+    type: str = "server_error"
     """The type in the error object, one of OpenAI's; by default that of the status."""
     retry_after: int | None = None
     """Seconds for the ``Retry-After`` header; ``None`` for no header."""
@@ -297,6 +298,14 @@ class UpstreamError(RequestError, status=502, code="upstream_error"):
     """The engine was unreachable or broke off, and no retry is left."""
 
 
+class EngineRefused(RequestError, code="invalid_request"):
+    """The engine blames the request with this ``status``, in a stream or in an answer of status 200."""
+
+    def __init__(self, status: int, message: str, details: Mapping[str, Any]) -> None:
+        super().__init__(message, details=details)
+        self.status, self.type = status, _TYPES.get(status, "invalid_request_error")
+
+
 class UpstreamInvalid(UpstreamError, code="upstream_invalid"):
     """The engine's answer is not what its content type says, and no retry is left."""
 
@@ -310,7 +319,8 @@ class Overloaded(RequestError, status=503, code="overloaded"):
 class NoHealthyBackend(RequestError, status=503, code="no_healthy_backend"):
     """No backend can serve the model now. ``unlisted``: backends that may have it, if no other one does.
 
-    ``least_tier``: the tier that the request needs, if only backends of lower ones are left.
+    ``least_tier``: the tier that the request needs, if only backends of lower ones are left. ``problems``: why each
+    backend is unhealthy.
     """
 
     retry_after = 5
@@ -322,8 +332,12 @@ class NoHealthyBackend(RequestError, status=503, code="no_healthy_backend"):
         *,
         unlisted: Sequence[str] = (),
         least_tier: int = 0,
+        problems: Mapping[str, str] | None = None,
     ) -> None:
         message = f"No healthy backend available for model '{shortened(model)}'"
+        if problems:
+            named = [f"'{backend}': {why[:_LONGEST_PROBLEM]}" for backend, why in problems.items()]
+            message += " (" + "; ".join([*named[:_MOST_PROBLEMS], *("..." for _ in named[_MOST_PROBLEMS:][:1])]) + ")"
         if least_tier:
             message += f" with tier {least_tier} or more (routing.least_tier)"
         if unlisted:

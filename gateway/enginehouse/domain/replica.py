@@ -65,6 +65,10 @@ class Candidate:
     """The name that the engine has for the model, if it is another one."""
     host: str = "local"
     health: Health = Health.HEALTHY
+    problem: str = ""
+    """Why the backend is unhealthy; empty if it is not."""
+    late: bool = False
+    """Whether nothing but late answers to its health checks makes the backend unhealthy."""
     draining: bool = False
     """Whether the backend accepts no new requests because an operator drains it."""
     paused: str = ""

@@ -29,6 +29,8 @@ class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     counts: tuple[int, int, int] = (0, 0, 0)
     last_error: str | None = None
     last_error_at: float | None = None
+    problem: str = ""
+    late: bool = False
     left_alone_until: float = 0.0
     suspicions: Mapping[str, Suspicion] = {}
     slots: int = 0
@@ -40,7 +42,7 @@ class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 _OF_BACKEND = ("has_listed", "discovered", "proxied", "draining", "states")
-_OF_HEALTH = ("health", "steady", "counts", "last_error", "last_error_at")
+_OF_HEALTH = ("health", "steady", "counts", "last_error", "last_error_at", "problem", "late")
 _OF_PAUSES = ("left_alone_until", "suspicions")
 _OF_LOAD = ("slots", "engine_waiting", "kv_usage", "figures_at", "cache_tokens", "error_share")
 

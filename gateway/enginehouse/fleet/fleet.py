@@ -28,8 +28,8 @@ class Fleet:
     """Keeps the backends and publishes a new ``snapshot`` whenever the facts of a decision change.
 
     ``clock`` returns seconds. Once the new snapshot is in place, the fleet calls ``on_health`` with a backend whose
-    health changed, ``on_draining`` with one that is drained or no longer is, and ``on_replicas`` after additions and
-    removals.
+    health changed and the reason if it is unhealthy, ``on_draining`` with one that is drained or no longer is, and
+    ``on_replicas`` after additions and removals.
 
     Methods that take a name raise ``NotFound`` for an unknown one. Only reports of probes and requests ignore it,
     because the backend may have been removed since.
@@ -46,7 +46,7 @@ class Fleet:
         checks: CheckSettings,
         clock: Callable[[], float],
         *,
-        on_health: Callable[[str, Health], None] = _unheard,
+        on_health: Callable[[str, Health, str], None] = _unheard,
         on_draining: Callable[[str, bool], None] = _unheard,
         on_replicas: Callable[[], None] = _unheard,
     ) -> None:
@@ -163,11 +163,14 @@ class Fleet:
             live.pauses.clear_all()
             self._health_changed(live)
 
-    def probe_failed(self, name: str, why: str) -> None:
-        """Report that a probe of the backend failed. Ignored unless its engine is meant to run."""
+    def probe_failed(self, name: str, why: str, *, late: bool = False) -> None:
+        """Report that a probe of the backend failed. Ignored unless its engine is meant to run.
+
+        ``late``: it got no answer in time.
+        """
         live = self._backends.get(name)
-        if live is not None and live.runs and live.health.probe_failed(why, self._clock()):
-            self._health_changed(live)
+        if live is not None and live.runs:
+            self._judged(live, live.health.probe_failed(why, self._clock(), late=late))
 
     def succeeded(self, name: str) -> None:
         """Report that a request of the backend was answered. Ignored while its models are unknown."""
@@ -183,14 +186,14 @@ class Fleet:
     def failed(self, name: str, why: str) -> None:
         """Report that a request of the backend failed. Ignored unless its engine is meant to run."""
         live = self._failing("failed", name, why)
-        if live is not None and live.health.failed(why, self._clock()):
-            self._health_changed(live)
+        if live is not None:
+            self._judged(live, live.health.failed(why, self._clock()))
 
     def doubted(self, name: str, why: str) -> None:
         """Report a failed request that may be at fault itself. Ignored unless the engine is meant to run."""
         live = self._failing("doubted", name, why)
-        if live is not None and live.health.doubted(why, self._clock()):
-            self._health_changed(live)
+        if live is not None:
+            self._judged(live, live.health.doubted(why, self._clock()))
 
     def _failing(self, report: str, name: str, why: str) -> LiveBackend | None:
         """Pass the ``report`` on, and count a bad answer. Returns the backend if its engine is meant to run."""
@@ -280,7 +283,7 @@ class Fleet:
             live.pauses.clear(model)
         self._publish(live)
         if forgiven:
-            self._on_health(live.info.name, live.health.health)
+            self._on_health(live.info.name, live.health.health, "")
 
     def locate(self, name: str, node: str, unit: str) -> None:
         """Set the labels of the place where a launched backend runs; empty ones if its host has them."""
@@ -349,7 +352,14 @@ class Fleet:
         if live.health.health is Health.HEALTHY:
             live.load.forget_latencies()
         self._publish(live)
-        self._on_health(live.info.name, live.health.health)
+        self._on_health(live.info.name, live.health.health, live.health.problem)
+
+    def _judged(self, live: LiveBackend, changed: bool) -> None:
+        """Publish what a failure of the backend has ``changed``: its health, or whether only its probes are late."""
+        if changed:
+            self._health_changed(live)
+        elif any(each.late is not live.health.late for each in live.offers.values()):
+            self._publish(live)
 
     def _set_draining(self, name: str, draining: bool) -> None:
         live = self._backend(name)

@@ -22,6 +22,9 @@ class HealthTracker:
     ones anew, and a backend that failed requests is on trial when probes have made it healthy: the next request that
     fails makes it unhealthy at once, and then probes count only after a pause, which doubles each time.
     ``checks.successes`` answered requests in a row end the trial.
+
+    ``problem``: why it is unhealthy; empty if it is not. ``late``: nothing speaks against it but probes without an
+    answer in time, which an engine that computes a long prompt may not give.
     """
 
     __slots__ = (
@@ -35,6 +38,8 @@ class HealthTracker:
         "health",
         "last_error",
         "last_error_at",
+        "late",
+        "problem",
         "steady",
     )
 
@@ -49,6 +54,8 @@ class HealthTracker:
         self.health = health
         self.steady = health is Health.HEALTHY
         """Whether another success changes nothing, so that the caller may skip the report."""
+        self.problem = ""
+        self.late = False
         self.last_error: str | None = None
         self.last_error_at: float | None = None
 
@@ -98,7 +105,7 @@ class HealthTracker:
 
         As many in a row as failures make the backend unhealthy.
         """
-        self.steady = False
+        self.steady = self.late = False
         self._doubts += 1
         if self.health is Health.UNHEALTHY or self._doubts < (1 if self._trips else self._checks.failures):
             return False
@@ -106,7 +113,7 @@ class HealthTracker:
 
     def failed(self, why: str, now: float) -> bool:
         """Count a request that failed at ``now``, in seconds of the caller's clock. Returns as the others."""
-        self._failed_requests = True
+        self._failed_requests, self.late = True, False
         return self._trip(why, now, 1 if self._trips else self._checks.failures)
 
     def _trip(self, why: str, now: float, needed: int) -> bool:
@@ -117,9 +124,12 @@ class HealthTracker:
             self._trusts_probes_at = now + pause * self._checks.interval
         return changed
 
-    def probe_failed(self, why: str, now: float) -> bool:
-        """Count a probe that failed at ``now``. Returns whether it changed the health."""
-        return self._failed(why, now, self._checks.failures)
+    def probe_failed(self, why: str, now: float, *, late: bool = False) -> bool:
+        """Count a probe that failed at ``now``. Returns whether it changed the health. ``late``: without any answer."""
+        blameless = late and not self._failed_requests and not self._doubts
+        changed = self._failed(why, now, self._checks.failures)
+        self.late = blameless if changed else self.late and late
+        return changed
 
     def _failed(self, why: str, now: float, needed: int) -> bool:
         self.note(why, now)
@@ -128,7 +138,10 @@ class HealthTracker:
         if self.health is Health.UNHEALTHY:
             self._streak = 0
             return False
-        return self._against(Health.UNHEALTHY, needed)
+        changed = self._against(Health.UNHEALTHY, needed)
+        if changed:
+            self.problem = why
+        return changed
 
     def mark_unhealthy(self, why: str, now: float) -> bool:
         """Make the backend unhealthy by this one failure. Returns whether that changed the health."""
@@ -145,7 +158,7 @@ class HealthTracker:
     def reset(self) -> bool:
         """Make the backend healthy, because its engine was stopped. Returns whether that changed the health."""
         changed = self.health is not Health.HEALTHY
-        self.health = Health.HEALTHY
+        self.health, self.problem, self.late = Health.HEALTHY, "", False
         self.steady = True
         self._streak = self._trips = self._doubts = 0
         self._failed_requests = False
@@ -157,7 +170,7 @@ class HealthTracker:
         self._streak += 1
         if self.health is not Health.UNKNOWN and self._streak < needed:
             return False
-        self.health = other
+        self.health, self.problem, self.late = other, "", False
         self._streak = self._doubts = 0
         self._failed_requests = False
         self.steady = other is Health.HEALTHY and not self._trips

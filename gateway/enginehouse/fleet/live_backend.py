@@ -120,6 +120,8 @@ class LiveBackend:
             name_there=backend.names.get(model, ""),
             host=backend.host,
             health=self.health.health,
+            problem=self.health.problem,
+            late=self.health.late,
             draining=self.draining,
             paused=self.pauses.why(model, now),
             suspect=model in self.pauses.suspicions,

@@ -102,8 +102,8 @@ class FilterChain:
                 if error := self._own_refusal(position, requirements, before):
                     return error
                 missing = self._missing(position, requirements, before)
-                return _lacking(model, missing, requirements, before) if missing else NoHealthyBackend(model)
-        return NoHealthyBackend(model)
+                return _lacking(model, missing, requirements, before) if missing else _unhealthy(model, before)
+        return _unhealthy(model, candidates)
 
     def _own_refusal(
         self, position: int, requirements: Requirements, candidates: Sequence[Candidate]
@@ -137,6 +137,10 @@ class FilterChain:
                 return []
         known_first = (name for name in _LISTED_FIRST if name in found)
         return list(dict.fromkeys((*known_first, *found)))
+
+
+def _unhealthy(model: str, candidates: Sequence[Candidate]) -> NoHealthyBackend:
+    return NoHealthyBackend(model, problems={each.backend: each.problem for each in candidates if each.problem})
 
 
 def _lacking(

@@ -108,7 +108,9 @@ class EventStream(Observer):
         self._send("replica_state", replica=replica, state=state)
 
     def backend_health(self, backend: str, health: Health) -> None:
-        self._send("backend_health", backend=backend, health=health)
+        unhealthy = self._facts.snapshot()["backends"] if health is Health.UNHEALTHY else ()
+        error = next((each["error"] for each in unhealthy if each["backend"] == backend), None)
+        self._send("backend_health", backend=backend, health=health, error=error)
 
     def backend_draining(self, backend: str, draining: bool) -> None:
         self._send("backend_draining", backend=backend, draining=draining)

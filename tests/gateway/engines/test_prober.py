@@ -36,7 +36,7 @@ class Sink:
         self.verdicts.append("ok")
         self._last = Health.HEALTHY
 
-    def probe_failed(self, name: str, why: str) -> None:
+    def probe_failed(self, name: str, why: str, *, late: bool) -> None:
         self.verdicts.append(why)
         self._last = Health.UNHEALTHY
 

@@ -291,7 +291,7 @@ def test_changes_of_health_are_told_once_they_can_be_seen(clock: StoppedClock, b
     fleet = Fleet(
         CheckSettings(failures=1, successes=1),
         clock,
-        on_health=lambda name, health: told.append((name, health, fleet.snapshot.candidates("m")[0].health)),
+        on_health=lambda name, health, _: told.append((name, health, fleet.snapshot.candidates("m")[0].health)),
     )
     fleet.add(backend("a", "m"))
     fleet.succeeded("a")

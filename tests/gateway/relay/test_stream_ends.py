@@ -124,13 +124,32 @@ async def test_an_engines_own_error_event_is_a_failure(
     assert "out of memory" in str(gateway.fleet.backends()[0].last_error)
 
 
+@pytest.mark.parametrize(
+    ("events", "status"),
+    [
+        ([b'data: {"error": {"message": "too odd", "code": 400}}\n\n'], 400),
+        ([b'data: {"error": {"message": "too odd", "code": "422"}}\n\n'], 422),
+        ([b'data: {"error": {"message": "too odd", "type": "not_supported_error"}}\n\n'], 501),
+        ([b'error: {"code":400,"message":"too odd","type":"invalid_request_error"}\n\n'], 400),
+        ([b'error: {"error": {"code":413,"message":"too odd"}}\n\n'], 413),
+        ([b'{"error": {"code":400,"message":"too odd"}}\n\n'], 400),
+        ([EVENT, b'error: {"code":400,"message":"too odd"}\n\n'], 400),
+    ],
+)
 async def test_an_error_event_for_the_request_does_not_blame_the_engine(
-    house: OpenGateway, engine: StartEngine
+    house: OpenGateway, engine: StartEngine, events: list[bytes], status: int
 ) -> None:
     served = await engine()
     gateway = await house(served)
-    served.streams(b'data: {"error": {"message": "too long", "code": 400}}\n\n', DONE, served.END)
-    error_of(await gateway.ask(gateway.post(stream=True)), b"")
+    served.streams(*events, DONE, served.END)
+    reply = await gateway.ask(gateway.post(stream=True))
+    if len(events) == 1:
+        error = msgspec.json.decode(reply.body)["error"]
+        assert reply.status == status
+    else:
+        error = error_of(reply, EVENT)["error"]
+    assert "too odd" in error["message"]
+    assert (error["type"], error["details"]["error"]["message"]) == ("invalid_request_error", "too odd")
     assert gateway.fleet.backends()[0].last_error is None
 
 

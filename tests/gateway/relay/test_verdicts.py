@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from enginehouse import Health
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.stream_events import event
+
+EVENT = event()
 
 UPSTREAM = "/upstream/m/v1/chat/completions"
 
@@ -71,3 +76,49 @@ async def test_an_answer_is_a_success_between_two_failures(
 async def test_an_answer_has_a_latency(served: tuple[ServedGateway, ScriptedEngine]) -> None:
     await answered(*served, 200)
     assert latency(served[0]) > 0
+
+
+@pytest.mark.parametrize("path", ["", UPSTREAM, "/v1/embeddings"])
+async def test_an_engine_that_cannot_do_what_is_asked_is_healthy(
+    served: tuple[ServedGateway, ScriptedEngine], path: str
+) -> None:
+    assert await answered(*served, *[501] * 5, path=path) is Health.HEALTHY
+    assert await answered(*served, 503, 501, 503) is Health.HEALTHY, "it is as alive as with any other answer"
+
+
+async def test_503_says_why_each_engine_is_unhealthy(served: tuple[ServedGateway, ScriptedEngine]) -> None:
+    gateway, engine = served
+    await answered(gateway, engine, 503, 503)
+    refusal = await gateway.ask()
+    assert refusal.status == 503
+    assert b"No healthy backend available for model 'm' ('a': answered 503)" in refusal.body
+
+
+async def test_the_last_engine_is_asked_though_its_health_page_is_late(
+    served: tuple[ServedGateway, ScriptedEngine],
+) -> None:
+    gateway, engine = served
+    engine.streams(EVENT, asyncio.Event())
+    client = await gateway.client()
+    client.send(gateway.post(stream=True))
+    await client.head()
+    await client.chunk()
+    for _ in range(3):
+        gateway.fleet.probe_failed("a", "no answer to its health check within 1 s", late=True)
+    assert gateway.fleet.health("a") is Health.UNHEALTHY
+    engine.says(b"{}", 200)
+    assert (await gateway.ask()).status == 200
+    engine.says(b"{}", 503)
+    assert (await gateway.ask()).body == b"{}"
+    assert (await gateway.ask()).code == "no_healthy_backend", "a request to it has just failed"
+
+
+async def test_an_idle_engine_whose_health_page_is_late_is_refused(
+    served: tuple[ServedGateway, ScriptedEngine],
+) -> None:
+    gateway, _ = served
+    for _ in range(3):
+        gateway.fleet.probe_failed("a", "no answer to its health check within 1 s", late=True)
+    refusal = await gateway.ask()
+    assert refusal.code == "no_healthy_backend"
+    assert b"no answer to its health check within 1 s" in refusal.body

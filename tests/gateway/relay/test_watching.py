@@ -64,7 +64,7 @@ async def test_watchers_hear_of_a_request_from_its_route_to_its_end(house: OpenG
     watcher = await watch(gateway)
     _, snapshot = await watcher.event()
     assert snapshot["replicas"] == [{"replica": "m@a", "model": "m", "backend": "a", "host": "local", "state": "ready"}]
-    assert snapshot["backends"] == [{"backend": "a", "health": "healthy", "draining": False}]
+    assert snapshot["backends"] == [{"backend": "a", "health": "healthy", "error": None, "draining": False}]
     assert snapshot["requests"] == []
     served.plays(gate, served.answer())
     client = await gateway.client()

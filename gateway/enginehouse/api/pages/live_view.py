@@ -118,7 +118,12 @@ class LiveView:
         return {
             "replicas": [replica(each) for each in self.replicas()],
             "backends": [
-                {"backend": each.name, "health": each.health, "draining": each.draining}
+                {
+                    "backend": each.name,
+                    "health": each.health,
+                    "error": each.last_error if each.health is Health.UNHEALTHY else None,
+                    "draining": each.draining,
+                }
                 for each in self._relay.context.fleet.backends()
             ],
             "requests": self.requests(),

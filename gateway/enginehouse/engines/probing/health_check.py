@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from enginehouse.aio.timeouts import run_within, wait_within
 from enginehouse.config.model_settings import ANY_ANSWER
-from enginehouse.domain.errors import EnginehouseError, Overloaded
+from enginehouse.domain.errors import EnginehouseError, Overloaded, UpstreamTimeout
 from enginehouse.interfaces.drivers import Driver, EngineClient, EngineResponse
 
 _log = logging.getLogger(__name__)
@@ -18,6 +18,12 @@ _PAUSE_GROWTH = 1.3
 _REST = 1 / 8
 """The part of a pause that no line ends: an engine that prints all the time is asked less and less too."""
 _TIMEOUT_S = 5.0
+
+
+class Late(str):
+    """The reason of a check that has had no answer in time."""
+
+    __slots__ = ()
 
 
 class HealthCheck:
@@ -55,17 +61,19 @@ class HealthCheck:
     async def problem(self, engine: EngineClient, timeout: float) -> str | None:
         """The reason, for people, why the engine cannot take requests now; ``None`` if it can.
 
-        Takes at most ``timeout`` seconds, even if the driver resists its cancellation. Raises nothing that a driver
-        raises, except ``Overloaded``: then the gateway could not ask.
+        It is ``Late`` if there was no answer. Takes at most ``timeout`` seconds, even if the driver resists its
+        cancellation. Raises nothing that a driver raises, except ``Overloaded``: then the gateway could not ask.
         """
         client = _LastAnswer(engine)
         try:
             if await run_within(timeout, self._is_healthy(client)):
                 return None
         except TimeoutError:
-            return f"no answer to its health check within {timeout:g} s"
+            return Late(f"no answer to its health check within {timeout:g} s")
         except Overloaded:
             raise
+        except UpstreamTimeout as error:
+            return Late(error)
         except EnginehouseError as error:
             return str(error)
         except Exception as error:

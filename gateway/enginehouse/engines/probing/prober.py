@@ -13,7 +13,7 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.errors import Overloaded
 from enginehouse.domain.replica import Health
-from enginehouse.engines.probing.health_check import HealthCheck
+from enginehouse.engines.probing.health_check import HealthCheck, Late
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EngineClient, ServedModel
@@ -150,7 +150,7 @@ class _ProbeLoop:
         if why is None:
             why = await self._test()
         if why is not None:
-            self.fleet.probe_failed(self.name, why)
+            self.fleet.probe_failed(self.name, why, late=isinstance(why, Late))
             return False
         await self._discover(at_once=self.fleet.health(self.name) is not Health.HEALTHY)
         self.fleet.probe_succeeded(self.name)  # after the models: whoever sees a healthy backend knows them

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from enginehouse.domain.errors import InvalidRequest, RequestError, UpstreamError, UpstreamInvalid
-from enginehouse.relay.events.stream_check import BrokenStream, message_of
+from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError, UpstreamInvalid
+from enginehouse.fleet.verdicts import blamed_request
+from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.telemetry.counted_answers import Counted, check_answer, decode_answer, skim
 
@@ -55,8 +56,8 @@ def _problem(body: bytes, backend: str) -> RequestError | None:
     if error is None:
         return None
     why = f"Backend '{backend}' answered with an error: {message_of(error)}"
-    kind = InvalidRequest if BrokenStream(why, 0, error).is_request else UpstreamError
-    return kind(why, details={"error": error})
+    blamed, details = blamed_request(error), {"error": error}
+    return EngineRefused(blamed, why, details) if blamed else UpstreamError(why, details=details)
 
 
 def _no_json(backend: str) -> UpstreamInvalid:

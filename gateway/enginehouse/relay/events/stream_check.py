@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from enginehouse.fleet.verdicts import blamed_request
 from enginehouse.relay.events.plain_event import data_of, data_of_typed, is_utf8
 from enginehouse.relay.events.sse import LARGEST_HELD, Event, is_whole, read_events, whole_events
 from enginehouse.relay.events.stream_form import StreamForm, decode_event
@@ -25,10 +26,9 @@ class BrokenStream(NamedTuple):
     differs: bool = False
 
     @property
-    def is_request(self) -> bool:
-        """Whether the engine blames the request, with an HTTP status."""
-        code = self.error.get("code") if isinstance(self.error, dict) else None
-        return isinstance(code, int) and 400 <= code < 500
+    def blamed(self) -> int:
+        """The HTTP status with which the engine blames the request; 0 if it does not."""
+        return blamed_request(self.error)
 
 
 class StreamCheck:
@@ -107,7 +107,10 @@ class StreamCheck:
     def _problem(self, read: Event, text: bytes, good: int) -> BrokenStream | None:
         name, data = read.name, read.data
         if not read.is_known or not is_utf8(text):
-            return BrokenStream("sent a line that is none of a stream of events", good)
+            error = _error_line(text)
+            if error is None:
+                return BrokenStream("sent a line that is none of a stream of events", good)
+            return _with_error(good, error)
         if data is None:
             return None
         if data.strip() == b"[DONE]":
@@ -122,9 +125,25 @@ class StreamCheck:
             error = event.response.get("error")
         if error is not None or name == "error" or str(kind) in self._form.failed:
             error = msgspec.json.decode(data) if error is None else error
-            return BrokenStream(f"broke its stream off with an error: {message_of(error)}", good, error)
+            return _with_error(good, error)
         self.ended = str(kind) in self._form.last
         return None
+
+
+def _with_error(good: int, error: object) -> BrokenStream:
+    return BrokenStream(f"broke its stream off with an error: {message_of(error)}", good, error)
+
+
+def _error_line(text: bytes) -> Any:
+    """The error in a line that is none of a stream: a bare JSON object, or one after ``error:``; else ``None``."""
+    line = text.strip()
+    try:
+        found = msgspec.json.decode(line.removeprefix(b"error:"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    return found.get("error") or (found if line.startswith(b"error:") else None)
 
 
 def message_of(error: object) -> str:

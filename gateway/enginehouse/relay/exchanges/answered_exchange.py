@@ -8,6 +8,7 @@ from typing import NamedTuple
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
+from enginehouse.fleet.verdicts import REFUSALS
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why_misfit
@@ -18,7 +19,7 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.behalf import ATTEMPTS
 from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
-from enginehouse.relay.jobs.job import REFUSALS, Suspects
+from enginehouse.relay.jobs.job import Suspects
 from enginehouse.relay.moves.movable_exchange import MovableExchange
 from enginehouse.relay.retrying.retries import Outcome
 from enginehouse.relay.retrying.retry_after import SAID_WITH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
+from enginehouse.domain.errors import CannotContinue, EngineRefused, RequestError, UpstreamError
 from enginehouse.domain.ticket import Phase
 from enginehouse.relay.answers.engine_error import context_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
@@ -284,8 +284,9 @@ class Exchange(AnsweredExchange):
         if too_long is not None:
             self._reply.drop_head()
             self.fail(too_long)
-        elif problem.is_request:
-            self.fail(error)
+        elif blamed := problem.blamed:
+            self._reply.drop_head()
+            self.fail(EngineRefused(blamed, error.message, error.details))
         else:
             self._broke_off(error)
 

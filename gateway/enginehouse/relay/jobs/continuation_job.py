@@ -11,6 +11,7 @@ from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamErro
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
+from enginehouse.fleet.verdicts import EngineVerdict, verdict
 from enginehouse.relay.continuation.asking import continuation_of
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.continuation.translator import AnswerAnew, ContinuationTranslator, Translator
@@ -189,7 +190,7 @@ class ContinuationJob(Job):
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
         """Only servers' errors count: the request is the gateway's own, and its time no measure of others."""
-        if status >= 500:
+        if verdict(status) in (EngineVerdict.UNSURE, EngineVerdict.FAILED):
             self.context.fleet.failed(route.chosen.backend, f"answered {status} to a continuation")
         return suspects
 

@@ -12,6 +12,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.snapshot import Snapshot
+from enginehouse.fleet.verdicts import EngineVerdict, verdict
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Caller
 from enginehouse.relay.jobs.job import Job, Suspects
@@ -86,7 +87,7 @@ class EngineJob(Job):
         return suspects
 
     def served(self, route: Route, status: int, suspects: Suspects) -> None:
-        if status < 500 and status != 429:
+        if verdict(status) in (EngineVerdict.GOOD, EngineVerdict.REFUSED):
             self.context.fleet.succeeded(route.chosen.backend)
 
 

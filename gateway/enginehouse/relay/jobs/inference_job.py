@@ -10,6 +10,7 @@ from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.replica import Candidate, Health
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
+from enginehouse.fleet.verdicts import REFUSALS, EngineVerdict, verdict
 from enginehouse.interfaces.hand_over import add_field
 from enginehouse.interfaces.protocols import ProtocolRequest
 from enginehouse.relay.context import RelayContext
@@ -17,7 +18,7 @@ from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.continuation.typed_history import TypedHistory, typed_answer
 from enginehouse.relay.door import Caller
-from enginehouse.relay.jobs.job import REFUSALS, Job, Suspects
+from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.answer_limit import answer_limit
 from enginehouse.routing.body.end_user import end_user
@@ -102,23 +103,22 @@ class InferenceJob(Job):
         if status < 400:
             fleet.answered(chosen.load, first_byte * 1000)
             return suspects
-        if status == 429:  # neither a sign of health nor of a fault
-            return suspects
-        if status in REFUSALS:  # alive, but perhaps unable
+        said = verdict(status)
+        if said is EngineVerdict.REFUSED:  # alive, but perhaps unable
             fleet.succeeded(chosen.backend)
             return (*suspects, (chosen, status))
-        if status < 500:
-            fleet.answered(chosen.load, first_byte * 1000)
-            return suspects
-        if status == 500:  # the request itself may be the cause
+        if said is EngineVerdict.UNSURE:
             if not suspects and not self._may_go_elsewhere(route):
-                fleet.doubted(chosen.backend, "answered 500")
+                fleet.doubted(chosen.backend, f"answered {status}")
             return (*suspects, (chosen, status))
-        fleet.failed(chosen.backend, f"answered {status}")
+        if said is EngineVerdict.GOOD:
+            fleet.answered(chosen.load, first_byte * 1000)
+        elif said is EngineVerdict.FAILED:
+            fleet.failed(chosen.backend, f"answered {status}")
         return suspects
 
     def served(self, route: Route, status: int, suspects: Suspects) -> None:
-        if status >= 400 and (status >= 500 or status == 429 or status in REFUSALS):
+        if verdict(status) is not EngineVerdict.GOOD:
             return
         fleet = self.context.fleet
         fleet.succeeded(route.chosen.backend)

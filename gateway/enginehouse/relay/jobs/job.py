@@ -6,7 +6,7 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from enginehouse.domain.errors import CapabilityMismatch, ModelNotFound, RequestError
 from enginehouse.domain.inference_request import InferenceRequest
@@ -29,7 +29,6 @@ from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.trace_context import Trace, with_trace
 
 _ids = itertools.count(1)
-REFUSALS: Final = frozenset({401, 403, 404})
 """The answers of an engine that cannot serve what others may serve: it lacks the model, or the gateway's key."""
 Suspects = tuple[tuple[Candidate, int], ...]
 

@@ -182,7 +182,7 @@ def _refusal(path: str, response: EngineResponse) -> tuple[str, bool] | None:
     if not response.body.startswith(b"data:"):
         return None
     broken = StreamCheck(stream_form(path)).look(response.body)
-    return None if broken is None else (broken.why, broken.is_request)
+    return None if broken is None else (broken.why, bool(broken.blamed))
 
 
 class PromptSlot:

@@ -108,7 +108,7 @@ async def test_a_drain_is_an_event(house: OpenGateway, model_engine: StartModelE
     gateway = await house(await model_engine(), backend=VLLM)
     watcher = await watch(gateway)
     _, snapshot = await watcher.event()
-    assert snapshot["backends"] == [{"backend": "a", "health": "healthy", "draining": False}]
+    assert snapshot["backends"] == [{"backend": "a", "health": "healthy", "error": None, "draining": False}]
     for verb in ("drain", "drain", "undrain"):
         await drain(gateway, "a", verb)
     told = [await watcher.event() for _ in range(5)]

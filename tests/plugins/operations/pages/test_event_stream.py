@@ -18,6 +18,8 @@ Event = tuple[str, dict[str, Any]]
 Pieces = AsyncGenerator[bytes, None]
 EVENTS = [name for name in vars(Observer) if not name.startswith("_")]
 
+DOWN = [{"backend": "a", "health": "unhealthy", "error": "refused", "draining": False}]
+
 
 class Stage:
     """An event stream, and ``happens`` for what the rest of the gateway does."""
@@ -37,7 +39,7 @@ class Stage:
         self.watchers: list[Pieces] = []
 
     def snapshot(self) -> dict[str, Any]:
-        return {"replicas": self.replicas, "requests": sorted(self.phases)}
+        return {"replicas": self.replicas, "requests": sorted(self.phases), "backends": DOWN}
 
     def progress(self) -> dict[str, tuple[Phase, int | None]]:
         return dict(self.phases)
@@ -101,7 +103,10 @@ async def test_a_watcher_is_shown_everything_first(stage: MakeStage) -> None:
     house = stage()
     house.phases["r1"] = (Phase.SERVING, None)
     assert await events(house.watch()) == [
-        ("snapshot", {"time": 7.0, "why": "connected", "missed": 0, "replicas": ["a@a"], "requests": ["r1"]})
+        (
+            "snapshot",
+            {"time": 7.0, "why": "connected", "missed": 0, "replicas": ["a@a"], "requests": ["r1"], "backends": DOWN},
+        )
     ]
 
 
@@ -135,7 +140,7 @@ async def test_what_happens_is_told_as_it_happens(stage: MakeStage) -> None:
         ("swap_started", {"target": "a@a", "evict": ["b@b"]}),
         ("swap_done", {"target": "a@a", "error": None}),
         ("swap_done", {"target": "a@a", "error": "it ended"}),
-        ("backend_health", {"backend": "a", "health": "unhealthy"}),
+        ("backend_health", {"backend": "a", "health": "unhealthy", "error": "refused"}),
         (
             "request_routed",
             {
@@ -204,7 +209,10 @@ async def test_who_reads_too_slowly_gets_a_new_snapshot_and_is_told_how_much_it_
         assert [facts["backend"] for _, facts in await events(quick)] == [f"b{number}"]
     house.replicas = ["b@b"]
     assert await events(slow) == [
-        ("snapshot", {"time": 7.0, "why": "overflow", "missed": 100, "replicas": ["b@b"], "requests": []})
+        (
+            "snapshot",
+            {"time": 7.0, "why": "overflow", "missed": 100, "replicas": ["b@b"], "requests": [], "backends": DOWN},
+        )
     ]
     house.happens("backend_health", "next", Health.HEALTHY)
     assert [facts["backend"] for _, facts in await events(slow)] == ["next"]
