@@ -6,8 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from enginehouse.domain.request_record import EngineTimings
-from enginehouse.telemetry.counted_answers import Counted, Usage, decode_counted, decode_ending
+from enginehouse.telemetry.counted_answers import (
+    Counted,
+    Usage,
+    decode_counted,
+    decode_ending,
+    decode_nested,
+    read_usage,
+)
 
 _TAIL: Final = 4096
 """The length of the end of an answer that is searched for ``usage``, in bytes."""
@@ -21,8 +30,8 @@ _TIMINGS: Final = b'"timings"'
 _DONE: Final = b"[DONE]"
 _TEXT: Final = re.compile(rb'"(?:content|text|reasoning|reasoning_content|arguments)"\s*:\s*"[^"]')
 _BEGINS: Final = re.compile(rb'"role"\s*:\s*"')
-_MOST_TRIES: Final = 4
-"""``usage`` may be in an event of a stream, and two objects deep."""
+_MOST_KEYS: Final = 8
+"""Fields called ``usage`` that are looked at; all but one are in something that a client or a model wrote."""
 
 
 @dataclass(init=False)
@@ -87,7 +96,7 @@ class AnswerMeter:
         if self.pieces:
             self.read()
         events = max(0, self._events - _without_token(self._first, self._tail)) if self._stream else 0
-        return self._sent, events, read_tokens(self._tail, self._first)
+        return self._sent, events, read_tokens(self._tail, self._first, nested=self._stream)
 
     def ends(self) -> tuple[bytes, bytes]:
         """The beginning and the end of the answer so far, as ``answer_ends`` of a whole one."""
@@ -101,24 +110,39 @@ def answer_ends(answer: bytes) -> tuple[bytes, bytes]:
     return answer[:_END], answer[-_END:]
 
 
-def read_tokens(tail: bytes, first: bytes = b"", found: Counted | None = None) -> Tokens | None:
-    """The tokens in the last ``usage`` of an answer's end, found without decoding the rest; ``None`` without one.
+def read_tokens(
+    tail: bytes, first: bytes = b"", found: Counted | None = None, *, nested: bool = False
+) -> Tokens | None:
+    """The tokens in the ``usage`` of an answer's end, found without decoding the rest; ``None`` without one.
 
     Anthropic's streams tell the prompt's tokens at their beginning, in ``first``. ``found``: in the answer as a whole.
+    ``nested``: they may be in an object of the last event, as OpenAI's Responses have them.
     """
     usage = None if found is None else found.usage
     if usage is None:
-        found = _counted_at(tail, tail.rfind(_KEY, -_TAIL))
+        tail = tail[-_TAIL:]
+        found = _last_counted(tail, _KEY, nested)
         usage = None if found is None else found.usage
         if usage is None:
-            return _read_timings(tail)
+            return _read_timings(tail[-_END:])
     prompt, cached = _of_prompt(usage)
     if not prompt and first:
-        began = _counted_at(first, first.find(_KEY))
+        at = first.find(_KEY)
+        began = _counted_at(first, at, True)
         if began is not None and began.usage is not None:
             prompt, cached = _of_prompt(began.usage)
     timings = found.timings.measured() if found is not None and found.timings is not None else None
     return Tokens(prompt, usage.completion_tokens or usage.output_tokens, cached, timings)
+
+
+def tokens_of(usage: object) -> Tokens | None:
+    """The tokens in a decoded ``usage``; ``None`` if it has none."""
+    try:
+        counted = read_usage(usage)
+    except msgspec.ValidationError:
+        return None
+    prompt, cached = _of_prompt(counted)
+    return Tokens(prompt, counted.completion_tokens or counted.output_tokens, cached)
 
 
 def _of_prompt(usage: Usage) -> tuple[int, int | None]:
@@ -132,7 +156,7 @@ def _of_prompt(usage: Usage) -> tuple[int, int | None]:
 
 def _read_timings(tail: bytes) -> Tokens | None:
     """The tokens in the last ``timings``, as llama-server's streams end with; ``None`` without one."""
-    found = _counted_at(tail, tail.rfind(_TIMINGS, -_END))
+    found = _last_counted(tail, _TIMINGS, False)
     if found is None or (timings := found.timings) is None:
         return None
     prompt = timings.prompt_n + (timings.cache_n or 0)
@@ -157,23 +181,42 @@ def _ends(data: bytes) -> bool:
         return False
 
 
-def _counted_at(text: bytes, at: int) -> Counted | None:
-    """The object after the key at ``at``. In the texts of an answer the quotes are escaped, so it is a key."""
-    if at < 0:
-        return None
-    rest = b"{" + text[at:]
-    for _ in range(_MOST_TRIES):
-        if (counted := _decoded(rest)) is not None:
+def _last_counted(text: bytes, key: bytes, nested: bool) -> Counted | None:
+    """The object that ends ``text``, or its last event, from its ``key`` on."""
+    at = len(text)
+    for _ in range(_MOST_KEYS):
+        at = text.rfind(key, 0, at)
+        if at < 0:
+            return None
+        if (counted := _counted_at(text, at, nested)) is not None:
             return counted
-        rest = rest.rstrip()
-        rest = rest[: rest.find(b"\n")] if b"\n" in rest else rest[:-1]
     return None
 
 
-def _decoded(text: bytes) -> Counted | None:
-    """The counts in ``text``; ``None`` if it is no JSON object that has them."""
-    try:
-        counted = decode_counted(text)
-        return counted if counted.usage is not None or counted.timings is not None else None
-    except (ValueError, RecursionError):
+def _counted_at(text: bytes, at: int, nested: bool) -> Counted | None:
+    """The object from the key at ``at`` on, if that is exactly as deep as it must be.
+
+    In the texts of an answer the quotes are escaped, so it is a key. It may also be one of a client's metadata, of a
+    tool's schema or of a call's arguments: those are deeper.
+    """
+    if at < 0:
         return None
+    rest = text[at:].rstrip()
+    for text in (rest, rest[:end].rstrip()) if (end := rest.find(b"\n")) > 0 else (rest,):
+        if (counted := _decoded(text, nested)) is not None:
+            return counted
+    return None
+
+
+def _decoded(rest: bytes, nested: bool) -> Counted | None:
+    """The counts in the ``rest`` of an object; ``None`` if it has none, or does not end with it."""
+    try:
+        counted = decode_counted(b"{" + rest)
+    except (ValueError, RecursionError):
+        if not nested:
+            return None
+        try:
+            counted = decode_nested(b'{"in":{' + rest).inner
+        except (ValueError, RecursionError):
+            return None
+    return counted if counted.usage is not None or counted.timings is not None else None

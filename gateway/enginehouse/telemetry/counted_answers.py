@@ -60,6 +60,21 @@ decode_counted: Final = msgspec.json.Decoder(Counted).decode
 """Reads the counts in an answer, a JSON object. Raises ``ValueError`` or ``RecursionError`` if it is malformed."""
 
 
+class NestedCounted(msgspec.Struct, gc=False):
+    """The end of an event whose counts are in an object of it."""
+
+    inner: Counted = msgspec.field(name="in")
+
+
+decode_nested: Final = msgspec.json.Decoder(NestedCounted).decode
+"""Reads the counts in such an event. Raises ``ValueError`` or ``RecursionError`` if it is malformed."""
+
+
+def read_usage(usage: object) -> Usage:
+    """A decoded ``usage``. Raises ``msgspec.ValidationError``."""
+    return msgspec.convert(usage, Usage)
+
+
 class CountedAnswer(Counted, gc=False):
     """An answer without an error."""
 

@@ -95,3 +95,33 @@ async def test_a_stream_that_goes_on_elsewhere_is_counted_once(house: OpenGatewa
     await gateway.ask(gateway.post({"stream": True}))
     (row,) = await rows(gateway, meter)
     assert row.requests == 1
+
+
+ECHOED: dict[str, dict[str, Any]] = {
+    "metadata": {"metadata": {"usage": {"input_tokens": 1, "output_tokens": 0}}},
+    "text in metadata": {"metadata": {"x": '"usage":{"input_tokens":1,"output_tokens":0}}}'}},
+    "a schema": {"tools": [{"parameters": {"properties": {"usage": {"output_tokens": 0}}}}]},
+    "padding": {"metadata": {"usage": {"output_tokens": 2}}, "user": "x" * 8192},
+    "many": {"metadata": [{"usage": {"output_tokens": 0}}] * 50},
+}
+
+
+@pytest.mark.parametrize("echoed", ECHOED.values(), ids=ECHOED)
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_what_a_response_repeats_of_its_request_is_no_usage(
+    house: OpenGateway, engine: StartEngine, echoed: dict[str, Any], streamed: bool
+) -> None:
+    served = await engine()
+    gateway = await house(served)
+    meter = counted(gateway)
+    usage = {"input_tokens": 1000, "output_tokens": 500, "total_tokens": 1500}
+    response = {"id": "r", "object": "response", "output": [], "usage": usage, **echoed}
+    if streamed:
+        last = {"type": "response.completed", "sequence_number": 1, "response": response}
+        served.streams(b"event: response.completed\ndata: %s\n\n" % json.dumps(last).encode(), served.END)
+    else:
+        served.says(json.dumps(response).encode())
+    reply = await gateway.ask(gateway.post({"input": "hi", "stream": streamed}, path="/v1/responses"))
+    assert reply.status == 200
+    [row] = await rows(gateway, meter)
+    assert (row.tokens_in, row.tokens_out) == (1000, 500)

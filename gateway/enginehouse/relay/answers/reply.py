@@ -20,7 +20,7 @@ from enginehouse.relay.events.stream_form import StreamForm
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.behalf import ATTEMPTS
 from enginehouse.relay.heads.headers import error_lines
-from enginehouse.telemetry.answer_meter import AnswerMeter, AnswerSize, answer_ends, read_tokens
+from enginehouse.telemetry.answer_meter import AnswerMeter, AnswerSize, answer_ends, read_tokens, tokens_of
 from enginehouse.telemetry.counted_answers import Counted
 
 _MOST_KEPT: Final = 64 * 1024
@@ -236,7 +236,9 @@ class Reply:
             return len(self._whole), 0, read_tokens(self._whole, found=self.counted)
         if self.history is not None:
             self.history.count()
-        return self._meter.total()
+        size, events, tokens = self._meter.total()
+        usage = None if self._check is None else self._check.usage
+        return size, events, tokens if usage is None else tokens_of(usage) or tokens
 
     def ends(self) -> tuple[bytes, bytes]:
         """The beginning and the end of the engine's answer, after ``measure``."""

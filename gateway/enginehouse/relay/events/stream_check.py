@@ -32,13 +32,13 @@ class BrokenStream(NamedTuple):
 
 
 class StreamCheck:
-    """Reads a stream's events as they pass. ``ended``: the last event has passed.
+    """Reads a stream's events as they pass. ``ended``: the last event has passed. ``usage``: in its response, if any.
 
     Every event is decoded, because a JSON decoder that keeps nothing is faster than a search for ``"error"``. Plain
     events in the usual spelling cost nothing else; all others are split and read as the standard says.
     """
 
-    __slots__ = ("_form", "_plain", "_torn", "_typed", "ended")
+    __slots__ = ("_form", "_plain", "_torn", "_typed", "ended", "usage")
 
     def __init__(self, form: StreamForm) -> None:
         self._form = form
@@ -46,6 +46,7 @@ class StreamCheck:
         self._typed = bool(form.last)
         self._torn: Event | None = None
         self.ended = False
+        self.usage: object = None
 
     @property
     def is_inside(self) -> bool:
@@ -127,6 +128,8 @@ class StreamCheck:
             error = msgspec.json.decode(data) if error is None else error
             return _with_error(good, error)
         self.ended = str(kind) in self._form.last
+        if self.ended and isinstance(event.response, dict):
+            self.usage = event.response.get("usage")
         return None
 
 
