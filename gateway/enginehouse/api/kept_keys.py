@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,19 @@ import msgspec
 
 from enginehouse.api.callers import CallerLimits, KeyHolder, configured
 from enginehouse.config.auth import NAMESPACES, KeySettings
-from enginehouse.domain.errors import ConfigError, InvalidRequest, NotFound
+from enginehouse.domain.errors import ConfigError, InvalidRequest, NotFound, Overloaded
 from enginehouse.engines.state_file import replace_file
 
+_log = logging.getLogger(__name__)
+
 _PREFIX = "eh"
+_FILE = "keys.json"
+_MARK = "keys.required"
+_MARK_TEXT = """\
+Keys were made at run time, so everyone needs one, even if keys.json is lost.
+Remove this file and keys.json to open the gateway to everyone.
+"""
+_LOOK_EVERY_S = 1.0
 _MOST_VERIFIED = 10_000
 
 
@@ -44,6 +55,9 @@ class NewKey(KeySettings, frozen=True, kw_only=True):
 class KeptKeys:
     """Recognises keys in a file of the gateway's state folder.
 
+    From the first key on, everyone needs one: another file remembers that, so that the last key that is revoked and
+    a file that is lost open nothing.
+
     ``taken`` returns the names that keys of the configuration have.
     ``epoch`` tells the time of day.
     ``changes``: a number in memory that the processes of the gateway share. It grows with each change, so that all of
@@ -60,13 +74,19 @@ class KeptKeys:
         self._verified: dict[bytes, KeyHolder] = {}
         self._used: set[str] = set()
         self._read_at = (0, 0)
+        self._looked_at = 0.0
+        self._problem = ""
+        self._required = False
         self.changes: memoryview | None = None
         self._seen = 0
 
     def open(self, folder: Path) -> None:
         """Read the keys in ``folder``. Raises ``ConfigError`` for a file that cannot be read: nobody may come in."""
-        self._file = folder / "keys.json"
+        self._file = folder / _FILE
         self._read()
+        if self._keys and not self._required:  # they are of a version that had no mark
+            with suppress(OSError):
+                self._require()
 
     def refresh(self) -> None:
         """Read the file again, if another process has replaced it."""
@@ -74,9 +94,19 @@ class KeptKeys:
             self._read()
 
     def _follow(self) -> None:
-        if self.changes is not None and self.changes[0] != self._seen:
-            self._seen = self.changes[0]
+        """Learn what other processes have changed. Raises ``Overloaded`` if that fails, since a key may be revoked."""
+        now, changed = self._epoch(), 0 if self.changes is None else self.changes[0]
+        if self._file is None or (changed == self._seen and 0 <= now - self._looked_at < _LOOK_EVERY_S):
+            return
+        try:
             self.refresh()
+        except ConfigError as error:
+            if not self._problem:
+                _log.error("Nobody may use a key made at run time until the file can be read: %s", error)
+            self._problem = str(error)
+            raise Overloaded("The gateway cannot read its keys now; try again", retry_after=1) from None
+        self._problem = ""
+        self._seen, self._looked_at = changed, now
 
     def _stamp(self) -> tuple[int, int]:
         assert self._file is not None
@@ -88,10 +118,14 @@ class KeptKeys:
 
     def _read(self) -> None:
         assert self._file is not None
-        self._read_at = self._stamp()
+        stamp, before = self._stamp(), self._holders
+        self._required, self._looked_at = self._mark.exists(), self._epoch()
         try:
             found = msgspec.json.decode(self._file.read_bytes(), type=dict[str, KeptKey])
+            settings = {name: _settings(name, key.settings) for name, key in found.items()}
+            holders = {name: configured(before.get(name), key, self._limits) for name, key in settings.items()}
         except FileNotFoundError:
+            self._read_at = stamp
             return
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(
@@ -99,18 +133,20 @@ class KeptKeys:
                 file=str(self._file),
                 remedy="restore the file, or remove it to give up these keys",
             ) from None
-        before, self._keys = self._holders, found
-        self._holders = {
-            name: configured(before.get(name), _settings(name, key.settings), self._limits)
-            for name, key in found.items()
-        }
+        self._read_at = stamp
+        self._keys, self._holders = found, holders
         self._verified.clear()
 
     @property
     def is_active(self) -> bool:
-        if self.changes is not None:
-            self._follow()
-        return bool(self._keys)
+        """Whether there are keys, or have been."""
+        self._follow()
+        return bool(self._keys) or self._required
+
+    @property
+    def has_operator(self) -> bool:
+        now = self._epoch()
+        return any(holder.admin and now < holder.expires for holder in self._holders.values())
 
     def find(self, shown: bytes) -> KeyHolder | None:
         self._follow()
@@ -164,6 +200,11 @@ class KeptKeys:
             raise InvalidRequest(
                 "The first key must be an admin key, since from then on everyone needs a key: set 'admin'",
                 param="admin",
+            )
+        if first and asked.expires:
+            raise InvalidRequest(
+                "The first key must not expire, since nobody could make another one then: leave out 'expires'",
+                param="expires",
             )
         try:
             holder = configured(None, asked, self._limits)
@@ -230,6 +271,8 @@ class KeptKeys:
         """Replace the file, then the keys in force."""
         assert self._file is not None
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._required:
+            self._require()
         replace_file(self._file, msgspec.json.encode(keys), lasting=True)  # without them, nobody could come in
         self._read_at = self._stamp()
         self._keys = keys
@@ -238,6 +281,16 @@ class KeptKeys:
             self.changes[0] += 1
             self._seen = self.changes[0]
 
+    @property
+    def _mark(self) -> Path:
+        assert self._file is not None
+        return self._file.with_name(_MARK)
+
+    def _require(self) -> None:
+        """Remember that everyone needs a key."""
+        self._mark.write_text(_MARK_TEXT)
+        self._required = True
+
 
 def _hash(salt: str, secret: bytes) -> str:
     """A secret is 256 random bits, so one round of SHA-256 is as good as many."""
@@ -245,7 +298,11 @@ def _hash(salt: str, secret: bytes) -> str:
 
 
 def _settings(name: str, settings: dict[str, Any]) -> KeySettings:
-    return msgspec.convert({**settings, "name": name}, NewKey)
+    """Raises ``ValueError`` that names the key and the setting at fault."""
+    try:
+        return msgspec.convert({**settings, "name": name}, NewKey)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"key '{name}': {error}") from None
 
 
 def _row(key: KeptKey) -> dict[str, Any]:

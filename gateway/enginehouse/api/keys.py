@@ -26,6 +26,10 @@ class Recogniser(Protocol):
     def is_active(self) -> bool:
         """Whether there may be any. If nobody is recognised, and no keys are set, everyone may do everything."""
 
+    @property
+    def has_operator(self) -> bool:
+        """Whether one of them may use operators' pages now."""
+
     def find(self, shown: bytes) -> KeyHolder | None:
         """The caller who shows this; ``None`` for anything unknown. Raises ``Unauthorized`` for what is not valid."""
 
@@ -63,6 +67,14 @@ class Keyring:
             if each.is_active:
                 return False
         return True
+
+    @property
+    def has_operator(self) -> bool:
+        """Whether anyone may use operators' pages now."""
+        now = self._epoch()
+        if any(holder.admin and now < holder.expires for holder in self._holders.values()):
+            return True
+        return self.is_open or any(each.has_operator for each in self.recognisers)
 
     def caller(self, headers: Headers) -> KeyHolder | None:
         """The caller whose key is in ``Authorization: Bearer`` or ``x-api-key``; ``None`` if no keys are set.

@@ -43,6 +43,10 @@ class TokenCallers:
     def is_active(self) -> bool:
         return True
 
+    @property
+    def has_operator(self) -> bool:
+        return bool(self.settings.admin_claim)
+
     def use_keys(self, document: Mapping[str, Any]) -> None:
         """Take a JSON Web Key Set. Keys that cannot be used are left out. Raises ``ValueError`` if none is left."""
         try:

@@ -66,6 +66,7 @@ class Callers:
         self._folder: Path | None = None
         self._tasks = BackgroundTasks()
         self._written = 0
+        self._had_operator = True
         self._deliver: Deliver | None = None
         self._use_recognisers()
         self._addresses = AddressLimits(config.server, counting)
@@ -103,6 +104,7 @@ class Callers:
         self._use_addresses()
         self._kept.open(folder)
         self._keep_usage()
+        self._watch_operators()
 
     def share(self, key_changes: memoryview) -> None:
         """Let the other processes of the gateway see that keys were changed at run time."""
@@ -154,10 +156,22 @@ class Callers:
         prepare(self._registry, "usage_store", type, partial(store.prepare, self._folder))
         self.keeper.use(store)
 
+    def _watch_operators(self) -> None:
+        """Say so if the last key of an operator is revoked, lost or has expired: the gateway stays closed."""
+        had, self._had_operator = self._had_operator, self.keyring.has_operator
+        if had and not self._had_operator and self._kept.is_active and self._deliver is None:
+            _log.error(
+                "No key of an operator is valid: operators' pages are closed, and everyone needs a key. Set "
+                "[[auth.keys]] with admin = true and reload. To give up all keys made at run time, stop the gateway, "
+                "and remove keys.json and keys.required in %s",
+                self._folder,
+            )
+
     async def _write(self) -> None:
         self._written += 1
         try:
             self._keep_usage()
+            self._watch_operators()
             self._hand_on()
             await self.keeper.write()
             if self._written % _SAVE_USE_EVERY == 0 and self._deliver is None:

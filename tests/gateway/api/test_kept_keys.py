@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from enginehouse import Requirements, Unauthorized
 from enginehouse.api.kept_keys import KeptKeys, NewKey
 from enginehouse.api.keys import Keyring
 from enginehouse.config.schema import KeySettings
-from enginehouse.domain.errors import ConfigError, Forbidden, InvalidRequest, NotFound
+from enginehouse.domain.errors import ConfigError, Forbidden, InvalidRequest, NotFound, Overloaded
 from tests.support.fake_clock import StoppedClock
 from tests.support.served_gateway import limits_at
 
@@ -191,4 +194,87 @@ def test_a_gateway_that_drains_does_not_undo_what_the_next_one_does(tmp_path: Pa
 def test_a_broken_file_lets_nobody_in(tmp_path: Path, torn: bytes) -> None:
     (tmp_path / "keys.json").write_bytes(torn)
     with pytest.raises(ConfigError, match="cannot be read"):
+        Ring(tmp_path, OPS)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """As if idle connections had them all."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_key_works_no_longer_where_the_change_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes = memoryview(bytearray(8)).cast("q")
+    owner, worker = (Ring(tmp_path, OPS, changes=changes) for _ in range(2))
+    secret, other = owner.new("alice"), owner.new("bob")
+    assert (worker.who(secret), worker.who(other)) == ("alice", "bob")
+    owner.kept.revoke("alice")
+    with no_descriptors():
+        for _ in range(3):
+            for each in (secret, other):
+                with pytest.raises(Overloaded):
+                    worker.who(each)
+        assert worker.who("ops-secret") == "ops"
+    assert len(caplog.records) == 1
+    assert worker.who(other) == "bob"
+    with pytest.raises(Unauthorized):
+        worker.who(secret)
+
+
+def test_a_gateway_that_drains_learns_of_a_revoked_key_within_a_second(tmp_path: Path) -> None:
+    old = Ring(tmp_path, OPS)
+    secret = old.new("alice")
+    assert old.who(secret) == "alice"
+    Ring(tmp_path, OPS).kept.revoke("alice")
+    old.clock.now += 1
+    with pytest.raises(Unauthorized):
+        old.who(secret)
+
+
+def test_the_last_key_that_is_revoked_opens_nothing(tmp_path: Path) -> None:
+    ring = Ring(tmp_path)
+    secret = ring.new("boss", admin=True)
+    assert ring.ring.has_operator
+    ring.kept.revoke("boss")
+    for each in (ring, Ring(tmp_path)):
+        assert not each.ring.is_open
+        assert not each.ring.has_operator
+        with pytest.raises(Unauthorized):
+            each.who(secret)
+
+
+def test_a_file_that_is_lost_opens_nothing(tmp_path: Path) -> None:
+    Ring(tmp_path).new("boss", admin=True)
+    (tmp_path / "keys.json").unlink()
+    with pytest.raises(Unauthorized):
+        Ring(tmp_path).who("whatever")
+    (tmp_path / "keys.required").unlink()
+    assert Ring(tmp_path).who("whatever") == "anyone", "an operator may open it"
+
+
+def test_keys_of_an_earlier_version_are_required_too(tmp_path: Path) -> None:
+    Ring(tmp_path).new("boss", admin=True)
+    (tmp_path / "keys.required").unlink()
+    Ring(tmp_path)
+    (tmp_path / "keys.json").unlink()
+    assert not Ring(tmp_path).ring.is_open
+
+
+def test_the_first_key_must_not_expire(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="must not expire"):
+        Ring(tmp_path).new("boss", admin=True, expires="2030-01-01")
+
+
+def test_a_setting_of_a_later_version_is_named(tmp_path: Path) -> None:
+    Ring(tmp_path, OPS).new("alice")
+    file = tmp_path / "keys.json"
+    file.write_text(file.read_text().replace('"models"', '"colour":"red","models"'))
+    with pytest.raises(ConfigError, match=r"key 'alice': .*`colour`"):
         Ring(tmp_path, OPS)

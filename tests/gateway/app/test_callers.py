@@ -12,6 +12,7 @@ import pytest
 from enginehouse import AuditEntry, RateLimited, Requirements
 from enginehouse.aio.clock import Clock
 from enginehouse.api.callers import Account
+from enginehouse.api.kept_keys import NewKey
 from enginehouse.app.callers import Callers
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import Config, PluginSettings
@@ -142,3 +143,15 @@ async def test_observers_learn_what_operators_do(tmp_path: Path) -> None:
     entry = AuditEntry(NOON, "ops", "127.0.0.1", "POST /api/reload", 200)
     running.callers.note(entry)
     assert heard == [entry]
+
+
+async def test_the_log_says_that_nobody_may_operate_the_gateway(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = Running(tmp_path, NOON, auth={})
+    first.callers._kept.new(NewKey(name="boss", admin=True), first=True)
+    assert not caplog.records
+    (tmp_path / "keys.json").unlink()
+    Running(tmp_path, NOON, auth={})
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "keys.required" in caplog.text
