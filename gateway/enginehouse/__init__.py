@@ -315,6 +315,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.errors import ModelNotFound as ModelNotFound
     from enginehouse.domain.errors import NotEnoughMemory as NotEnoughMemory
     from enginehouse.domain.errors import NotFound as NotFound
+    from enginehouse.domain.errors import Overloaded as Overloaded
     from enginehouse.domain.errors import PluginError as PluginError
     from enginehouse.domain.errors import PluginFailed as PluginFailed
     from enginehouse.domain.errors import PullFailed as PullFailed

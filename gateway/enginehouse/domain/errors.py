@@ -311,7 +311,7 @@ class UpstreamInvalid(UpstreamError, code="upstream_invalid"):
 
 
 class Overloaded(RequestError, status=503, code="overloaded"):
-    """The gateway lacks memory for bodies, or file descriptors. No engine is at fault."""
+    """The gateway lacks memory for bodies or file descriptors, or has too many streams open. No engine is at fault."""
 
     retry_after = 1
 

@@ -27,14 +27,19 @@ from enginehouse import (
 _PACE_S = 0.1
 _QUIET_S = 15.0
 _MOST_BYTES = 256 * 1024
+_PIECES_HELD = 4
+"""Of the bytes that may wait for a watcher, one piece has this part at most, unless one event is larger."""
+_AT_FULL_PACE = 20
+"""With more watchers than so many, pieces are rarer, so that all of them together cost the same."""
 
 
 class EventStream(Observer):
     """Turns events into server-sent events. It observes the gateway of ``facts`` only while it has watchers.
 
     One change of a queue moves many requests, so phases and positions are compared at most every ``pace`` seconds and
-    sent together. After ``quiet`` seconds without an event, a comment keeps the connection open. ``most_bytes`` limits
-    the events that may wait for one watcher.
+    sent together. Events are put together for all watchers once, at most every ``pace`` seconds, and less often with
+    many of them: a piece costs a write for each watcher. After ``quiet`` seconds without an event, a comment keeps the
+    connection open. ``most_bytes`` limits the events that may wait for one watcher.
     """
 
     def __init__(
@@ -50,6 +55,10 @@ class EventStream(Observer):
         self._quiet = quiet
         self._most_bytes = most_bytes
         self._watchers: set[_Watcher] = set()
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._flushing: asyncio.Handle | None = None
+        self._flush_at = 0.0
         self._sent_progress: dict[str, tuple[Phase, int | None]] = {}
         self._replicas_changed = False
         self._timer: asyncio.TimerHandle | None = None
@@ -64,11 +73,12 @@ class EventStream(Observer):
         try:
             while True:
                 if watcher.snapshot_due:
-                    self._send_changes()  # later events tell the changes since this snapshot
+                    self._send_changes()
+                    self._flush()  # later events tell the changes since this snapshot
                     snapshot = self._snapshot(watcher.snapshot_due, watcher.missed)
                     watcher.snapshot_due, watcher.missed = "", 0
                     yield snapshot
-                elif watcher.frames:
+                elif watcher.pieces:
                     yield watcher.take()
                 elif not await watcher.more(self._quiet):
                     yield b": nothing new\n\n"
@@ -176,8 +186,27 @@ class EventStream(Observer):
         )
 
     def _put(self, frame: bytes) -> None:
+        self._pending.append(frame)
+        self._pending_bytes += len(frame)
+        loop = asyncio.get_running_loop()
+        if self._flushing is None:
+            self._flushing = loop.call_at(max(loop.time(), self._flush_at), self._flush)
+        if self._pending_bytes * _PIECES_HELD > self._most_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Give all watchers the events since the last call."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        if not self._pending:
+            return
+        piece, count = b"".join(self._pending), len(self._pending)
+        self._pending.clear()
+        self._pending_bytes = 0
         for watcher in self._watchers:
-            watcher.put(frame)
+            watcher.put(piece, count)
+        self._flush_at = asyncio.get_running_loop().time() + self._pace * max(1, len(self._watchers) / _AT_FULL_PACE)
 
     # --- watchers
 
@@ -191,42 +220,43 @@ class EventStream(Observer):
         if not self._watchers:
             self._facts.ignore(self)
             self._cancel_timer()
+            self._flush()
             self._sent_progress = {}
 
 
 class _Watcher:
-    """The frames that wait for one reader. ``snapshot_due``: why it needs a snapshot first; empty if it does not."""
+    """The events that wait for one reader. ``snapshot_due``: why it needs a snapshot first; empty if it does not."""
 
     def __init__(self, most_bytes: int) -> None:
-        self.frames: deque[bytes] = deque()
+        self.pieces: deque[tuple[bytes, int]] = deque()
         self.snapshot_due = "connected"
         self.missed = 0
         self._most_bytes = most_bytes
         self._bytes = 0
         self._more = asyncio.Event()
 
-    def put(self, frame: bytes) -> None:
-        """Queue ``frame``. If too much is queued, ask for a snapshot in place of all frames."""
-        if self.frames and self._bytes + len(frame) > self._most_bytes:
-            self.missed += len(self.frames)
+    def put(self, piece: bytes, count: int) -> None:
+        """Queue ``count`` events. If too much is queued, ask for a snapshot in place of all of them."""
+        if self.pieces and self._bytes + len(piece) > self._most_bytes:
+            self.missed += sum(each[1] for each in self.pieces)
             self.take()
             self.snapshot_due = "overflow"
         if self.snapshot_due:
-            self.missed += self.snapshot_due == "overflow"
+            self.missed += count if self.snapshot_due == "overflow" else 0
             return
-        self.frames.append(frame)
-        self._bytes += len(frame)
+        self.pieces.append((piece, count))
+        self._bytes += len(piece)
         self._more.set()
 
     def take(self) -> bytes:
-        """Remove and return all frames."""
-        taken = b"".join(self.frames)
-        self.frames.clear()
+        """Remove and return all events."""
+        taken = self.pieces[0][0] if len(self.pieces) == 1 else b"".join(piece for piece, _ in self.pieces)
+        self.pieces.clear()
         self._bytes = 0
         return taken
 
     async def more(self, timeout: float) -> bool:
-        """Wait for a frame; ``False`` after ``timeout`` seconds without one."""
+        """Wait for events; ``False`` after ``timeout`` seconds without any."""
         self._more.clear()
         await wait_within(timeout, self._more)
-        return bool(self.frames)
+        return bool(self.pieces)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry.sdk.metrics.export import Histogram as OtlpHistogram
 from opentelemetry.sdk.metrics.export import Sum
 from opentelemetry.sdk.resources import Resource
+from prometheus_client import generate_latest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from enginehouse.api.pages.metrics.engines import MetricsPage, merged
-from enginehouse.api.pages.metrics.families import histograms, numbers
+from enginehouse.api.pages.metrics.engines import MetricsPage
+from enginehouse.api.pages.metrics.families import Families, histograms, numbers
+from enginehouse.api.pages.metrics.merged_pages import merged
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.telemetry import metric_list
 from enginehouse.telemetry.counters import Counters, Histogram
@@ -76,6 +82,10 @@ def test_keys_beyond_the_most_series_count_as_other() -> None:
     assert {name: sum(counts.requests.values()) for name, counts in keys.items()} == {"alice": 2, "bob": 1, "other": 2}
 
 
+def joined(pages: Mapping[MetricsPage, str]) -> bytes:
+    return merged((page.labels, text) for page, text in pages.items())
+
+
 def test_engines_pages_become_one_with_a_label() -> None:
     page = "# HELP n What.\n# TYPE n gauge\nn{%s} %d\n"
     pages = {
@@ -84,7 +94,7 @@ def test_engines_pages_become_one_with_a_label() -> None:
         MetricsPage("c", "/metrics"): "<html>",
         MetricsPage("d", "/metrics"): "# nothing",
     }
-    text = merged(pages)
+    text = joined(pages)
     (family,) = text_string_to_metric_families(text.decode())
     assert (family.name, family.documentation) == ("n", "What.")
     assert [(sample.labels, sample.value) for sample in family.samples] == [
@@ -95,16 +105,31 @@ def test_engines_pages_become_one_with_a_label() -> None:
 
 def test_a_models_own_page_also_gets_a_label_for_the_model() -> None:
     pages = {MetricsPage("a", f"/metrics?model={model}", model): f"# TYPE n gauge\nn {model}\n" for model in "12"}
-    shown = merged(pages).decode()
-    assert 'n{backend="a",model="1"} 1.0' in shown
-    assert 'n{backend="a",model="2"} 2.0' in shown
+    shown = joined(pages).decode()
+    assert 'n{backend="a",model="1"} 1\n' in shown
+    assert 'n{backend="a",model="2"} 2\n' in shown
 
 
 def test_engines_counters_and_histograms_keep_their_names() -> None:
     text = '# TYPE t counter\nt_total 3\n# TYPE h histogram\nh_bucket{le="+Inf"} 1\nh_sum 2\nh_count 1\n'
-    shown = merged({MetricsPage("a", "/metrics"): text}).decode()
-    assert 't_total{backend="a"} 3.0' in shown
-    assert 'h_bucket{backend="a",le="+Inf"} 1.0' in shown
+    shown = joined({MetricsPage("a", "/metrics"): text}).decode()
+    assert 't_total{backend="a"} 3\n' in shown
+    assert 'h_bucket{backend="a",le="+Inf"} 1\n' in shown
+
+
+VALUES = st.text(max_size=6)
+NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,6}", fullmatch=True)
+
+
+@given(st.dictionaries(NAMES, VALUES, max_size=4), st.floats(allow_nan=False), VALUES)
+def test_a_series_keeps_its_labels_and_its_value(labels: dict[str, str], value: float, backend: str) -> None:
+    """As Prometheus's library reads it, whatever is in its labels."""
+    gauge = GaugeMetricFamily("n", "What.", labels=list(labels))
+    gauge.add_metric(list(labels.values()), value)
+    page = generate_latest(Families(lambda: [gauge])).decode()
+    [family] = text_string_to_metric_families(merged([({"backend": backend}, page)]).decode())
+    theirs = {f"exported_{name}" if name == "backend" else name: text for name, text in labels.items()}
+    assert [(sample.labels, sample.value) for sample in family.samples] == [({"backend": backend} | theirs, value)]
 
 
 def test_metrics_for_otlp_have_separate_buckets_and_no_total() -> None:

@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed_open
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
+from enginehouse.api.pages.metrics import engines
 from enginehouse.domain.errors import all_codes
 from enginehouse.domain.replica import ReplicaState
 from tests.support.launched_engine import Launch
@@ -141,3 +142,44 @@ async def test_the_format_is_the_one_that_is_wanted_most(
     reply = await gateway.ask(gateway.get("/metrics", f"accept: {accept}".encode(), b"accept-encoding: gzip;q=0"))
     assert (reply.header("content-type") or "").startswith("application/openmetrics-text") == is_open
     assert reply.header("content-encoding") is None
+
+
+async def test_the_pages_of_engines_are_asked_for_once(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_SHORTEST_S", 60.0)
+    served = await engine()
+    gateway = await house(served)
+    served.otherwise((served.answer(b"# TYPE n gauge\nn 1\n"),))
+    asked = gateway.get("/metrics/engines")
+    replies = await asyncio.gather(*(gateway.ask(asked) for _ in range(20)))
+    assert {reply.body for reply in replies} == {b'# TYPE n gauge\nn{backend="a"} 1\n'}
+    await gateway.ask(asked)
+    assert len(served.calls) == 1
+    monkeypatch.setattr(engines, "_SHORTEST_S", 0.0)
+    monkeypatch.setattr(engines, "_REST", 0.0)
+    other = await house(served)
+    for _ in range(2):
+        await other.ask(asked)
+    assert len(served.calls) == 3
+
+
+async def test_large_pages_of_engines_are_left_out(house: OpenGateway, engine: StartEngine) -> None:
+    huge, small = await engine(), await engine()
+    gateway = await house(huge, small)
+    line = b'n{x="%s"} 1\n' % (b"x" * 1000)
+    huge.otherwise((huge.answer(line * 3000),))
+    small.otherwise((small.answer(b"n 1\n"),))
+    assert (await gateway.ask(gateway.get("/metrics/engines"))).body == b'n{backend="b"} 1\n'
+
+
+async def test_the_pages_of_many_engines_have_a_bound(
+    house: OpenGateway, engine: StartEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "_LARGEST", 4 << 20)
+    served = await engine()
+    gateway = await house(*[served] * 8)
+    line = b'n{x="%s"} 1\n' % (b"x" * 1000)
+    served.otherwise((served.answer(line * 1000),))
+    body = (await gateway.ask(gateway.get("/metrics/engines"))).body
+    assert 3 << 20 < len(body) < 5 << 20

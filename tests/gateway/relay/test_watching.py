@@ -10,9 +10,11 @@ import pytest
 
 from enginehouse import UNKNOWN, Health
 from enginehouse.telemetry.observers import notify
+from enginehouse_operations.pages import endless
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
+from tests.support.waiting import until
 
 WATCH = "/api/events"
 
@@ -201,3 +203,19 @@ async def test_only_operators_may_watch(house: OpenGateway, engine: StartEngine,
     gateway = await house(await engine(), auth={"keys": keys})
     assert (await gateway.ask(gateway.get(path))).code == "unauthorized"
     assert (await gateway.ask(gateway.get(path, b"x-api-key: k-user"))).code == "forbidden"
+
+
+@pytest.mark.parametrize("path", [WATCH, "/logs/stream"])
+async def test_the_number_of_watchers_has_a_bound(house: OpenGateway, engine: StartEngine, path: str) -> None:
+    gateway = await house(await engine())
+    for _ in range(200):
+        client = await gateway.client()
+        client.send(gateway.get(path))
+        assert (await client.head()).status == 200
+    refused = await gateway.ask(gateway.get(path))
+    assert (refused.status, refused.code) == (503, "overloaded")
+    client.close()
+    await until(lambda: sum(endless._open.values()) < 200)
+    client = await gateway.client()
+    client.send(gateway.get(path))
+    assert (await client.head()).status == 200

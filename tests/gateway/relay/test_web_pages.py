@@ -109,3 +109,14 @@ async def test_nothing_is_redirected_to_what_the_host_says(house: OpenGateway, e
     gateway = await house(await engine(), auth=KEYS)
     reply = await gateway.ask(gateway.get(path, b"host: evil.example", b"x-api-key: k"))
     assert (reply.status, reply.header("location")) == (404, None)
+
+
+async def test_a_page_of_an_engine_is_none_of_the_gateways(house: OpenGateway, engine: StartEngine) -> None:
+    """A browser gives it an origin of its own, ``null``, whose requests are refused."""
+    gateway = await house(await engine())
+    reply = await gateway.ask(gateway.get("/upstream/m/index.html"))
+    policy = (reply.header("content-security-policy") or "").split()
+    assert (policy[0], "allow-same-origin" in policy) == ("sandbox", False)
+    from_there = (b"content-length: 0", b"origin: null", CROSS_SITE)
+    refused = await gateway.ask(gateway.get("/api/backends/a/drain", *from_there, method="POST"))
+    assert (refused.status, refused.code) == (403, "forbidden")

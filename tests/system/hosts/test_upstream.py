@@ -55,6 +55,11 @@ def test_a_model_is_loaded_for_whatever_is_asked_of_its_engine(serve: Serve) -> 
     assert gateway.running() == {"b": "ready"}
 
 
+def test_the_page_of_a_launched_engine_may_be_used(serve: Serve) -> None:
+    answer = serve(table("a")).http.get("/upstream/a/health")
+    assert "content-security-policy" not in answer.headers
+
+
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "DELETE"])
 def test_the_engine_answers_every_method(serve: Serve, method: str) -> None:
     gateway = serve(table("a"))

@@ -22,6 +22,8 @@ from enginehouse.routing.body.read import check_model_name
 from enginehouse.routing.snapshot import RoutingSnapshot
 
 _PATH: Final = "/:@"
+_SANDBOX: Final = b"content-security-policy: sandbox allow-scripts allow-forms allow-popups allow-downloads\r\n"
+"""Takes the gateway's origin from a page (CSP 3, 6.3.2): its scripts may not call the gateway, and have no cookies."""
 _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110, 9.2.2
 
 
@@ -79,8 +81,15 @@ class EngineJob(Job):
         return upstream.call(self.method, self.call.target, self.engine_headers, self.request_id, body)
 
     def client_lines(self, lines: bytes, upstream: Upstream) -> bytes:
-        """Keeps redirects and cookies of the engine below the path at which the client finds it."""
-        return lines_below(lines, f"/upstream/{quote(self.call.model, safe=_PATH)}".encode(), upstream.pool.origin)
+        """Keeps redirects and cookies of the engine below the path at which the client finds it.
+
+        A page of an engine that others run must not act as one of the gateway's own. A launched engine is a program
+        that the operator runs beside the gateway, and its page may be used.
+        """
+        sandbox = b"" if upstream.launched else _SANDBOX
+        return sandbox + lines_below(
+            lines, f"/upstream/{quote(self.call.model, safe=_PATH)}".encode(), upstream.pool.origin
+        )
 
     def judge(self, route: Route, status: int, first_byte: float, suspects: Suspects) -> Suspects:
         """Count no error against the backend, because it may be the right answer to such a call."""

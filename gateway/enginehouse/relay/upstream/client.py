@@ -28,11 +28,12 @@ _PER_BYTE: Final = 16
 
 
 class Client:
-    """An ``EventClient`` on the connections that live requests use."""
+    """An ``EventClient`` on the connections that live requests use. ``largest``: of an answer, instead of the usual."""
 
-    def __init__(self, upstream: Upstream, timeout: float) -> None:
+    def __init__(self, upstream: Upstream, timeout: float, largest: int = 0) -> None:
         self._upstream = upstream
         self._timeout = timeout
+        self._largest = largest
 
     async def request(self, method: str, path: str, body: bytes = b"") -> EngineResponse:
         """Send a request and read the whole answer.
@@ -71,7 +72,8 @@ class Client:
         content = b"content-type: application/json\r\n" if body else b""
         length = b"content-length: %d\r\n\r\n" % len(body)
         request = self._upstream.fixed(method, path) + content + length + body
-        most = (_LARGEST_LIST if path.partition("?")[0].endswith(_LISTS) else _LARGEST) + _PER_BYTE * len(body)
+        usual = _LARGEST_LIST if path.partition("?")[0].endswith(_LISTS) else _LARGEST
+        most = (self._largest or usual) + _PER_BYTE * len(body)
         held = HeldAnswer(self._upstream.outside.engine_memory, "question", most)
         kept = pool.take()
         try:

@@ -25,8 +25,8 @@ _REACHING = ("url", "driver", "verify_tls", "api_key", "pass_authorization", "pa
 class Upstream:
     """A backend's address, its key, its time limits, its connections and the type of its driver.
 
-    A backend without a ``url`` cannot be reached until ``locate`` gives it one. ``clock``: read by its requests.
-    ``pass_caller``: it is told whose requests it gets.
+    A backend without a ``url`` is ``launched``: it cannot be reached until ``locate`` gives it one. ``clock``: read by
+    its requests. ``pass_caller``: it is told whose requests it gets.
     ``most_idle``: as for ``Pool``.
     """
 
@@ -44,6 +44,7 @@ class Upstream:
         self.timeouts = settings.timeouts or timeouts
         self.outside = outside
         self.clock = outside.clock
+        self.launched = not settings.url
         self._verify_tls = settings.verify_tls
         self._most_idle = most_idle
         self.pool = self._pool(settings.url)

@@ -254,3 +254,25 @@ async def test_everybody_gets_a_snapshot_when_there_are_other_replicas(stage: Ma
 async def test_silence_is_broken_by_a_comment(stage: MakeStage) -> None:
     watcher = await stage(quiet=0.01).watched()
     assert (await asyncio.wait_for(anext(watcher), 5)).startswith(b":")
+
+
+async def test_events_are_put_together_once_for_all_watchers(stage: MakeStage) -> None:
+    """However many events there are, each watcher gets few pieces, and all of them the same."""
+    house = stage(pace=0.05)
+    watchers = [await house.watched() for _ in range(5)]
+    house.happens("backend_health", "first", Health.HEALTHY)
+    [first] = {await asyncio.wait_for(anext(each), 5) for each in watchers}
+    for number in range(200):
+        house.happens("backend_health", f"b{number}", Health.HEALTHY)
+        await asyncio.sleep(0)
+    pieces = [await asyncio.wait_for(anext(each), 5) for each in watchers]
+    assert [len(read(first)), *map(len, map(read, pieces))] == [1] + [200] * 5
+    assert len({id(piece) for piece in pieces}) == 1
+
+
+async def test_what_waits_to_be_put_together_is_bounded(stage: MakeStage) -> None:
+    house = stage(pace=60.0, most_bytes=4000)
+    watcher = await house.watched()
+    for number in range(100):
+        house.happens("backend_health", f"b{number}", Health.HEALTHY)
+    assert len(await asyncio.wait_for(anext(watcher), 5)) <= 4000

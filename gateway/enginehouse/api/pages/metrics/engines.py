@@ -6,17 +6,15 @@ The metrics of a model that has a page of its own at its engine also get a label
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
-from enginehouse.api.pages.metrics.families import Families
+from enginehouse.api.pages.metrics.merged_pages import merged
 from enginehouse.domain.errors import RequestError
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.upstream.client import Client
@@ -24,8 +22,13 @@ from enginehouse.relay.upstream.upstream import Upstream
 
 _TIMEOUT_S = 5.0
 _OF_MODEL = "{model}"
-_THEIRS = "exported_{}"
-"""The name of an engine's own label that the gateway sets too, as Prometheus renames such labels."""
+_LARGEST_PAGE: Final = 1 << 20
+_LARGEST: Final = 16 << 20
+"""In bytes: of all pages together. Pages beyond it are left out."""
+_AT_ONCE: Final = 16
+_SHORTEST_S: Final = 1.0
+_REST: Final = 4
+"""An answer is good for a second, and for so many times as long as it took: anyone may ask a gateway without keys."""
 
 
 class MetricsPage(NamedTuple):
@@ -44,27 +47,41 @@ class MetricsPage(NamedTuple):
 class EngineMetrics:
     """Asks every engine that can be reached for its ``/metrics``. Engines that have no such page are left out.
 
-    Requests that come while the engines are being asked share the answer.
+    Requests that come while the engines are being asked, and soon after, share the answer.
     """
 
     def __init__(self, context: RelayContext) -> None:
         self._context = context
         self._asking: asyncio.Task[bytes] | None = None
+        self._good_until = 0.0
+        self._turns = asyncio.Semaphore(_AT_ONCE)
 
     async def page(self, request: Request) -> Response:
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(self._ask_all())
-            self._asking.add_done_callback(self._answered)
-        return Response(await asyncio.shield(self._asking), media_type=CONTENT_TYPE_LATEST)
-
-    def _answered(self, _: asyncio.Task[bytes]) -> None:
-        self._asking = None
+        asking = self._asking
+        if asking is None or (asking.done() and self._context.clock.now() >= self._good_until):
+            asking = self._asking = asyncio.ensure_future(self._ask_all())
+        return Response(await asyncio.shield(asking), media_type=CONTENT_TYPE_LATEST)
 
     async def _ask_all(self) -> bytes:
+        began = self._context.clock.now()
+        room = _Room(_LARGEST)
         pages = list(self._pages())
-        texts = await asyncio.gather(*(_ask(upstream, page.path) for upstream, page in pages))
-        found = {page: text for (_, page), text in zip(pages, texts, strict=True) if text}
-        return await asyncio.to_thread(merged, found)  # engines have thousands of lines
+        texts = await asyncio.gather(*(self._ask(upstream, page.path, room) for upstream, page in pages))
+        found = [(page.labels, text) for (_, page), text in zip(pages, texts, strict=True) if text]
+        answer = await asyncio.to_thread(merged, found)  # engines have thousands of lines
+        now = self._context.clock.now()
+        self._good_until = now + max(_SHORTEST_S, _REST * (now - began))
+        return answer
+
+    async def _ask(self, upstream: Upstream, path: str, room: _Room) -> str:
+        """The page; empty without one, and if it finds no room."""
+        async with self._turns:
+            try:
+                answer = await Client(upstream, _TIMEOUT_S, _LARGEST_PAGE).request("GET", path)
+            except RequestError:
+                return ""
+        text = answer.body.decode(errors="replace") if answer.status == 200 else ""
+        return text if room.take(len(answer.body)) else ""
 
     def _pages(self) -> Iterator[tuple[Upstream, MetricsPage]]:
         context = self._context
@@ -77,29 +94,14 @@ class EngineMetrics:
                 yield upstream, MetricsPage(backend, path)
 
 
-async def _ask(upstream: Upstream, path: str) -> str:
-    try:
-        answer = await Client(upstream, _TIMEOUT_S).request("GET", path)
-    except RequestError:
-        return ""
-    return answer.body.decode(errors="replace") if answer.status == 200 else ""
+class _Room:
+    """The bytes that pages may still have."""
 
+    def __init__(self, most: int) -> None:
+        self._left = most
 
-def merged(texts: Mapping[MetricsPage, str]) -> bytes:
-    """One page of several. A page that cannot be read is left out."""
-    families: dict[str, Metric] = {}
-    for page, text in texts.items():
-        ours = page.labels
-        for family in _families(text):
-            all_of_it = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            for sample in family.samples:
-                theirs = {_THEIRS.format(key) if key in ours else key: value for key, value in sample.labels.items()}
-                all_of_it.samples.append(sample._replace(labels=ours | theirs))
-    return generate_latest(Families(families.values))
-
-
-def _families(text: str) -> list[Metric]:
-    try:
-        return list(text_string_to_metric_families(text))
-    except ValueError:
-        return []
+    def take(self, size: int) -> bool:
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
