@@ -31,6 +31,7 @@ from enginehouse_local.processes import (
     kill_group,
     members,
     memory_of,
+    processor_seconds_of,
     signal_group,
 )
 
@@ -167,6 +168,9 @@ class LocalProcess(EngineProcess):
     async def bytes_moved(self) -> int | None:
         """What the group has read and written so far, and holds in memory: a mapped file is read without a call."""
         return await asyncio.to_thread(bytes_moved_by, self.pid)
+
+    async def processor_seconds(self) -> float | None:
+        return await asyncio.to_thread(processor_seconds_of, self.pid)
 
     async def processes(self) -> Sequence[int]:
         return await asyncio.to_thread(members, self.pid)

@@ -124,6 +124,16 @@ def bytes_moved_by(group: int) -> int:
     return total
 
 
+def processor_seconds_of(group: int) -> float:
+    """The processor time that the running members of a group have taken."""
+    total = 0.0
+    for pid in members(group):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            times = psutil.Process(pid).cpu_times()
+            total += times.user + times.system
+    return total
+
+
 def signal_group(group: int, number: signal.Signals) -> None:
     """Send a signal to every running member of a group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS raises the second if only zombies are left

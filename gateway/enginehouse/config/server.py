@@ -73,6 +73,13 @@ class CheckSettings(Section, frozen=True):
     timeout: Annotated[Duration, about("time limit of one probe")] = 5
     failures: Annotated[Positive, about("consecutive failures that make a backend unhealthy")] = 3
     successes: Annotated[Positive, about("consecutive successes that make it healthy again")] = 2
+    hung: Annotated[
+        Duration,
+        about(
+            "a launched engine that answers no probe for so long and serves nobody is killed; one that takes no "
+            "processor time, after `failures` late probes; `0` never"
+        ),
+    ] = 60
 
 
 class TimeoutSettings(Section, frozen=True):

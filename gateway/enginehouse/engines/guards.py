@@ -169,6 +169,7 @@ _MAYBE = ("a bool or None", _exactly(bool, type(None)))
 _BYTES = ("bytes", _exactly(bytes))
 _TEXT = ("a text", _instance(str))
 _NUMBER = ("an int or None", _exactly(int, type(None)))
+_SECONDS = ("a number or None", _exactly(int, float, type(None)))
 _ANYTHING = ("anything", _instance(object))
 _CONTINUATION = ("a Continuation", _instance(Continuation))
 
@@ -219,6 +220,7 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     "exited": ("an Exit", lambda answer: isinstance(answer, Exit) or _exactly(int, type(None))(answer)),
     "memory": _NUMBER,
     "bytes_moved": _NUMBER,
+    "processor_seconds": _SECONDS,
     "processes": ("a list of process ids", _are_process_ids),
     "stop": _ANYTHING,
 }

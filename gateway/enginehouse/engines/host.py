@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
@@ -229,7 +230,7 @@ class Host(QueueListener):
 
     def _restart_probes(self, replica: str) -> None:
         if self.pool.states()[replica] is ReplicaState.READY:
-            self._publisher.probe(self.replicas[replica])
+            self._probe(replica)
 
     def _remove_unlisted(self, listed: Collection[str]) -> None:
         """Remove the kept replicas that servers list no more, unless their models are still loaded."""
@@ -316,7 +317,11 @@ class Host(QueueListener):
             if managed.server is None:
                 limit = managed.model.concurrency or self.pool.reported.get(replica, 0)
                 self._context.fleet.load(managed.backend).slots = limit
-            self._publisher.probe(managed, is_healthy=True)
+            self._probe(replica, is_healthy=True)
+
+    def _probe(self, replica: str, *, is_healthy: bool = False) -> None:
+        supervisor, in_flight = self.pool.supervisors[replica], partial(self.queue.in_flight, replica)
+        self._publisher.probe(self.replicas[replica], supervisor, in_flight, is_healthy=is_healthy)
 
     def _read_files(self) -> None:
         self._files.follow(self.replicas.kept(), self._servers.estimates())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from enginehouse.config.schema import BackendSettings
@@ -10,6 +11,7 @@ from enginehouse.domain.errors import NotFound
 from enginehouse.domain.replica import ASSUMED_LOAD_S, ReplicaState
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.probing.hang_watch import HangWatch
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.supervisor import Supervisor
 from enginehouse.relay.upstream.client import Client
@@ -71,13 +73,25 @@ class StatusPublisher:
         with suppress(NotFound):  # a server elsewhere no longer lists its model
             self.context.fleet.set_state(replica, state, wake_s, problem)
 
-    def probe(self, managed: ManagedReplica, *, is_healthy: bool = False) -> None:
-        """Probe a ready engine by the current configuration. ``is_healthy``: it has just been found healthy."""
+    def probe(
+        self,
+        managed: ManagedReplica,
+        supervisor: Supervisor,
+        in_flight: Callable[[], int],
+        *,
+        is_healthy: bool = False,
+    ) -> None:
+        """Probe a ready engine by the current configuration, and end it if it hangs.
+
+        ``in_flight``: the number of its requests. ``is_healthy``: it has just been found healthy.
+        """
         if managed.server is not None:  # the backend is probed, whatever it has loaded
             return
         client = Client(self.context.upstreams[managed.backend], self.context.config.checks.timeout)
         path = managed.model.health_path
-        self._prober.add(managed.backend, managed.driver, client, path, is_healthy=is_healthy)
+        watch = HangWatch(self.context.config.checks, supervisor.processor_seconds, in_flight, supervisor.end_hung)
+        driver = managed.driver
+        self._prober.add(managed.backend, driver, client, path, is_healthy=is_healthy, hang_watch=watch)
 
     def stop_probing(self, managed: ManagedReplica) -> None:
         """Stop the probes of a backend that is being removed. Its requests in flight continue."""

@@ -46,6 +46,7 @@ class Supervisor:
         self.state = ReplicaState.STOPPED
         self.problem = ""
         self.is_lost = False
+        self._hung = ""
         self._launcher = launcher
         self._on_state = on_state
         self._starting: asyncio.Task[None] | None = None
@@ -121,6 +122,16 @@ class Supervisor:
         """The bytes of main memory that the engine takes now; ``None`` if unknown, or if no engine runs."""
         return await self._engine.process.memory() if self._engine else None
 
+    async def processor_seconds(self) -> float | None:
+        """The processor time that the engine has taken so far; ``None`` if unknown, or if no engine runs."""
+        return await self._engine.process.processor_seconds() if self._engine else None
+
+    async def end_hung(self, problem: str) -> None:
+        """Kill a ready engine that hangs. It fails with ``problem``, and may be started again."""
+        if (engine := self._engine) is not None and self.state is ReplicaState.READY:
+            self._hung = problem
+            await self._launcher.ownership.stop(engine.process, 0)
+
     async def processes(self) -> Collection[int]:
         """The ids of the engine's processes; empty if it does not run on this machine, or does not run."""
         return await self._engine.process.processes() if self._engine else ()
@@ -191,6 +202,7 @@ class Supervisor:
             return await self.setup.wake(engine)
 
     def _be_ready(self, engine: EngineRun) -> None:
+        self._hung = ""
         if self._watching is not None:
             self._watching.cancel()
         self._watching = asyncio.create_task(self._watch(engine))
@@ -215,7 +227,8 @@ class Supervisor:
             if engine.process.ends_at_will:
                 self._become(ReplicaState.STOPPED)
                 return
-            problem = f"The engine {how_it_ended(how)}{self.setup.errors.quote(engine.first_line)}"
+            ended = self._hung or f"The engine {how_it_ended(how)}"
+            problem = f"{ended}{self.setup.errors.quote(engine.first_line)}"
             self.is_lost = how.lost
             self._become(ReplicaState.FAILED, problem)
 

@@ -96,6 +96,13 @@ class EngineProcess(ABC):
         """
         return None
 
+    async def processor_seconds(self) -> float | None:
+        """Return the processor time that the engine's processes have taken so far; ``None`` if unknown.
+
+        An engine that answers nothing and takes none hangs.
+        """
+        return None
+
     async def processes(self) -> Collection[int]:
         """Return the ids of the engine's processes on this machine. The gateway finds their memory on GPUs by them."""
         return ()

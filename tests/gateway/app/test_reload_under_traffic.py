@@ -258,7 +258,7 @@ def test_new_checks_count_for_engines_and_backends_that_are_there(open_shared: O
         assert home.ask("a").status_code == 200
         home.until_health(a="healthy", e="healthy")
         os.kill(home.pids()["a"], signal.SIGSTOP)
-        home.reload(there + '[checks]\ninterval = "100ms"\ntimeout = "100ms"\nfailures = 2\n')
+        home.reload(there + '[checks]\ninterval = "100ms"\ntimeout = "100ms"\nfailures = 2\nhung = "0s"\n')
         home.until_health(a="unhealthy")
         os.kill(home.pids()["a"], signal.SIGCONT)
         home.until_health(a="healthy")

@@ -13,6 +13,7 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.errors import Overloaded
 from enginehouse.domain.replica import Health
+from enginehouse.engines.probing.hang_watch import HangWatch
 from enginehouse.engines.probing.health_check import HealthCheck, Late
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport
@@ -49,13 +50,14 @@ class Prober:
         on_models: Callable[[Sequence[ServedModel]], None] | None = None,
         *,
         is_healthy: bool = False,
+        hang_watch: HangWatch | None = None,
     ) -> None:
         """Probe the backend ``name``, at once for the first time. Replaces an earlier backend of this name.
 
         ``is_healthy``: it has just been found healthy, so only its models are asked for at once.
 
         ``on_concurrency`` gets the number of requests that the engine says it serves at once, whenever it is asked.
-        ``on_models`` gets the models that it lists, before the fleet does.
+        ``on_models`` gets the models that it lists, before the fleet does. ``hang_watch`` follows late probes.
         """
         self.remove(name)
         self._loops[name] = _ProbeLoop(
@@ -68,6 +70,7 @@ class Prober:
             self._random,
             on_concurrency,
             on_models,
+            hang_watch,
             is_healthy,
         )
 
@@ -113,6 +116,7 @@ class _ProbeLoop:
     random: Callable[[], float]
     on_concurrency: Callable[[int | None], None] | None
     on_models: Callable[[Sequence[ServedModel]], None] | None
+    hang_watch: HangWatch | None
     is_healthy: InitVar[bool]
 
     def __post_init__(self, is_healthy: bool) -> None:
@@ -147,10 +151,15 @@ class _ProbeLoop:
             why = await self.check.problem(self.engine, self.checks.timeout)
         except Overloaded:  # no verdict on the engine
             return self.fleet.health(self.name) is Health.HEALTHY
+        late = isinstance(why, Late)
+        if self.hang_watch is not None and not late:
+            self.hang_watch.answered()
         if why is None:
             why = await self._test()
         if why is not None:
-            self.fleet.probe_failed(self.name, why, late=isinstance(why, Late))
+            self.fleet.probe_failed(self.name, why, late=late)
+            if self.hang_watch is not None and late:
+                await self.hang_watch.late(asyncio.get_running_loop().time())
             return False
         await self._discover(at_once=self.fleet.health(self.name) is not Health.HEALTHY)
         self.fleet.probe_succeeded(self.name)  # after the models: whoever sees a healthy backend knows them
