@@ -68,7 +68,7 @@ class SqliteUsage(UsageStore):
             self._connection = None
 
     def _open(self) -> sqlite3.Connection:
-        """The connection. Threads take turns, so one serves all of them."""
+        """The connection, which one thread uses."""
         if self._connection is None:
             assert self._folder is not None
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from threading import Timer
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -141,3 +146,28 @@ def test_keys_are_made_and_revoked_while_it_runs(engine: SimEngine, workers: int
             ("ops", "DELETE /api/keys/new", "done"),
             ("ops", "POST /api/keys", "done"),
         ]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_foreign_lock_at_the_end_loses_nothing(engine: SimEngine, tmp_path: Path, workers: int) -> None:
+    text, env = config(engine, workers), {"ENGINEHOUSE_STATE_DIR": str(tmp_path)}
+    body = {"model": "m", "prompt": "Hello", "max_tokens": 2}
+    with RunningGateway(text, env, key="ops-secret") as gateway:
+        gateway.until_health(a="healthy")
+        with httpx.Client(base_url=gateway.url, timeout=60, headers=ADMIN) as client:
+            for _ in range(20):
+                assert client.post("/v1/completions", json=body).status_code == 200
+            gateway.until(lambda _: bool(usage(gateway)["total"]["requests"] == 20))
+            with closing(sqlite3.connect(tmp_path / "usage.sqlite", check_same_thread=False)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                asked, ends = 20, monotonic() + 1.5  # so long that the store waits for the lock
+                while monotonic() < ends:
+                    assert client.post("/v1/completions", json=body).status_code == 200
+                    asked += 1
+                unlock = Timer(2.0, other.rollback)
+                unlock.start()
+                status = gateway.stop()
+                unlock.join()
+        assert status in (0, -signal.SIGTERM)
+    with RunningGateway(text, env, key="ops-secret") as gateway:
+        assert usage(gateway)["total"]["requests"] == asked

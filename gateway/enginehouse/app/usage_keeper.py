@@ -6,7 +6,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from time import monotonic
+from typing import TypeVar
 
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.usage import AuditEntry, UsageRow
@@ -17,10 +20,13 @@ _log = logging.getLogger(__name__)
 
 _FORGET_EVERY_S = 3600.0
 _MOST_ENTRIES = 1000
+_LAST_WRITES_S = 15.0
+_AGAIN_S = 0.1
+_T = TypeVar("_T")
 
 
 class UsageKeeper:
-    """Writes in threads, one at a time. If ``write`` is called every second, a killed gateway loses the last one.
+    """Writes in a thread of the store's own. If ``write`` is called every second, a killed gateway loses the last one.
 
     What cannot be written is kept and written later; the log says so once. ``keep``: the seconds after which it is
     forgotten, 0 for never. Until ``use``, only the last acts of operators are remembered.
@@ -33,7 +39,8 @@ class UsageKeeper:
         self._epoch = epoch
         self._entries: list[AuditEntry] = []
         self._last: deque[AuditEntry] = deque(maxlen=_MOST_ENTRIES)
-        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage")
+        self._writing: asyncio.Task[None] | None = None
         self._forgotten_at = 0.0
         self._problem = ""
 
@@ -57,8 +64,7 @@ class UsageKeeper:
         store = self._store
         if store is None:
             return ()
-        async with self._turn:
-            return await asyncio.to_thread(store.usage, since, until)
+        return await self._in_thread(partial(store.usage, since, until))
 
     async def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
         """The last ``most`` acts of operators since then, the newest first."""
@@ -66,35 +72,54 @@ class UsageKeeper:
         store = self._store
         if store is None:
             return [each for each in reversed(self._last) if each.time >= since][:most]
-        async with self._turn:
-            return await asyncio.to_thread(store.audit, since, most)
+        return await self._in_thread(partial(store.audit, since, most))
 
     async def write(self) -> None:
-        """Write what there is, and drop what is too old."""
+        """Write what there is, and drop what is too old.
+
+        Whoever stops waiting for it stops no write: what the store may have is not given back to the meter.
+        """
+        running = self._writing
+        if running is not None:
+            await asyncio.shield(running)
+        if self._writing is running:
+            self._writing = asyncio.create_task(self._write())
+        assert self._writing is not None
+        await asyncio.shield(self._writing)
+
+    async def _write(self) -> None:
         store = self._store
         if store is None:
             return
-        async with self._turn:
-            rows, entries = self.meter.take(), self._entries
-            if rows or entries:
-                self._entries = []
-                if not await self._tried(partial(store.add, rows, entries)):
-                    self.meter.put_back(rows)
-                    self._entries = [*entries, *self._entries][-_MOST_ENTRIES:]
-            now = self._epoch()
-            if self.keep and now > self._forgotten_at + _FORGET_EVERY_S:
-                self._forgotten_at = now
-                await self._tried(partial(store.forget, now - self.keep))
+        rows, entries = self.meter.take(), self._entries
+        if rows or entries:
+            self._entries = []
+            if not await self._tried(partial(store.add, rows, entries)):
+                self.meter.put_back(rows)
+                self._entries = [*entries, *self._entries][-_MOST_ENTRIES:]
+        now = self._epoch()
+        if self.keep and now > self._forgotten_at + _FORGET_EVERY_S:
+            self._forgotten_at = now
+            await self._tried(partial(store.forget, now - self.keep))
 
     async def close(self) -> None:
+        """Write the rest, for 15 seconds if that fails at first, and close the store."""
+        ends = monotonic() + _LAST_WRITES_S
         await self.write()
+        while self._problem and monotonic() < ends:
+            await asyncio.sleep(_AGAIN_S)
+            await self.write()
         if self._store is not None:
             await self._tried(self._store.close)
+        self._thread.shutdown(wait=False)
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _tried(self, work: Callable[[], None]) -> bool:
-        """Whether ``work`` is done, in a thread."""
+        """Whether ``work`` is done."""
         try:
-            await asyncio.to_thread(work)
+            await self._in_thread(work)
         except Exception as error:
             if not self._problem:
                 _log.warning("What callers have used cannot be written, and is kept in memory: %s", describe(error))

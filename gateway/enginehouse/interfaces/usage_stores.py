@@ -10,7 +10,7 @@ from enginehouse.domain.usage import AuditEntry, UsageRow
 
 
 class UsageStore(ABC):
-    """Chosen by ``usage.store``. The gateway calls all methods but ``prepare`` in a thread, one at a time.
+    """Chosen by ``usage.store``. The gateway calls all methods but ``prepare`` in one thread.
 
     It gathers for a second what it hands to ``add``. If a method raises, it logs a warning, and adds the same rows and
     entries again later.

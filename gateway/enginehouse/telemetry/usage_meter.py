@@ -13,6 +13,8 @@ from enginehouse.telemetry.request_facts import RequestFacts
 
 HOUR_S: Final = 3600
 _MOST_USERS: Final = 10_000
+_MOST_BACK: Final = 20_000
+"""The most rows that wait for a store that cannot write. With more, end users are no longer told apart."""
 _Names = tuple[int, "str | None", str, "str | None"]
 
 
@@ -96,6 +98,10 @@ class UsageMeter:
     def put_back(self, rows: Iterable[UsageRow]) -> None:
         """Add ``rows`` again, which could not be written. They have their costs."""
         self._back = _joined([*self._back, *rows])
+        if len(self._back) > _MOST_BACK:
+            for row in self._back:
+                row.user = OTHER if row.user else row.user
+            self._back = _joined(self._back)
 
 
 def _joined(rows: Iterable[UsageRow]) -> list[UsageRow]:

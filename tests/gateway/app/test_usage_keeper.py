@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from sqlite3 import OperationalError
+from threading import Event, get_ident
 from typing import Any, Protocol
 
 import pytest
@@ -131,3 +134,66 @@ def test_end_users_of_an_hour_are_bounded() -> None:
     for user in ("ann", "ben", "cy", "dee", "ann"):
         meter.add(record(user=user), "m", 0)
     assert {row.user: row.requests for row in meter.take()} == {"ann": 2, "ben": 1, "other": 2}
+
+
+class HeldStore(SqliteUsage):
+    """A store whose file another program locks until ``unlock``. It notes which threads use it.
+
+    ``gives_up``: its first write fails then, because it took too long.
+    """
+
+    def __init__(self, gives_up: bool) -> None:
+        super().__init__()
+        self.gives_up = gives_up
+        self.adding, self.unlock = Event(), Event()
+        self.closed_while_adding = False
+        self.threads: set[int] = set()
+
+    def add(self, rows: Sequence[UsageRow], entries: Sequence[AuditEntry]) -> None:
+        self.threads.add(get_ident())
+        self.adding.set()
+        self.unlock.wait()
+        gives_up, self.gives_up = self.gives_up, False
+        if not gives_up:
+            super().add(rows, entries)
+        self.adding.clear()
+        if gives_up:
+            raise OperationalError("database is locked")
+
+    def close(self) -> None:
+        self.threads.add(get_ident())
+        self.closed_while_adding |= self.adding.is_set()
+        super().close()
+
+
+@pytest.mark.parametrize("gives_up", [False, True])
+async def test_an_end_while_the_store_writes_loses_nothing(tmp_path: Path, gives_up: bool) -> None:
+    it = UsageKeeper(UsageMeter(StoppedClock(NOW), Prices({})), 0, StoppedClock(NOW))
+    store = HeldStore(gives_up)
+    store.prepare(tmp_path)
+    it.use(store)
+    it.meter.add(record(), "m", 0)
+    writing = asyncio.create_task(it.write())
+    await asyncio.to_thread(store.adding.wait)
+    it.meter.add(record(), "m", 0)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    closing = asyncio.create_task(it.close())
+    asyncio.get_running_loop().call_later(0.05, store.unlock.set)
+    await closing
+    assert not store.closed_while_adding
+    assert len(store.threads) == 1
+    other = SqliteUsage()
+    other.prepare(tmp_path)
+    (row,) = other.usage(0, NOW)
+    other.close()
+    assert row.requests == 2
+
+
+async def test_a_full_disk_keeps_a_bounded_number_of_rows(keeper: MakeKeeper) -> None:
+    store = FullDisk()
+    it = keeper(StoppedClock(NOW), store)
+    it.meter.put_back([UsageRow(0, "alice", "m", f"user-{number}", requests=1) for number in range(30_000)])
+    store.full = False
+    (row,) = await it.usage(0, NOW)
+    assert (row.user, row.requests) == ("other", 30_000)
