@@ -6,7 +6,7 @@
     destinations  the collector or the terminal, as the configuration and OTEL_* variables say
     core_sharing  lets the gateway have the core that both share
     collector_state  logs when the collector goes away
-    encoding      spans in OpenTelemetry's protocol, for the collector; printing: for the terminal
+    encoding      spans in OpenTelemetry's protocol; span_batch: as OpenTelemetry's exporters read them
     spans         the spans of one request
     attributes    their attributes; parameters: those of the request's parameters
     engine_answer what an engine says of its answer

@@ -6,49 +6,34 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
-from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, SpanExportResult
 
 from enginehouse_otlp.messages import ExportSettings
 from enginehouse_otlp.process.encoding import SpanEncoder
-from enginehouse_otlp.process.printing import SpanPrinter
+from enginehouse_otlp.process.span_batch import SpanBatch, SpanReader
 from enginehouse_otlp.process.spans import Span
 
 _DEFAULT_NAME = "enginehouse"
 _EXPORTERS = "opentelemetry.exporter.otlp.proto"
 
 
-class SpanDestination(Protocol):
-    """Where spans go."""
+class SpanDestination:
+    """Where spans go: an exporter of OpenTelemetry's SDK, and what makes batches for it."""
+
+    def __init__(self, exporter: SpanExporter, reader: SpanReader) -> None:
+        self._exporter = exporter
+        self._reader = reader
 
     def export(self, spans: Sequence[Span]) -> bool:
         """Whether they got there."""
+        return self._exporter.export(SpanBatch(spans, self._reader)) is SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:
         """Send no more."""
-
-
-class SpanSender:
-    """Sends spans to the collector with OpenTelemetry's exporter for a ``protocol``: ``http`` or ``grpc``.
-
-    ``given`` are its arguments. That exporter takes no other encoder, so its module gets ours under the name of the
-    SDK's.
-    """
-
-    def __init__(self, protocol: str, given: dict[str, Any], encoder: SpanEncoder) -> None:
-        module: Any = import_module(f"{_EXPORTERS}.{protocol}.trace_exporter")
-        if not hasattr(module, "encode_spans"):
-            raise RuntimeError(f"opentelemetry-exporter-otlp-proto-{protocol} is too new: install an earlier release")
-        module.encode_spans = encoder.encode
-        self._exporter = module.OTLPSpanExporter(**given)
-
-    def export(self, spans: Sequence[Span]) -> bool:
-        return bool(self._exporter.export(spans) is SpanExportResult.SUCCESS)
-
-    def shutdown(self) -> None:
         self._exporter.shutdown()
 
 
@@ -63,12 +48,25 @@ def resource(settings: ExportSettings) -> Resource:
 
 def span_destination(settings: ExportSettings, resource: Resource, between: Callable[[], None]) -> SpanDestination:
     """The collector, or standard error. ``between``: called before each span is encoded."""
+    reader = SpanReader(resource, settings.version, between)
     if settings.traces == "console":
-        return SpanPrinter(resource, settings.version, sys.stderr)
-    encoder = SpanEncoder(resource, settings.version, between)
+        return SpanDestination(ConsoleSpanExporter(out=sys.stderr), reader)
     if _uses_grpc(settings, "TRACES"):
-        return SpanSender("grpc", _destination(settings, ""), encoder)
-    return SpanSender("http", _destination(settings, "v1/traces"), encoder)
+        return SpanDestination(_span_exporter("grpc", _destination(settings, ""), reader), reader)
+    return SpanDestination(_span_exporter("http", _destination(settings, "v1/traces"), reader), reader)
+
+
+def _span_exporter(protocol: str, given: dict[str, Any], reader: SpanReader) -> SpanExporter:
+    """OpenTelemetry's exporter for ``protocol``, ``http`` or ``grpc``, with the arguments ``given``.
+
+    It takes no other encoder. Where its module has the SDK's under the name that we know, ours stands there instead.
+    """
+    module: Any = import_module(f"{_EXPORTERS}.{protocol}.trace_exporter")
+    encoder = SpanEncoder(reader)
+    if encoder.replaces(getattr(module, "encode_spans", None)):
+        module.encode_spans = encoder.encode
+    exporter: SpanExporter = module.OTLPSpanExporter(**given)
+    return exporter
 
 
 def metric_exporter(settings: ExportSettings) -> MetricExporter:

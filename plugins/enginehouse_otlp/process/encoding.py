@@ -1,15 +1,15 @@
-"""Spans in OpenTelemetry's protocol. The SDK's own encoder takes six times as long."""
+"""Spans in OpenTelemetry's protocol. The SDK's own encoder takes four times as long."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags, Status
-from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import SpanKind
 
+from enginehouse_otlp.process.span_batch import SpanBatch, SpanReader
 from enginehouse_otlp.process.spans import Span, SpanEvent, SpanId
 
 _KINDS: Mapping[SpanKind, Any] = {kind: kind.value + 1 for kind in SpanKind}
@@ -21,29 +21,37 @@ _FIELDS: Mapping[type, str] = {
     float: "double_value",
 }
 _FAILED: Mapping[str, Any] = {"code": Status.STATUS_CODE_ERROR}
+_OWN = SpanId(trace=1, span=2)
+_EVENT = SpanEvent("event", 3, {"key": "value"})
+_SAMPLE = Span("name", _OWN, _OWN, 3, 4, {"key": ("value",)}, SpanKind.CLIENT, "error", _OWN, "a=b", (_EVENT,))
 _LOCAL = SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
 _REMOTE = _LOCAL | SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
 
 
 class SpanEncoder:
-    """Encodes the spans of one gateway. ``resource``: the description of the gateway in all of them.
+    """Encodes the batches of ``reader``."""
 
-    ``between``: called before each span.
-    """
+    def __init__(self, reader: SpanReader) -> None:
+        self._resource: Any = {"attributes": _attributes(reader.resource.attributes)}
+        self._schema = reader.resource.schema_url
+        self._scope: Any = {"name": "enginehouse", "version": reader.version}
+        self._reader = reader
 
-    def __init__(self, resource: Resource, version: str, between: Callable[[], None]) -> None:
-        self._resource: Any = {"attributes": _attributes(resource.attributes)}
-        self._schema = resource.schema_url
-        self._scope: Any = {"name": "enginehouse", "version": version}
-        self._between = between
+    def replaces(self, other: Any) -> bool:
+        """Whether ``other``, a function of the SDK, takes a batch and makes of it what ``encode`` makes."""
+        batch = SpanBatch([_SAMPLE], self._reader)
+        try:
+            return bool(other(batch) == self.encode(batch))
+        except Exception:  # whatever a newer SDK has under this name
+            return False
 
-    def encode(self, spans: Sequence[Span]) -> ExportTraceServiceRequest:
-        """The message that exports ``spans``."""
+    def encode(self, batch: SpanBatch) -> ExportTraceServiceRequest:
+        """The message that exports ``batch``."""
         request = ExportTraceServiceRequest()
         resource = request.resource_spans.add(resource=self._resource, schema_url=self._schema)
         add = resource.scope_spans.add(scope=self._scope).spans.add
-        for span in spans:
-            self._between()
+        for span in batch.spans:
+            self._reader.between()
             parent, link, error = span.parent, span.link, span.error
             add(
                 trace_id=span.id.trace.to_bytes(16, "big"),

@@ -1,13 +1,12 @@
-"""Prints spans with the console exporter of OpenTelemetry's SDK."""
+"""Spans as the exporters of OpenTelemetry's SDK read them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TextIO
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, TraceFlags, TraceState
 from opentelemetry.trace.status import Status, StatusCode
@@ -17,27 +16,26 @@ from enginehouse_otlp.process.spans import Span, SpanId
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
-class SpanPrinter:
-    """Prints spans to ``out``. ``resource``: the description of the gateway in all of them."""
+class SpanReader:
+    """Makes batches of the spans of one gateway. ``resource``: the description of the gateway in all of them.
 
-    def __init__(self, resource: Resource, version: str, out: TextIO) -> None:
-        self._resource = resource
+    ``between``: called before each span is read.
+    """
+
+    def __init__(self, resource: Resource, version: str, between: Callable[[], None]) -> None:
+        self.resource = resource
+        self.version = version
+        self.between = between
         self._scope = InstrumentationScope("enginehouse", version)
-        self._exporter = ConsoleSpanExporter(out=out)
-
-    def export(self, spans: Sequence[Span]) -> bool:
-        return self._exporter.export([self.readable(span) for span in spans]) is SpanExportResult.SUCCESS
-
-    def shutdown(self) -> None:
-        self._exporter.shutdown()
 
     def readable(self, span: Span) -> ReadableSpan:
-        """``span`` as the SDK's exporters want it."""
+        """``span`` as the SDK has it."""
+        self.between()
         return ReadableSpan(
             span.name,
             _context(span.id, span.state),
             _context(span.parent, span.state) if span.parent is not None else None,
-            self._resource,
+            self.resource,
             span.attributes,
             events=[Event(event.name, event.attributes, event.at) for event in span.events],
             links=(Link(_context(span.link, span.state)),) if span.link is not None else (),
@@ -47,6 +45,22 @@ class SpanPrinter:
             end_time=span.ended,
             instrumentation_scope=self._scope,
         )
+
+
+class SpanBatch(Sequence[ReadableSpan]):
+    """``spans`` for an exporter. Each one is made when the exporter reads it."""
+
+    def __init__(self, spans: Sequence[Span], reader: SpanReader) -> None:
+        self.spans = spans
+        self._reader = reader
+
+    def __len__(self) -> int:
+        return len(self.spans)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return SpanBatch(self.spans[index], self._reader)
+        return self._reader.readable(self.spans[index])
 
 
 def _context(span: SpanId, state: str) -> SpanContext:
