@@ -10,13 +10,15 @@ from typing import Final, Protocol
 
 from enginehouse.api.callers import CallerLimits, KeyHolder, configured
 from enginehouse.config.schema import KeySettings
-from enginehouse.domain.errors import Forbidden, Unauthorized
+from enginehouse.domain.errors import Forbidden, Overloaded, RequestError, Unauthorized
 from enginehouse.domain.request import Headers
 from enginehouse.relay.heads.behalf import read_behalf
 
 _BEARER: Final = b"bearer "
 _MOST_SEEN: Final = 10_000
 """Headers that showed a key of the configuration: hashing them again takes longer than all other checks."""
+_MOST_SHOWN: Final = 4
+"""The most keys in one head that are tried."""
 
 
 class Recogniser(Protocol):
@@ -77,20 +79,32 @@ class Keyring:
         return self.is_open or any(each.has_operator for each in self.recognisers)
 
     def caller(self, headers: Headers) -> KeyHolder | None:
-        """The caller whose key is in ``Authorization: Bearer`` or ``x-api-key``; ``None`` if no keys are set.
+        """The caller whose key is in ``Authorization: Bearer``, ``x-api-key`` or ``api-key``; ``None`` without keys.
 
-        Raises ``Unauthorized``.
+        If there are several, one that is right is enough. Raises ``Unauthorized``, or ``Overloaded`` while keys cannot
+        be read.
         """
         if self.is_open:
             return None
-        value = _key_header(headers)
-        holder = self._seen.get(value)
-        if holder is None:
-            holder = self._holder(value)
-        if holder.expires != math.inf and self._epoch() >= holder.expires:
-            raise Unauthorized(f"Key '{holder.name}' has expired")
+        holder = self._seen.get(_key_header(headers))
+        if holder is None or holder.expires != math.inf:
+            holder = self._first_right(headers)
         behalf = read_behalf(headers) if holder.gateway else None
         return holder if behalf is None else holder.on_behalf(behalf)
+
+    def _first_right(self, headers: Headers) -> KeyHolder:
+        """The caller of the first header that shows a valid key. Raises the error of the first one that does not."""
+        problem: RequestError | None = None
+        for value in _key_headers(headers):
+            try:
+                holder = self._holder(value)
+                if holder.expires != math.inf and self._epoch() >= holder.expires:
+                    raise Unauthorized(f"Key '{holder.name}' has expired")
+            except (Unauthorized, Overloaded) as error:  # noqa: PERF203 - each of a few keys may be wrong
+                problem = problem or error
+            else:
+                return holder
+        raise problem or Unauthorized("No API key: send it as 'Authorization: Bearer KEY'")
 
     def _holder(self, value: bytes) -> KeyHolder:
         """The caller who shows a header of this ``value``. Raises ``Unauthorized``."""
@@ -103,8 +117,7 @@ class Keyring:
             return holder
         holder = self._recognised(shown) if shown else None
         if holder is None:
-            problem = "Unknown API key" if shown else "No API key: send it as 'Authorization: Bearer KEY'"
-            raise Unauthorized(problem)
+            raise Unauthorized("Unknown API key")
         return holder
 
     def _recognised(self, shown: bytes) -> KeyHolder | None:
@@ -143,6 +156,12 @@ def _key_header(headers: Headers) -> bytes:
         if name == b"x-api-key" or name == b"api-key":
             return b"bearer " + value
     return b""
+
+
+def _key_headers(headers: Headers) -> list[bytes]:
+    """As ``_key_header``, of all headers that show one, up to a few: checking one may take long."""
+    found = [_key_header([header]) for header in headers]
+    return [value for value in found if _bare(value)][:_MOST_SHOWN]
 
 
 def _bare(value: bytes) -> bytes:

@@ -10,6 +10,7 @@ from enginehouse.api.callers import Account, CallerLimits, KeyHolder
 from enginehouse.config.auth import JwtSettings, KeySettings
 from enginehouse.domain.client_names import kept_name
 from enginehouse.domain.errors import ConfigError, Unauthorized
+from enginehouse.domain.foreign import describe
 from enginehouse.domain.usage import UsageRow
 
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
@@ -96,8 +97,12 @@ class TokenCallers:
                 leeway=_LEEWAY_S,
                 options={"require": ["exp", "iss", "aud"]},
             )
+        except Unauthorized:
+            raise
         except jwt.PyJWTError as error:
             raise Unauthorized(f"The token is not valid: {error}") from None
+        except Exception as error:  # the library raises others too, such as for an algorithm of another kind of key
+            raise Unauthorized(f"The token is not valid: {describe(error)}") from None
         return _Known(self._holder(claims), float(claims["exp"]) + _LEEWAY_S)
 
     def _holder(self, claims: Mapping[str, Any]) -> KeyHolder:

@@ -224,3 +224,21 @@ def test_a_page_that_is_no_key_set_changes_nothing() -> None:
     with pytest.raises(ValueError, match="no key set"):
         provider.tokens.use_keys({"error": "not found"})
     assert provider.who(token()).name == f"jwt/{ISSUER}/ann"
+
+
+def test_an_algorithm_of_another_kind_of_key_is_refused() -> None:
+    provider = Provider()
+    for forged in (token(CURVE, "ES256", "rsa"), token(RSA, "RS256", "ec"), token(RSA, "PS512", "ec")):
+        with pytest.raises(Unauthorized, match="not valid"):
+            provider.who(forged)
+    _, claims, sign = token().split(".")
+    for head in (
+        b'{"alg":"EdDSA","kid":"rsa"}',
+        b'{"alg":7,"kid":"rsa"}',
+        b'{"alg":"RS256","kid":["rsa"]}',
+        b"[]",
+        b"\xff",
+    ):
+        shown = f"{base64.urlsafe_b64encode(head).rstrip(b'=').decode()}.{claims}.{sign}"
+        with pytest.raises(Unauthorized):
+            provider.who(shown)

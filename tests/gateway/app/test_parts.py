@@ -241,3 +241,32 @@ def test_another_ttl_counts_from_the_last_use() -> None:
     assert idle.due(ready, lambda _: 0, ttls, 14) == []
     assert idle.due(ready, lambda _: 0, ttls, 15) == ["a"]
     assert idle.due(ready, lambda _: 0, ttls, 24) == ["c"]
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        [(b"authorization", b"Bearer one"), (b"x-api-key", b"foreign")],
+        [(b"x-api-key", b"foreign"), (b"authorization", b"Bearer one")],
+        [(b"authorization", b"Bearer foreign"), (b"api-key", b"one")],
+        [(b"authorization", b"Bearer old"), (b"x-api-key", b"one")],
+        [(b"authorization", b"Bearer "), (b"x-api-key", b"one")],
+        [(b"authorization", b"Basic eDp5"), (b"x-api-key", b"one")],
+    ],
+)
+def test_one_key_that_is_right_is_enough(shown: list[tuple[bytes, bytes]]) -> None:
+    keys = [KeySettings(name="a", key="one"), KeySettings(name="b", key="old", expires="1970-01-01")]
+    ring = Keyring(keys, limits_at(StoppedClock(1000.0)), lambda: 1000.0)
+    for _ in range(2):
+        holder = ring.caller(shown)
+        assert holder is not None
+        assert holder.name == "a"
+
+
+def test_without_a_right_key_the_error_is_that_of_the_first_one() -> None:
+    keys = [KeySettings(name="a", key="one"), KeySettings(name="b", key="old", expires="1970-01-01")]
+    ring = Keyring(keys, limits_at(StoppedClock(1000.0)), lambda: 1000.0)
+    with pytest.raises(Unauthorized, match="'b' has expired"):
+        ring.caller([(b"x-api-key", b"old"), (b"authorization", b"Bearer foreign")])
+    with pytest.raises(Unauthorized, match="Unknown API key"):
+        ring.caller([(b"x-api-key", b"foreign"), *[(b"api-key", b"more")] * 100, (b"api-key", b"one")])
