@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 import re
+import shutil
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -68,6 +69,9 @@ class LocalLauncher(Launcher):
 
     async def prepare(self, logs: Path) -> None:
         self._logs = logs
+
+    async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
+        return await asyncio.to_thread(_why_not, line, files)
 
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> LocalProcess:
         """Start an engine. Raises ``LoadFailed`` if its command cannot be run."""
@@ -233,6 +237,14 @@ def _start(line: LaunchLine, log: LogFile) -> Popen[bytes]:
     environment = {**line.environment_on(os.environ), ENGINE: str(log.path)}
     output = log.descriptor
     return Popen(line.command, stdin=DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True)
+
+
+def _why_not(line: LaunchLine, files: Sequence[str]) -> str:
+    program = line.command[0] if line.command else ""
+    if shutil.which(program, path=line.environment_on(os.environ).get("PATH")) is None:
+        return f"there is no program '{program}' on the PATH"
+    missing = next((file for file in files if not os.path.exists(file)), "")
+    return f"there is no file {missing}" if missing else ""
 
 
 def _file_name(name: str) -> str:

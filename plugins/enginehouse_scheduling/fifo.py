@@ -156,7 +156,10 @@ class Fifo(Scheduler):
     # --- decisions
 
     def _drain(self, now: float) -> None:
-        """Examine every line: first grant where the replica can serve, then start swaps, in the order of service."""
+        """Examine every line: first grant where the replica can serve, then start swaps, in the order of service.
+
+        Lines for whose replicas there was no place come last.
+        """
         if not len(self._queue):
             return
         claims = self._claims(now)
@@ -167,8 +170,9 @@ class Fifo(Scheduler):
             elif self._state.can_serve(line.replica):
                 self._serve(line, claims.barrier(line.replica), now)
         running = self._state.running()
-        for line in self._queue.lines_in_turn(self._state.overdue(now)):
-            if self._state.is_loading_enough() and not self._unwanted_loads():
+        in_turn = self._queue.lines_in_turn(self._state.overdue(now))
+        for line in sorted(in_turn, key=lambda each: each.claims_from > now):
+            if self._state.is_loading_enough() and not self._giving_way():
                 return
             if self._start(line, running, claims, now):
                 running = self._state.running()
@@ -195,6 +199,7 @@ class Fifo(Scheduler):
         """Start the swap that the line waits for, if nothing prevents it. Returns whether it was started."""
         target, state = line.replica, self._state
         if not state.can_start(target):
+            self._take_back(target)
             return False
         try:
             evict = state.evictions(target, running, line.cramped)
@@ -224,21 +229,33 @@ class Fifo(Scheduler):
             self._cancel_load(replica)
         return self._limits.cancel_loads != "never"
 
+    def _take_back(self, replica: str) -> None:
+        """Cancel the load that evicts ``replica``, if it gives way."""
+        for swap in self._giving_way():
+            if replica in swap.evict:
+                self._call_off(swap)
+
     def _make_way(self, target: str, evict: Sequence[str]) -> bool:
-        """Cancel the loads that nobody waits for and that keep ``target`` from being loaded. Whether there were any."""
-        unwanted = self._unwanted_loads()
-        in_the_way = [swap for swap in unwanted if swap.collides_with(target, evict)]
+        """Cancel the loads that give way and that keep ``target`` from being loaded. Whether there were any."""
+        giving_way = self._giving_way()
+        in_the_way = [swap for swap in giving_way if swap.collides_with(target, evict)]
         if not in_the_way and self._state.is_loading_enough():
-            in_the_way = unwanted[:1]
+            in_the_way = giving_way[:1]
         for swap in in_the_way:
-            self._cancel_load(swap.target)
+            self._call_off(swap)
         return bool(in_the_way)
 
-    def _unwanted_loads(self) -> list[SwapInFlight]:
-        """The loads that nobody waits for any more and that may be cancelled."""
-        if self._limits.cancel_loads == "never":
-            return []
-        return [swap for swap in self._state.swaps.loads() if self._queue.line(swap.target) is None]
+    def _giving_way(self) -> list[SwapInFlight]:
+        """The loads that others may cancel: nobody waits for them any more, or there is no place for them yet."""
+        may, state = self._limits.cancel_loads != "never", self._state
+        loads = state.swaps.loads()
+        return [swap for swap in loads if (may and self._queue.line(swap.target) is None) or state.is_unplaced(swap)]
+
+    def _call_off(self, swap: SwapInFlight) -> None:
+        """Cancel a load that gives way. Requests that wait for it go on waiting, and hold up nobody for a while."""
+        if (line := self._queue.line(swap.target)) is not None:
+            line.claims_from = self._effects.now() + self._limits.max_wait
+        self._cancel_load(swap.target)
 
     def _cancel_load(self, replica: str) -> None:
         """Cancel the load of ``replica``, if it is being loaded."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -138,7 +138,7 @@ class FakeProcess(EngineProcess):
 class FakeLauncher(Launcher):
     """``running``: the engines that an earlier gateway left, by address. ``takes``: bytes of each launched one.
 
-    ``processes``: their ids.
+    ``processes``: their ids. ``lacks``: what keeps engines from being launched.
     """
 
     def __init__(self) -> None:
@@ -149,6 +149,10 @@ class FakeLauncher(Launcher):
         self.takes = 1000
         self.processes: list[int] = []
         self.delay = 0.0
+        self.lacks = ""
+
+    async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
+        return self.lacks
 
     async def launch(self, name: str, line: LaunchLine, output: EngineOutput) -> EngineProcess:
         await asyncio.sleep(self.delay)

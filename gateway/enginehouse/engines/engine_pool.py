@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 
 from enginehouse.aio.tasks import BackgroundTasks
@@ -140,8 +141,18 @@ class EnginePool(EngineControl):
         """The state of every replica; live."""
         return self._states
 
-    async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None:
+    @asynccontextmanager
+    async def prepared(self, replica: str, evict: Sequence[str]) -> AsyncIterator[None]:
         await self._pauses.wait_out(replica, evict)
+        supervisor = self.supervisors.get(replica) if evict else None
+        if supervisor is None:
+            yield
+            return
+        try:
+            await supervisor.prepare()
+            yield
+        finally:
+            await supervisor.setup.give_place_up()
 
     async def start(self, replica: str) -> None:
         """Wake or launch an engine, or join its adoption, and wait until it is ready.
@@ -272,9 +283,10 @@ class EnginePool(EngineControl):
     async def _keep_measuring(self) -> None:
         while True:
             await asyncio.sleep(_MEASURE_EVERY_S)
-            for replica, state in list(self._states.items()):
-                if state is ReplicaState.READY:
-                    await self._meter.measure(replica, self.supervisors[replica])
+            for replica in list(self._states):
+                supervisor = self.supervisors.get(replica)  # another one may have been removed meanwhile
+                if supervisor is not None and self._states[replica] is ReplicaState.READY:
+                    await self._meter.measure(replica, supervisor)
 
     def found(self, replica: str, process: EngineProcess) -> None:
         """Take over a model that a server elsewhere has loaded by itself."""

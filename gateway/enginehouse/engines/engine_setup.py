@@ -54,6 +54,7 @@ class EngineSetup:
         self.errors = StartErrors(managed.model_name, self.log)
         self.gpus = ""
         self.version = 0
+        self._kept_place: Place | None = None
         self.reconfigure(managed)
 
     def reconfigure(self, managed: ManagedReplica) -> None:
@@ -75,6 +76,32 @@ class EngineSetup:
         """Whether the model is loaded on a server that runs already."""
         return self.managed.server is not None
 
+    async def why_not(self) -> str:
+        """Why the engine cannot be launched on this machine, with a remedy; empty if it may, or runs elsewhere."""
+        launcher, model, driver = self.launcher, self.managed.model, self.managed.driver.launch
+        if launcher.places:
+            return ""
+        why = await launcher.why_not(self.launch.line(_NOWHERE), () if model.source else self.launch.files)
+        return f"{why} ({driver.how_to_install})" if why and driver.how_to_install and not model.command else why
+
+    async def find_room(self, waits: Callable[[str], None]) -> None:
+        """Find a place now, if no machine has room for the engine: one may still come.
+
+        Raises as ``find_place``.
+        """
+        if self.launcher.places and (why := await self.launcher.no_room(self._needs)):
+            waits(why)
+            try:
+                self._kept_place = await self.find_place(waits)
+            except TimeoutError:
+                raise self.errors.unplaced(self.managed.model.place_timeout, why, self.log.written) from None
+
+    async def give_place_up(self) -> None:
+        """Free the place of ``find_room``, unless an engine was launched there."""
+        place, self._kept_place = self._kept_place, None
+        if place is not None:
+            await self.launcher.release(self.name, place)
+
     async def find_place(self, waits: Callable[[str], None]) -> Place:
         """A place for the engine. Calls ``waits`` with the reason why there is none yet.
 
@@ -82,6 +109,9 @@ class EngineSetup:
         """
         if self.elsewhere:
             return _NOWHERE
+        kept, self._kept_place = self._kept_place, None
+        if kept is not None:
+            return kept
         finding = self.launcher.place(self.name, self._needs, waits)
         found = await run_within(self.managed.model.place_timeout or None, finding)
         return found or self.launcher.own_place()  # not in the task: a start that is cancelled now would keep the port

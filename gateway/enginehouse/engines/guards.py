@@ -211,6 +211,7 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     "launch": ("an EngineProcess", _instance(EngineProcess)),
     "adopt": ("an EngineProcess or None", _instance(EngineProcess, type(None))),
     "prepare": _ANYTHING,
+    "no_room": _TEXT,
     "place": ("a Place or None", _instance(Place, type(None))),
     "gpus": ("a list of Gpus", _list_of(Gpu)),
     "release": _ANYTHING,

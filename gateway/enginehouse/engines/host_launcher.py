@@ -42,7 +42,7 @@ class HostLauncher:
 
     The next gateway finds them by their records in ``state_file`` or, if these are lost, by their marks. ``ports``: for
     engines that the launcher does not place. ``gpus``: those that the engines may use. ``downloads``: of models that
-    are not there yet.
+    are not there yet. ``places``: the launcher finds the places of engines.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class HostLauncher:
         self.ownership = ownership
         self.downloads = downloads
         self.places_gpus = launcher.places_gpus
+        self.places = getattr(type(unguarded_launcher(launcher)), "place", None) is not Launcher.place
         self._reads_marks = getattr(type(unguarded_launcher(launcher)), "marks", None) is not Launcher.marks
         self._launcher = launcher
         self._ports = ports
@@ -100,6 +101,11 @@ class HostLauncher:
             ports=self._ports.limits,
             options=decode_placement(self._launcher, managed.placement),
         )
+
+    async def no_room(self, needs: EngineNeeds) -> str:
+        """Why no machine could hold the engine even if no other engine ran; empty if one can, or nobody knows."""
+        await self.prepare()
+        return await self._launcher.no_room(needs)
 
     async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
         """Ask the launcher for a place. It is recorded meanwhile, because the gateway may die before the launch."""

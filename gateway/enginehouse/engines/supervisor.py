@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine
+from functools import partial
 from typing import Any
 
 from enginehouse.domain.errors import LoadCancelled, NotEnoughMemory, PluginFailed
@@ -78,6 +79,25 @@ class Supervisor:
             await asyncio.wait(self._endings)
         sleeper = self._engine if self.state is ReplicaState.SLEEPING else None
         await self._bring_up(self._wake(sleeper, again) if sleeper else self._launch(again))
+
+    async def prepare(self) -> None:
+        """Find out whether an engine that must be launched can be, before others are stopped for it.
+
+        If no machine has room for it, even without them, a place is found first. Raises ``LoadFailed``.
+        """
+        setup, state = self.setup, self.state
+        if setup.elsewhere or self._engine is not None or self._starting is not None:
+            return
+        try:
+            if why := await setup.why_not():
+                raise setup.errors.did_not_start(why, self.log.written)
+            await setup.find_room(partial(self._become, ReplicaState.PLACING))
+        except asyncio.CancelledError:
+            self._become(state)
+            raise
+        except Exception as error:
+            self._become(ReplicaState.FAILED, str(error))
+            raise
 
     async def adopt(self, process: EngineProcess, place: Place, *, asleep: bool = False) -> None:
         """Take over an engine of an earlier gateway, instead of ``start``. Wake it if it may be ``asleep``."""

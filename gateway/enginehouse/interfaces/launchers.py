@@ -129,6 +129,14 @@ class Launcher(ABC):
         need nothing of this launcher start meanwhile.
         """
 
+    async def no_room(self, needs: EngineNeeds) -> str:
+        """Return why no machine could hold an engine with these ``needs`` even if no other engine ran.
+
+        Empty if one can, or if nobody knows. The gateway asks before it stops other engines for this one: then it waits
+        for the place first, and they go on serving.
+        """
+        return ""
+
     async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
         """Find and keep a place for the engine of the backend ``name``, before its launch line is made.
 
@@ -154,7 +162,7 @@ class Launcher(ABC):
         """Return why the engine cannot start in ``line.place``, with a remedy; empty if it may.
 
         ``files``: those that the engine will read there. The gateway asks before it launches an engine in a place of
-        this launcher; for this machine, it has looked for programs and files when it read its configuration.
+        this launcher. A launcher that finds no places is asked before other engines are stopped for this one.
         """
         return ""
 

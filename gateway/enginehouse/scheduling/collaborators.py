@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from enginehouse.domain.replica import ReplicaState
@@ -18,8 +19,13 @@ class EngineControl(ABC):
     def states(self) -> Mapping[str, ReplicaState]:
         """The current state of every replica."""
 
-    async def wait_out_pause(self, replica: str, evict: Sequence[str]) -> None:
-        """Wait until the engine may be started, with ``evict`` stopped. Raise ``LoadFailed`` if that takes long."""
+    @asynccontextmanager
+    async def prepared(self, replica: str, evict: Sequence[str]) -> AsyncIterator[None]:
+        """Have everything for the start of an engine that can be had before ``evict`` are stopped for it.
+
+        Raise ``LoadFailed`` if it cannot be started even then. The end of the context gives up what was not used.
+        """
+        yield
 
     @abstractmethod
     async def start(self, replica: str) -> None:

@@ -49,9 +49,9 @@ class SwapTasks:
         return max(0.0, self._began.get(target, now) + self._fastest.get(target, 0.0) - now)
 
     async def _swap(self, target: str, evict: Sequence[str]) -> None:
-        await self._engines.wait_out_pause(target, evict)  # before anything is evicted in vain
-        await asyncio.gather(*(self._engines.evict(replica) for replica in evict))
-        await self._engines.start(target)
+        async with self._engines.prepared(target, evict):
+            await asyncio.gather(*(self._engines.evict(replica) for replica in evict))
+            await self._engines.start(target)
 
     def _ended(self, swap: SwapId, target: str, began: float, task: asyncio.Task[None]) -> None:
         """Runs also for a swap cancelled before its first step, which no code inside ``_swap`` would see."""

@@ -42,11 +42,13 @@ class ReplicaLine:
     """The tickets that wait for one replica. A line in a ``TicketQueue`` is never empty.
 
     ``cramped`` means that the last load failed for lack of memory: the next one evicts every dispensable replica.
+    ``claims_from``: until then its tickets hold up nobody, because there was no place for the replica.
     """
 
     def __init__(self, replica: str) -> None:
         self.replica = replica
         self.cramped = False
+        self.claims_from = 0.0
         self._by_rank: list[WaitingTicket] = []
         self._by_age: list[WaitingTicket] = []
 

@@ -33,7 +33,11 @@ class StarvationClaims:
         self._state = state
         self._claims: list[_Claim] = []
         overdue = state.overdue(now)
-        lines = [line for line in queue.lines() if line.oldest.age[0] <= overdue and state.can_start(line.replica)]
+        lines = [
+            line
+            for line in queue.lines()
+            if line.oldest.age[0] <= overdue and line.claims_from <= now and state.can_start(line.replica)
+        ]
         if lines:
             running = state.running()
             for line in sorted(lines, key=lambda line: line.oldest.age):

@@ -70,6 +70,12 @@ class SchedulingState:
         """Whether ``replica`` failed or is no longer known."""
         return self.effects.replica_state(replica) in (None, ReplicaState.FAILED)
 
+    def is_unplaced(self, swap: SwapInFlight) -> bool:
+        """Whether a load waits for a place, and has stopped nothing for it yet."""
+        state = self.effects.replica_state
+        waits = state(swap.target) is ReplicaState.PLACING
+        return waits and all(state(each) is ReplicaState.READY for each in swap.evict)
+
     def has_room(self, replica: str) -> bool:
         """Whether one more request fits under the concurrency limit of ``replica``: the configured or the reported."""
         most = self.hosted(replica).concurrency or self._host.reported.get(replica, 0)

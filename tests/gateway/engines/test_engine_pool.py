@@ -94,12 +94,14 @@ def test_the_first_pauses_after_failures_are_waited_out(in_virtual_time: Run, st
             with pytest.raises(LoadFailed, match="was not ready"):
                 await engines.start("a@a")
             began = now()
-            await engines.wait_out_pause("a@a", [])
+            async with engines.prepared("a@a", []):
+                pass
             assert now() - began == pytest.approx(pause)
         with pytest.raises(LoadFailed, match="was not ready"):
             await engines.start("a@a")
         with pytest.raises(LoadFailed, match="failed 3 times in a row and is not tried again for 4 s"):
-            await engines.wait_out_pause("a@a", [])
+            async with engines.prepared("a@a", []):
+                pass
 
     in_virtual_time(scenario())
 
@@ -279,7 +281,8 @@ def test_an_engine_that_lacked_memory_is_tried_again_once_some_was_given_back(
         await engines.start("b@b")
         await fails_to_start(engines)
         began = now()
-        await engines.wait_out_pause("a@a", ["b@b"])
+        async with engines.prepared("a@a", ["b@b"]):
+            pass
         assert now() == began, "the memory that is lacking is freed"
         with pytest.raises(LoadFailed, match="not tried again for 1 s"):
             await engines.start("a@a")
@@ -663,5 +666,45 @@ def test_closing_stops_every_engine_whatever_it_does(in_virtual_time: Run, stage
         assert stage.remembered() == set()
         with pytest.raises(LoadFailed):
             await loading
+
+    in_virtual_time(scenario())
+
+
+def test_a_model_that_cannot_be_launched_stops_no_other_one(in_virtual_time: Run, stage: Stage) -> None:
+    async def scenario() -> None:
+        engines = stage.gateway()
+        await engines.start("b@b")
+        stage.launcher.lacks = "there is no program 'engine' on the PATH"
+        with pytest.raises(LoadFailed, match="'a' did not start: there is no program 'engine' on the PATH"):
+            async with engines.prepared("a@a", ["b@b"]):
+                raise AssertionError("it is not prepared")
+        assert engines.states() == {"a@a": FAILED, "b@b": READY}
+
+    in_virtual_time(scenario())
+
+
+def test_memory_is_measured_on_when_a_replica_was_removed_meanwhile(in_virtual_time: Run, stage: Stage) -> None:
+    async def scenario() -> None:
+        engines = stage.gateway()
+        engines.begin()
+        await engines.start("a@a")
+        await engines.start("b@b")
+        first = stage.launcher.launched[0]
+
+        async def remove_other() -> int:
+            first.memory = never  # type: ignore[method-assign]
+            await engines.stop("b@b", None)
+            engines.remove("b@b")
+            return 2000
+
+        async def never() -> int:
+            return 3000
+
+        first.memory = remove_other  # type: ignore[method-assign]
+        await asyncio.sleep(35)
+        assert "b@b" not in engines.states()
+        await asyncio.sleep(35)
+        assert engines.measured["a@a"] == 3000
+        await engines.close()
 
     in_virtual_time(scenario())

@@ -58,11 +58,14 @@ class Cluster(FakeLauncher):
         self.room = asyncio.Event()
         self.was_asked = asyncio.Event()
         self.place_found: Place = PLACE
-        self.problem = ""
+        self.problem = self.too_large = ""
         self.asked: list[tuple[str, EngineNeeds]] = []
         self.files: Sequence[str] = ()
         self.released: list[Place] = []
         self.given_up = 0
+
+    async def no_room(self, needs: EngineNeeds) -> str:
+        return self.too_large
 
     async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place:
         self.asked.append((name, needs))
@@ -133,6 +136,42 @@ def test_an_engine_waits_for_room_and_is_then_launched_where_it_was_placed(in_vi
     [(name, needs)] = stage.cluster.asked
     assert (name, needs.gpus, needs.ports, needs.options_as(Wishes).nodes) == ("tiny", 1, (25_000, 25_999), 2)
     assert stage.cluster.released == []
+
+
+def test_a_model_that_no_machine_can_hold_waits_before_others_are_stopped(in_virtual_time: Run, stage: Stage) -> None:
+    stage.cluster.too_large = "GPU 9 is wanted, and 0 nodes have so much"
+
+    async def scenario() -> None:
+        waiting = asyncio.ensure_future(stage.supervisor.prepare())
+        await asyncio.sleep(300)
+        assert stage.supervisor.state is PLACING
+        stage.cluster.room.set()  # a machine has come
+        await waiting
+        await stage.supervisor.start()
+        assert stage.supervisor.place == PLACE
+
+    in_virtual_time(scenario())
+    assert len(stage.cluster.asked) == 1
+    assert stage.cluster.released == []
+
+
+@pytest.mark.parametrize("found", [False, True])
+def test_a_place_that_is_not_wanted_any_more_is_given_up(in_virtual_time: Run, stage: Stage, found: bool) -> None:
+    stage.cluster.too_large = "GPU 9 is wanted, and 0 nodes have so much"
+
+    async def scenario() -> None:
+        waiting = asyncio.ensure_future(stage.supervisor.prepare())
+        await asyncio.sleep(1)
+        if found:
+            stage.cluster.room.set()
+            await waiting
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await stage.supervisor.setup.give_place_up()
+        assert found or stage.supervisor.state is STOPPED
+
+    in_virtual_time(scenario())
+    assert (len(stage.cluster.released), stage.cluster.given_up) == ((1, 0) if found else (0, 1))
 
 
 def test_the_wait_for_room_has_a_limit_of_its_own(in_virtual_time: Run, stage: Stage) -> None:

@@ -106,16 +106,30 @@ class Cluster:
 
 def room(nodes: Sequence[Node], wanted: Mapping[str, float], labels: Mapping[str, str], count: int) -> str:
     """Why ``count`` machines with these free resources and labels cannot be had now; empty if they can."""
-    fitting = [each for each in nodes if all(each.labels.get(key) == value for key, value in labels.items())]
-    if len(fitting) < count:
-        return f"{count} nodes with the labels {_shown(labels)} are wanted, and the cluster has {len(fitting)}"
+    if why := no_room(nodes, wanted, labels, count):
+        return why
+    fitting = _fitting(nodes, labels)
     if sum(_covers(each.free, wanted) for each in fitting) >= count:
         return ""
     able = sum(_covers(each.total, wanted) for each in fitting)
-    what = f"{_shown(wanted)} on {'a node' if count == 1 else f'each of {count} nodes'}"
-    if able < count:
-        return f"{what} is wanted, and {able} nodes of the cluster have so much"
-    return f"{what} is wanted, and the {able} nodes that have so much are full: waiting for resources"
+    return f"{_what(wanted, count)} is wanted, and the {able} nodes that have so much are full: waiting for resources"
+
+
+def no_room(nodes: Sequence[Node], wanted: Mapping[str, float], labels: Mapping[str, str], count: int) -> str:
+    """Why the cluster does not have ``count`` such machines, free or not; empty if it has."""
+    fitting = _fitting(nodes, labels)
+    if len(fitting) < count:
+        return f"{count} nodes with the labels {_shown(labels)} are wanted, and the cluster has {len(fitting)}"
+    able = sum(_covers(each.total, wanted) for each in fitting)
+    return "" if able >= count else f"{_what(wanted, count)} is wanted, and {able} nodes of the cluster have so much"
+
+
+def _fitting(nodes: Sequence[Node], labels: Mapping[str, str]) -> Sequence[Node]:
+    return [each for each in nodes if all(each.labels.get(key) == value for key, value in labels.items())]
+
+
+def _what(wanted: Mapping[str, float], count: int) -> str:
+    return f"{_shown(wanted)} on {'a node' if count == 1 else f'each of {count} nodes'}"
 
 
 def _covers(have: Mapping[str, float], wanted: Mapping[str, float]) -> bool:

@@ -22,7 +22,7 @@ from enginehouse import (
     Place,
     PlacementOptions,
 )
-from enginehouse_ray.cluster import ActorLost, Cluster, room
+from enginehouse_ray.cluster import ActorLost, Cluster, no_room, room
 from enginehouse_ray.messages import Node
 from enginehouse_ray.process import Part, RayProcess
 
@@ -69,6 +69,11 @@ class RayLauncher(Launcher):
         self._gateway = f"{socket.gethostname()}:{logs.parent}"
         self._name = logs.parent.name
         await self._cluster.connect()
+
+    async def no_room(self, needs: EngineNeeds) -> str:
+        options = needs.options_as(RayPlacement)
+        wanted = _wanted(options, needs.gpus // options.nodes)
+        return no_room(await self._cluster.nodes(), wanted, options.labels, options.nodes)
 
     async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place:
         options = needs.options_as(RayPlacement)

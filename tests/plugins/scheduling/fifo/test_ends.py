@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse import HostedReplica, LoadFailed, ModelNotFound, ReplicaLost, SwapDone, SwapId
+from enginehouse import HostedReplica, LoadFailed, ModelNotFound, ReplicaLost, ReplicaState, SwapDone, SwapId
 from enginehouse.domain.errors import ShuttingDown
 from tests.support.fifo_host import fifo_host
 
@@ -296,3 +296,47 @@ def test_the_end_of_the_gateway_refuses_everything(when: str) -> None:
 
     assert here.refused == dict.fromkeys([*before, *after], error)
     assert here.log.count("swap a") == len(before[:1])
+
+
+def test_who_comes_back_to_what_an_unwanted_load_evicts_cancels_that_load() -> None:
+    here = fifo_host(ready="a")
+    here.cancel(here.request("b"))
+    ticket = here.request("a")
+    assert here.log == ["swap b -a", "cancel b"]
+    here.swap_done("b", LoadFailed("cancelled"))
+    here.swap_done("a")
+
+    assert here.granted == [ticket]
+
+
+def test_a_load_that_others_wait_for_is_not_cancelled_by_what_it_evicts() -> None:
+    here = fifo_host(ready="a")
+    here.request("b")
+    here.request("a")
+    assert here.log == ["swap b -a"]
+
+
+@pytest.mark.parametrize("wanted", ["a", "c"])
+@pytest.mark.parametrize("cancel_loads", ["wanted", "never"])
+def test_a_load_without_a_place_gives_way_and_waits_on(wanted: str, cancel_loads: str) -> None:
+    here = fifo_host(ready="a", cancel_loads=cancel_loads, max_wait=60)
+    first = here.request("b")
+    here.states["b"] = ReplicaState.PLACING
+    ticket = here.request(wanted)
+    assert here.log == ["swap b -a", "cancel b"]
+    swap, *_ = here.swaps
+    here.swaps.pop(swap)
+    here.states["b"] = ReplicaState.STOPPED
+    here.scheduler.on_swap_done(SwapDone(swap=swap, target="b", error=LoadFailed("cancelled")))
+    if wanted == "c":
+        here.swap_done("c")
+    assert here.granted == [ticket]
+    here.pass_time(59)
+    again = here.request(wanted)
+    assert here.granted == [ticket, again]
+    here.pass_time(2)
+    here.request(wanted)
+    assert here.granted == [ticket, again], "another try of the one that has waited for too long comes first"
+    assert here.waiting[0] is first
+    here.settle()
+    assert first in here.granted
