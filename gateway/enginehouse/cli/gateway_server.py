@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.1
+_SETTLE_S = 10.0
+"""How long silent backends and discoverers may delay a take-over, while nobody accepts connections."""
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -117,7 +119,7 @@ class GatewayServer(AcceptingServer):
         state_file = StateFile(state_folder(self._gateway.config.server.name), lock)
         self._gateway.build_hosts(state_file, asyncio.ensure_future(predecessor.gone()))
         await self._gateway.start()
-        await self._gateway.settled()
+        await asyncio.wait([asyncio.ensure_future(self._gateway.settled())], timeout=_SETTLE_S)
         self._replacement.open()
         try:
             self._gateway.callers.store.recall(await predecessor.retire())

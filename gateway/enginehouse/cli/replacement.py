@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 TAKE_OVER = "--take-over"
 _LOOK_EVERY_S = 0.05
+_TAKE_OVER_S = 120.0
+"""More than a new gateway needs to start, and all that this one waits for in between."""
 
 
 class Replacement(ReplaceableGateway):
@@ -74,8 +76,14 @@ class Replacement(ReplaceableGateway):
         words = sys.orig_argv if TAKE_OVER in sys.orig_argv else [*sys.orig_argv, TAKE_OVER]
         # a process of asyncio would be killed when this one ends
         process = subprocess.Popen(words, env={**os.environ, **self._variables}, stdin=subprocess.DEVNULL)  # noqa: ASYNC220
-        while process.poll() is None and not self._left.is_set():  # noqa: ASYNC110 - no event reports the exit
+        loop = asyncio.get_running_loop()
+        end = loop.time() + _TAKE_OVER_S
+        while process.poll() is None and not self._left.is_set():
             await asyncio.sleep(_LOOK_EVERY_S)
+            if loop.time() > end and not self._left.is_set():
+                process.kill()
+                problem = f"the new gateway, process {process.pid}, has not taken over within {_TAKE_OVER_S:g} s"
+                raise TakeOverFailed(f"{problem} and was ended; this one goes on")
         if not self._left.is_set():
             problem = f"the new gateway ended with status {process.returncode}, as its output explains"
             raise TakeOverFailed(f"{problem}; this one goes on")

@@ -17,6 +17,8 @@ from enginehouse.app.take_over.messages import M, TakeOverMessage
 T = TypeVar("T")
 
 _LENGTH = struct.Struct("!I")
+_CREDENTIALS = struct.Struct("3i")
+"""The process, the user and the group (unix(7))."""
 _MOST_DESCRIPTORS = 64
 _NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _PIECE = 1 << 20
@@ -56,6 +58,15 @@ class MessageChannel:
             for each in descriptors:
                 os.close(each)
             raise ChannelClosed(f"the other gateway sent no {type.__name__}: {error}") from error
+
+    @property
+    def peer(self) -> int:
+        """The process id of the other side; 0 where the system does not tell."""
+        option = getattr(socket, "SO_PEERCRED", None)
+        if option is None:
+            return 0
+        pid: int = _CREDENTIALS.unpack(self._connection.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))[0]
+        return pid
 
     def close(self) -> None:
         self._connection.close()

@@ -9,11 +9,15 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from enginehouse.aio.timeouts import run_within
 from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
 from enginehouse.app.take_over.messages import Hello, PassedConnection
 from enginehouse.app.take_over.place import connect_in
 
 _log = logging.getLogger(__name__)
+
+_TAKE_S = 10.0
+"""A gateway that has not read for so long hangs, and gets no connections any more."""
 
 Adopt = Callable[[socket.socket, PassedConnection], None]
 """Serves a client's connection."""
@@ -41,20 +45,29 @@ class SuccessorGateway:
 
     async def _pass_all(self) -> None:
         channel: MessageChannel | None = None
+        hangs = False
         while (passed := await self._passed.get()) is not None:
             descriptor, connection = passed
             try:
-                if channel is None:
-                    channel = MessageChannel(connect_in(self.folder))
-                    await channel.send(Hello.of_this_process("connections"))
-                await channel.send(connection, [descriptor])
+                if not hangs:
+                    channel = channel or await self._connect()
+                    await run_within(_TAKE_S, channel.send(connection, [descriptor]))
             except (OSError, ChannelClosed) as error:
-                _log.warning("The new gateway did not take a client's connection, which is closed: %s", error)
-                channel = None
+                hangs = isinstance(error, TimeoutError)
+                why = f"it has not read for {_TAKE_S:g} s, and gets no others" if hangs else str(error)
+                _log.warning("The new gateway did not take a client's connection, which is closed: %s", why)
+                if channel is not None:
+                    channel.close()
+                    channel = None
             finally:
                 os.close(descriptor)
         if channel is not None:
             channel.close()
+
+    async def _connect(self) -> MessageChannel:
+        channel = MessageChannel(connect_in(self.folder))
+        await channel.send(Hello.of_this_process("connections"))
+        return channel
 
 
 async def adopt_connections(channel: MessageChannel, adopt: Adopt) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from socket import socket
 
+from enginehouse.aio.timeouts import run_within
 from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
 from enginehouse.app.take_over.messages import (
     Built,
@@ -22,6 +24,13 @@ from enginehouse.app.take_over.messages import (
 from enginehouse.app.take_over.place import connect_in
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.interfaces.limit_stores import TakenLimit
+
+_log = logging.getLogger(__name__)
+
+_SAID_S = 10.0
+"""After so long without an answer, the operator learns what is waited for."""
+_ANSWER_S = 40.0
+"""A gateway that has not answered by then hangs. It may have waited for engines that are being stopped."""
 
 
 class TakeOverFailed(EnginehouseError):
@@ -52,7 +61,7 @@ class Predecessor:
         """Get the listening sockets, on which the running gateway goes on to accept. Raises ``TakeOverFailed``."""
         offer, descriptors = await self._ask(Hello.of_this_process("engines"), TakeOverOffer)
         if offer.refused:
-            raise self._failed(f"process {offer.pid} refuses: {offer.refused}")
+            raise self._failed(f"and goes on: process {offer.pid} refuses: {offer.refused}")
         self.listening = [socket(fileno=each) for each in descriptors]
         self.pid = offer.pid
 
@@ -63,7 +72,7 @@ class Predecessor:
         """
         left, descriptors = await self._ask(Built(), EnginesLeft)
         if left.refused or not descriptors:
-            raise self._failed(f"it refuses: {left.refused}")
+            raise self._failed(f"and goes on: it refuses: {left.refused}")
         return descriptors[0]
 
     async def retire(self) -> Mapping[str, TakenLimit]:
@@ -86,12 +95,26 @@ class Predecessor:
         self._channel.close()
 
     async def _ask(self, message: TakeOverMessage, answer: type[M]) -> tuple[M, list[int]]:
+        pid = self._channel.peer
+        who = f"process {pid}" if pid else "it"
+        said = asyncio.get_running_loop().call_later(
+            _SAID_S, _log.warning, "Waiting for the running gateway: %s has not answered yet", who
+        )
         try:
-            await self._channel.send(message)
-            return await self._channel.receive(answer)
+            return await run_within(_ANSWER_S, self._send_and_receive(message, answer))
         except ChannelClosed as error:
-            raise self._failed(str(error)) from None
+            raise self._failed(f"and goes on: {error}") from None
+        except TimeoutError:
+            remedy = "if it hangs, end it with SIGKILL and start this one again, which finds its engines"
+            raise self._failed(f"because {who} has not answered for {_ANSWER_S:g} s: {remedy}") from None
+        finally:
+            said.cancel()
+
+    async def _send_and_receive(self, message: TakeOverMessage, answer: type[M]) -> tuple[M, list[int]]:
+        with suppress(ChannelClosed):  # what the other one has said last can still be read
+            await self._channel.send(message)
+        return await self._channel.receive(answer)
 
     def _failed(self, why: str) -> TakeOverFailed:
         self.close()
-        return TakeOverFailed(f"The running gateway could not be taken over, and goes on: {why}")
+        return TakeOverFailed(f"The running gateway could not be taken over, {why}")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 _NAME = "take-over"
 _BEGUN = "take-over.new"
+_CONNECT_S = 1.0
+"""The kernel connects at once, unless too many connect to a gateway that hangs."""
 
 
 def listen_in(folder: Path) -> socket.socket:
@@ -35,6 +37,7 @@ def listen_in(folder: Path) -> socket.socket:
 def connect_in(folder: Path) -> socket.socket:
     """Connect to the gateway that runs in a state folder. Raises ``OSError`` if none does."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(_CONNECT_S)
     try:
         with _short(folder) as short:
             connection.connect(f"{short}/{_NAME}")

@@ -31,9 +31,13 @@ from enginehouse.interfaces.limit_stores import TakenLimit
 
 _log = logging.getLogger(__name__)
 
-_LEAVE_S = 60.0
+_HELLO_S = 10.0
+"""How long whoever connects may say nothing."""
+_BUILD_S = 30.0
+"""How long the new gateway may take to load its plugins and to probe backends. Then others may take over."""
+_LEAVE_S = 30.0
 """How long engines that are being stopped may delay a take-over."""
-_TAKE_S = 60.0
+_TAKE_S = 30.0
 """How long the new gateway may take to find the engines. Then this one goes on."""
 
 
@@ -92,13 +96,13 @@ class TakeOverServer:
     async def _converse(self, channel: MessageChannel) -> None:
         with closing(channel):
             try:
-                hello, _ = await channel.receive(Hello)
+                hello, _ = await run_within(_HELLO_S, channel.receive(Hello))
                 if hello.format == FORMAT and hello.wants == "connections":
                     await adopt_connections(channel, self._gateway.adopt)
                 else:
                     await self._offer(channel, hello)
-            except ChannelClosed as error:
-                _log.info("A gateway that wanted to take over has given up: %s", error)
+            except (ChannelClosed, TimeoutError) as error:
+                _log.info("A gateway that wanted to take over has given up: %s", str(error) or "it said nothing")
 
     async def _offer(self, channel: MessageChannel, hello: Hello) -> None:
         if refused := self._why_not(hello):
@@ -109,10 +113,20 @@ class TakeOverServer:
         try:
             _log.info("Process %d (version %s) is about to take over", hello.pid, hello.version)
             await channel.send(TakeOverOffer(version=VERSION, pid=os.getpid()), self._gateway.listening())
-            await channel.receive(Built)
-            await self._hand_over(channel, hello.pid)
+            if await self._built(channel, hello.pid):
+                await self._hand_over(channel, hello.pid)
         finally:
             self._busy = False
+
+    async def _built(self, channel: MessageChannel, pid: int) -> bool:
+        """Wait until the new gateway is built. Returns false, and tells it so, if that takes too long."""
+        try:
+            await run_within(_BUILD_S, channel.receive(Built))
+        except TimeoutError:
+            _log.error("Process %d was not ready to take over within %g s, and may do so no more", pid, _BUILD_S)
+            await channel.send(EnginesLeft(refused=f"this gateway was not ready within {_BUILD_S:g} s; start it again"))
+            return False
+        return True
 
     def _why_not(self, hello: Hello) -> str:
         if hello.format != FORMAT:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from enginehouse.app.take_over import connections, new_side, running_side
 from enginehouse.app.take_over.channel import ChannelClosed, MessageChannel
 from enginehouse.app.take_over.connections import SuccessorGateway
 from enginehouse.app.take_over.messages import FORMAT, VERSION, Built, Hello, PassedConnection, Retired, TakeOverOffer
@@ -183,6 +184,62 @@ def test_only_one_takes_over_at_a_time(tmp_path: Path) -> None:
     in_loop(test, tmp_path)
 
 
+def test_a_gateway_that_hangs_is_waited_for_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(new_side, "_SAID_S", 0.01)
+    monkeypatch.setattr(new_side, "_ANSWER_S", 0.05)
+    with (
+        listen_in(tmp_path),
+        pytest.raises(TakeOverFailed, match=rf"process {os.getpid()} has not answered .* SIGKILL"),
+    ):
+        asyncio.run(found(tmp_path).connect())
+    assert f"Waiting for the running gateway: process {os.getpid()} has not" in caplog.text
+
+
+@pytest.mark.parametrize("says_hello", [False, True])
+def test_a_new_gateway_that_hangs_blocks_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, says_hello: bool
+) -> None:
+    async def test(running: Running, folder: Path) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(running_side, "_BUILD_S" if says_hello else "_HELLO_S", 0.01)
+            hung = found(folder)
+            if says_hello:
+                await hung.connect()
+                hung.listening[0].close()
+                await until(lambda: "was not ready to take over" in caplog.text)
+                with pytest.raises(TakeOverFailed, match="was not ready within"):
+                    await hung.leave_engines()
+            else:
+                with pytest.raises(ChannelClosed, match="ended the conversation"):
+                    await hung._channel.receive(TakeOverOffer)
+                hung.close()
+        second = await accepted(folder)
+        second.listening[0].close()
+        os.close(await second.leave_engines())
+        second.close()
+        await until(lambda: running.events == ["paused", "resumed"])
+
+    in_loop(test, tmp_path)
+
+
+def test_a_new_gateway_that_hangs_with_the_engines_has_the_old_one_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(running: Running, folder: Path) -> None:
+        monkeypatch.setattr(running_side, "_TAKE_S", 0.01)
+        hung = found(folder)
+        await hung.connect()
+        hung.listening[0].close()
+        os.close(await hung.leave_engines())
+        await until(lambda: running.events == ["paused", "resumed"])
+        with pytest.raises(TakeOverFailed, match="goes on"):
+            await hung.retire()
+
+    in_loop(test, tmp_path)
+
+
 def test_no_gateway_is_found_in_an_empty_folder_or_behind_a_dead_one(tmp_path: Path) -> None:
     assert Predecessor.find(tmp_path) is None
     assert Predecessor.find(tmp_path / "none") is None
@@ -228,6 +285,25 @@ def test_a_successor_that_is_gone_costs_only_the_connection(tmp_path: Path, capl
 
     asyncio.run(run())
     assert "did not take a client's connection" in caplog.text
+
+
+def test_a_successor_that_hangs_costs_only_its_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connections, "_TAKE_S", 0.01)
+
+    async def run() -> None:
+        successor = SuccessorGateway(tmp_path)
+        ours, theirs = socket.socketpair()
+        with ours:
+            for _ in range(200):
+                successor.take(theirs.fileno(), b"x" * 100_000)
+            theirs.close()
+            await within(successor.close())
+
+    with listen_in(tmp_path):
+        asyncio.run(run())
+    assert "it has not read for 0.01 s" in caplog.text
 
 
 def test_a_wrong_message_ends_the_conversation() -> None:
