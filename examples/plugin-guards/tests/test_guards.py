@@ -60,6 +60,20 @@ def test_addresses_are_masked() -> None:
     assert before(guard, "Hello") is None
 
 
+def test_escaped_addresses_are_masked() -> None:
+    guard = create("guard", "mask_emails")
+    arguments = json.dumps({"to": "ann@mail.example.org"}).replace("@", "\\u0040")
+    call = {"function": {"name": "send", "arguments": arguments}}
+    body = json.dumps({"messages": [{"content": "To ann@mail.example.org", "tool_calls": [call]}]})
+    escaped = body.replace("ann@", "\\u0061nn\\u0040").encode()
+    said = asyncio.run(guard.before(GuardRequest("/v1/chat/completions", "m", {}, escaped), None))
+    assert isinstance(said, Change)
+    assert isinstance(said.body, bytes)
+    [message] = json.loads(said.body)["messages"]
+    assert message["content"] == "To [e-mail]"
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"to": "[e-mail]"}
+
+
 @pytest.mark.parametrize("content", ["something bad", [{"type": "text", "text": "bad"}]])
 def test_what_is_flagged_is_refused(service: str, content: object) -> None:
     guard = create("guard", "moderation", {"url": service})

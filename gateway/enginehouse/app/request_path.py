@@ -64,7 +64,7 @@ class RequestPath:
         outside.engine_memory.most = config.server.max_engine_memory
         self.config, self.registry, self.outside, self.log = config, registry, outside, log
         observers = list(create_installed(config, registry, "observer"))
-        self.observers = Observers(observer for _, observer in observers)
+        self.observers = Observers([observer for _, observer in observers], [plugin for plugin, _ in observers])
         self.exporter = find_exporter(config.telemetry, observers)
         protocols = create_installed(config, registry, "protocol")
         self.protocols: Mapping[str, Protocol] = {plugin.type: each for plugin, each in protocols}

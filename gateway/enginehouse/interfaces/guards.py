@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,6 +18,11 @@ class GuardRequest(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     """By lower-case names, without those that carry secrets."""
     body: bytes
+    """As the client sent it: JSON may write each character as an escape, so search ``texts``."""
+
+    def texts(self) -> list[str]:
+        """All texts of the body, decoded, also those in the arguments of tool calls; none if it is no JSON."""
+        return texts_of(self.body)
 
 
 class GuardAnswer(msgspec.Struct, frozen=True):
@@ -26,6 +32,10 @@ class GuardAnswer(msgspec.Struct, frozen=True):
     caller: str | None
     status: int
     body: bytes
+
+    def texts(self) -> list[str]:
+        """All texts of the body, decoded, as ``GuardRequest.texts``."""
+        return texts_of(self.body)
 
 
 class Refuse(msgspec.Struct, frozen=True):
@@ -40,6 +50,26 @@ class Change(msgspec.Struct, frozen=True):
     """The body is replaced. A ``dict`` is sent as JSON."""
 
     body: bytes | dict[str, Any]
+
+
+def texts_of(body: bytes) -> list[str]:
+    """All texts in a JSON body. One that is JSON itself, as the arguments of tool calls are, is there decoded too."""
+    found: list[str] = []
+    left: list[Any] = [body]  # no recursion: what is nested too deeply must not be left out
+    while left:
+        value = left.pop()
+        if isinstance(value, bytes):
+            with suppress(msgspec.DecodeError, RecursionError):
+                left.append(msgspec.json.decode(value))
+        elif isinstance(value, str):
+            found.append(value)
+            if "\\" in value and value.lstrip().startswith(("{", "[")):
+                left.append(value.encode())
+        elif isinstance(value, dict):
+            left += [*value.keys(), *value.values()]
+        elif isinstance(value, list):
+            left += value
+    return found
 
 
 class Guard(ABC):  # noqa: B024 - each method is optional

@@ -6,10 +6,13 @@ So a plugin that fails leaves nothing behind and cannot affect another.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, PackageMetadata, entry_points
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -25,6 +28,10 @@ from enginehouse.plugin_manager.kinds import KINDS, Kind, factory_faults
 from enginehouse.plugin_manager.registry import PluginOrigin, Registered, Registry
 
 logger = logging.getLogger(__name__)
+
+_HOOKS = [kind.hook for kind in KINDS]
+_NEAR = 0.85
+"""How alike a function's name is to a hook's that it was probably meant for (``difflib``'s ratio)."""
 
 
 class BrokenPlugin(PluginOrigin, frozen=True, kw_only=True):
@@ -161,6 +168,8 @@ def _registered(found: _Found) -> Sequence[Registered]:
         raise found.origin.error(f"cannot be imported: {describe(error)}") from error
     manager = _manager()
     try:
+        if isinstance(plugin, ModuleType) and not found.origin.bundled:
+            _refuse_misspelt_hooks(plugin, found.origin)
         manager.register(plugin, found.origin.entry_point)
         manager.check_pending()
         return list(_offered(manager, plugin, found.origin))
@@ -169,6 +178,16 @@ def _registered(found: _Found) -> Sequence[Registered]:
     finally:
         if manager.is_registered(plugin):
             manager.unregister(plugin)
+
+
+def _refuse_misspelt_hooks(plugin: ModuleType, origin: PluginOrigin) -> None:
+    """Refuse a function whose name is nearly that of a hook: pluggy ignores one without a mark, and suggests none."""
+    package = origin.module.partition(".")[0]
+    for name, value in vars(plugin).items():
+        own = inspect.isfunction(value) and value.__module__.partition(".")[0] == package
+        if own and name not in _HOOKS and len(inspect.signature(value).parameters) <= 1:
+            for hook in get_close_matches(name, _HOOKS, n=1, cutoff=_NEAR):
+                raise origin.error(f"'{name}' is no hook: name it '{hook}' and mark it with '@{GROUP}.hookimpl'")
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -69,6 +70,8 @@ KINDS = (
     Kind("register_commands", "command", None),
 )
 """In the order of ``hookspecs``. Hooks are called in this order."""
+_NEAR = 0.8
+"""How alike two names are of which one is probably a misspelt other (``difflib``'s ratio)."""
 _OPTIONAL: Mapping[type | None, Sequence[type]] = {Driver: SUPPORTS}
 """The interfaces that a class may inherit from besides the one of its kind."""
 
@@ -85,7 +88,7 @@ def faults(interface: type | None, product: type) -> tuple[str, ...]:
     ``product`` need not inherit from ``interface``. It must then have all methods, also those with a default. What an
     optional interface declares has an effect only in a class that inherits from it.
     """
-    found = list(_faults(interface, product)) if interface else []
+    found = [*_faults(interface, product), *_misspelt(interface, product)] if interface else []
     for optional in _OPTIONAL.get(interface, ()):
         if issubclass(product, optional):
             found += _faults(optional, product)
@@ -104,6 +107,29 @@ def _faults(interface: type, product: type) -> Iterator[str]:
             yield f"the method '{name}' must not be async"
         elif not _takes(product, name, len(inspect.signature(wanted).parameters)):
             yield f"the method '{name}' must take {_arguments(wanted)}"
+
+
+def _misspelt(interface: type, product: type) -> Iterator[str]:
+    """Methods whose names are nearly those that the class leaves to the interface: nobody would call them.
+
+    A guard with ``befor`` would let every request pass.
+    """
+    inherited = {
+        name for name in _public(interface) if inspect.getattr_static(product, name, None) is vars(interface).get(name)
+    }
+    known = {name for base in product.__mro__ if _is_ours(base) for name in _public(base)}
+    for base in product.__mro__:
+        for name in () if base is object or _is_ours(base) else sorted(_public(base) - known):
+            if near := get_close_matches(name, inherited, n=1, cutoff=_NEAR):
+                yield f"'{name}' is nearly '{near[0]}', and nobody would call it: correct it, or name it '_{name}'"
+
+
+def _public(of: type) -> set[str]:
+    return {name for name in (*vars(of), *vars(of).get("__annotations__", ())) if name[0] != "_"}
+
+
+def _is_ours(base: type) -> bool:
+    return base.__module__.partition(".")[0] in ("enginehouse", "enginehouse_kit")
 
 
 def factory_faults(kind: Kind, factory: Any) -> Iterator[str]:

@@ -14,10 +14,14 @@ Callbacks = Sequence[SampledCall]
 
 
 class Observers:
-    """All observers. They may be added and removed while the gateway runs; ``on_change`` is called after that."""
+    """All observers. They may be added and removed while the gateway runs; ``on_change`` is called after that.
 
-    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+    ``plugins``: whose each of ``observers`` is, in the same order. The others are called by the names of their classes.
+    """
+
+    def __init__(self, observers: Iterable[Observer] = (), plugins: Iterable[PluginId] = ()) -> None:
         self._observers = list(observers)
+        self._plugins = dict(zip(map(id, self._observers), plugins, strict=False))
         self._installed = tuple(self._observers)
         self._by_event: dict[str, list[SampledCall]] = {}
         self.on_change: Callable[[], None] | None = None
@@ -30,8 +34,8 @@ class Observers:
     def callbacks(self, event: str) -> Callbacks:
         """The methods for ``event`` that observers override: always the same list, kept up to date."""
         if event not in self._by_event:
-            found = (_override(observer, event) for observer in self._observers)
-            self._by_event[event] = [_sampled(method) for method in found if method is not None]
+            found = ((observer, _override(observer, event)) for observer in self._observers)
+            self._by_event[event] = [self._sampled(each, method) for each, method in found if method is not None]
         return self._by_event[event]
 
     def added(self, event: str) -> Sequence[Callable[..., None]]:
@@ -45,7 +49,7 @@ class Observers:
         self._observers.append(observer)
         for event, callbacks in self._by_event.items():
             if (method := _override(observer, event)) is not None:
-                callbacks.append(_sampled(method))
+                callbacks.append(self._sampled(observer, method))
         self._tell_change()
 
     def remove(self, observer: Observer) -> None:
@@ -55,6 +59,11 @@ class Observers:
             method = _override(observer, event)
             callbacks[:] = [callback for callback in callbacks if callback.method != method]
         self._tell_change()
+
+    def _sampled(self, observer: Observer, method: Callable[..., None]) -> SampledCall:
+        owner = type(observer)
+        plugin = self._plugins.get(id(observer)) or PluginId("observer", f"{owner.__module__}.{owner.__qualname__}")
+        return SampledCall(plugin, method)
 
     def _tell_change(self) -> None:
         if self.on_change is not None:
@@ -70,11 +79,6 @@ def notify(callbacks: Callbacks, *facts: object) -> None:
 def _override(observer: Observer, event: str) -> Callable[..., None] | None:
     own = getattr(type(observer), event)
     return getattr(observer, event) if own is not getattr(Observer, event) else None
-
-
-def _sampled(method: Callable[..., None]) -> SampledCall:
-    owner = type(getattr(method, "__self__", method))
-    return SampledCall(PluginId("observer", f"{owner.__module__}.{owner.__qualname__}"), method)
 
 
 def _notify_one(callback: SampledCall, facts: tuple[object, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ _BODIES: tuple[Any, ...] = (
     {"model": "m", "messages": [{"role": "assistant", "content": None, "tool_calls": []}]},
     {"model": "m", "prompt": ["Hello", "there"]},
     {"model": "m", "input": [1, 2, 3]},
+    {"model": "m", "messages": [{"role": "user", "content": "Write to ann@example.org"}]},
     {"model": "m"},
     [],
     "text",
@@ -57,7 +59,11 @@ async def _check(it: Guard) -> None:
         for caller in (None, "team-a"):
             request = GuardRequest("/v1/chat/completions", "m", {"user-agent": "check"}, body)
             _check_said("before", await it.before(request, caller))
-    request = GuardRequest("/v1/chat/completions", "m", {}, _encoded(_BODIES[0]))
+    for body in _BODIES:
+        plain, escaped = [await it.before(_request(each), None) for each in (_encoded(body), _escaped(body))]
+        why = "before must decide alike about a text that JSON writes with escapes: decode the body, or use texts()"
+        expect(type(plain) is type(escaped), f"{why}, got {plain!r} and {escaped!r}")
+    request = _request(_encoded(_BODIES[0]))
     for body in (*map(_encoded, _ANSWERS), b"", b"plain text"):
         _check_said("after", await it.after(GuardAnswer(request, None, 200, body)))
 
@@ -77,6 +83,24 @@ def _check_said(method: str, said: Any) -> None:
 def _check_refusal(method: str, said: Refuse) -> None:
     expect(400 <= said.status <= 599, f"{method} must refuse with a status from 400 to 599, got {said.status!r}")
     expect(bool(said.code) and bool(said.message), f"{method} must refuse with a code and a message, got {said!r}")
+
+
+def _request(body: bytes) -> GuardRequest:
+    return GuardRequest("/v1/chat/completions", "m", {}, body)
+
+
+def _escaped(value: Any) -> bytes:
+    """``value`` with the letters of all its texts, but for those of names, written as escapes."""
+    marked = json.dumps(_marked(value))
+    return re.sub("\ue000(.)", lambda found: f"\\u{ord(found[1]):04x}", marked.replace("\\ue000", "\ue000")).encode()
+
+
+def _marked(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _marked(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_marked(item) for item in value]
+    return re.sub(r"([\w@])", "\ue000\\1", value) if isinstance(value, str) else value
 
 
 def _encoded(value: Any) -> bytes:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import re
-import sys
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 
 from enginehouse import PluginError
-from enginehouse.testing.installed import GROUP, KINDS, LoadedPlugins, PluginOrigin
+from enginehouse.testing.installed import GROUP, LoadedPlugins, PluginOrigin
 from enginehouse_kit.installed.naming import name_faults
-
-_HOOKS = [hook for hook, *_ in KINDS]
 
 
 def audit(loaded: LoadedPlugins, misplaced: Callable[[str], str]) -> Iterator[PluginError]:
@@ -47,17 +43,5 @@ def _misplaced_entry_points() -> Iterator[EntryPoint]:
 
 
 def _hook_faults(origin: PluginOrigin, loaded: LoadedPlugins) -> Iterator[str]:
-    if misspelled := list(_misspelled_hooks(origin)):
-        yield from misspelled
-    elif not any(entry.entry_point == origin.entry_point for entry in loaded.registry.all()):
+    if not any(entry.entry_point == origin.entry_point for entry in loaded.registry.all()):
         yield f"it registers nothing: implement a hook such as 'register_filters', marked with '@{GROUP}.hookimpl'"
-
-
-def _misspelled_hooks(origin: PluginOrigin) -> Iterator[str]:
-    """Functions of the plugin whose names are almost hooks. Marked ones were refused already."""
-    module = sys.modules.get(origin.module)
-    for name, value in vars(module).items() if module else ():
-        own = inspect.isfunction(value) and value.__module__.partition(".")[0] == origin.module.partition(".")[0]
-        if own and name not in _HOOKS and len(inspect.signature(value).parameters) <= 1:
-            for hook in get_close_matches(name, _HOOKS, n=1, cutoff=0.85):
-                yield f"'{name}' is no hook: name it '{hook}' and mark it with '@{GROUP}.hookimpl'"

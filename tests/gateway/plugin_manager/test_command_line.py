@@ -145,10 +145,6 @@ IMPURE = """
         ("", NOTHING),
         ("@hookimpl\ndef register_filters(register): pass", NOTHING),
         (
-            "def register_filter(register): register('x', object)",
-            "'register_filter' is no hook: name it 'register_filters' and mark it with '@enginehouse.hookimpl'",
-        ),
-        (
             COMMAND.replace("NAME", "serve"),
             "there is already a command 'serve' in Enginehouse: register it under another name",
         ),

@@ -109,7 +109,9 @@ ORIGIN = "plugin 'shift' from enginehouse-shift 1.2.3: "
     [
         ("import no_such_library", "cannot be imported: ModuleNotFoundError: No module named 'no_such_library'"),
         ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
-        ("@hookimpl\ndef register_filter(register): pass", "unknown hook 'register_filter'"),
+        ("@hookimpl\ndef register_filter(register): pass", "'register_filter' is no hook: name it 'register_filters'"),
+        ("def register_gaurds(register): pass", "'register_gaurds' is no hook: name it 'register_guards' and mark it"),
+        ("@hookimpl\ndef something_else(register): pass", "unknown hook 'something_else'"),
         ("@hookimpl\ndef register_filters(register, extra): pass", "extra"),
         ("@hookimpl\ndef register_filters(): pass", "'register_filters' must take the argument 'register'"),
         ("def register_filters(register): pass", "'register_filters' is not marked with '@enginehouse.hookimpl'"),
@@ -144,6 +146,12 @@ def test_a_plugin_that_is_wrong_is_refused_with_its_origin(install: Install, sou
         ("scorers", "class X:\n    def score(self, a): ...", "'score' must take 'requirements', 'candidates'"),
         ("scorers", "class X:\n    @staticmethod\n    def score(a): ...", "'score' must take 'requirements'"),
         ("observers", "class X:\n    def routed(self, a, b, c): ...", "the method 'swap_started' is missing"),
+        ("guards", "class X(Guard):\n    async def befor(self, a, b): ...", "'befor' is nearly 'before'"),
+        ("guards", "class X(Guard):\n    async def afters(self, a): ...", "'afters' is nearly 'after'"),
+        ("guards", "class X(Guard):\n    def on_txt(self, a): ...", "'on_txt' is nearly 'on_text'"),
+        ("guards", "class X(Guard):\n    lookback = 160", "'lookback' is nearly 'look_back'"),
+        ("observers", "class X(Observer):\n    def finishd(self, a): ...", "'finishd' is nearly 'finished'"),
+        ("observers", "class Y(Observer):\n    def rooted(self): ...\nclass X(Y): ...", "'rooted' is nearly 'routed'"),
         ("scorers", "class X:\n    Config = dict\n    def score(self, a, b): ...", "'Config' is not a msgspec.Struct"),
     ],
 )
@@ -166,6 +174,8 @@ def test_a_class_that_does_not_fit_its_interface_is_refused(
         ("scorers", "class X:\n    @classmethod\n    def score(cls, *args): ..."),
         ("scorers", "class X:\n    def score(self, a, b, more=1): ..."),
         ("observers", "class X(Observer):\n    def routed(self, a, b, c): ..."),
+        ("observers", "class X(Observer):\n    def finished(self, a): ...\n    def finish(self): ..."),
+        ("guards", "class X(Guard):\n    def words(self): ...\n    def _befor(self): ..."),
         (
             "discoverers",
             "class X:\n    def serves_at(self, *address): pass\n    async def watch(self):\n        yield {}",

@@ -56,6 +56,13 @@ def test_a_plugin_of_one_kind_has_a_type_of_its_own_name(tmp_path: Path) -> None
     assert 'register("night_watch", NightWatchScorer)' in (package / "__init__.py").read_text()
 
 
+def test_what_new_writes_is_formatted(tmp_path: Path) -> None:
+    assert new("everything", "--kind", EVERY_KIND, "--directory", str(tmp_path)).exit_code == 0
+    for command in (["format", "--check"], ["check"]):
+        done = subprocess.run([sys.executable, "-m", "ruff", *command, str(tmp_path)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
 @pytest.mark.parametrize("name", ["Night", "night_watch", "-night", ""])
 def test_new_refuses_an_invalid_name(tmp_path: Path, name: str) -> None:
     result = new("--directory", str(tmp_path), "--", name)

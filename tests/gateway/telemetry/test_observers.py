@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from enginehouse import Observer
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.telemetry.observers import Observers, notify
 
 
@@ -57,7 +58,8 @@ def test_an_observer_that_fails_is_logged_and_the_others_are_told(
             raise error
 
     ear = Ear()
-    notify(Observers([Broken(), ear]).callbacks("swap_started"), "a@a", ())
+    plugins = [PluginId("observer", "shift", "nightshift"), PluginId("observer", "ear", "ears")]
+    notify(Observers([Broken(), ear], plugins).callbacks("swap_started"), "a@a", ())
     assert ear.heard == ["a@a"]
-    assert "Broken' failed in swap_started" in caplog.text
+    assert "The observer 'shift' of plugin 'nightshift' failed in swap_started" in caplog.text
     assert "raise error" in caplog.text

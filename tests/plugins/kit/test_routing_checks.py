@@ -106,6 +106,7 @@ class Refuses(AnyFilter):
         return candidates
 
 
+@pytest.mark.filterwarnings("ignore::enginehouse.testing.SlowPluginWarning")
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [

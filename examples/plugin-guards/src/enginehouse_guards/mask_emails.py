@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import msgspec
 
 from enginehouse import Change, Guard, GuardAnswer, GuardRequest
 
@@ -17,7 +19,7 @@ def mask(text: str) -> str:
 
 
 class MaskEmailsGuard(Guard):
-    """Replaces e-mail addresses. JSON has them as they are, so bodies need not be decoded."""
+    """Replaces e-mail addresses. Bodies are decoded first: JSON may write each character as an escape."""
 
     look_back: ClassVar[int] = 160
 
@@ -32,7 +34,24 @@ class MaskEmailsGuard(Guard):
 
 
 def _masked(body: bytes) -> Change | None:
-    if b"@" not in body:
+    if b"@" not in body and b"u0040" not in body:
         return None
-    text = body.decode(errors="surrogateescape")
-    return Change(mask(text).encode(errors="surrogateescape"))
+    try:
+        asked = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None
+    changed = _with_masks(asked)
+    return Change(msgspec.json.encode(changed)) if changed != asked else None
+
+
+def _with_masks(value: Any) -> Any:
+    """``value`` with its texts masked, also those in the arguments of tool calls, which are JSON in a text."""
+    if isinstance(value, dict):
+        return {name: _with_masks(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_masks(item) for item in value]
+    if not isinstance(value, str):
+        return value
+    if value.startswith("{") and (inner := _masked(value.encode(errors="surrogatepass"))):
+        return inner.body.decode() if isinstance(inner.body, bytes) else value
+    return mask(value)
