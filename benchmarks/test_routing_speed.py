@@ -91,7 +91,7 @@ class Traffic:
 
     def __init__(self, router: Router, strategy: Strategy, fleet: Fleet) -> None:
         self.now = 0.0
-        self._route = router.route
+        self._router = router
         self._snapshot = fleet.snapshot
         self._number = 0
         self._last: Route | None = None
@@ -111,7 +111,8 @@ class Traffic:
         return needs
 
     def decide(self, needs: Requirements, traced_at: float | None) -> None:
-        self._last = self._route(needs, self._snapshot, traced_at=traced_at)
+        self._last = self._router.choose(needs, self._snapshot, traced_at=traced_at)
+        self._router.carry_out(needs, self._last)
 
     def _answer(self, placement: Placement | None, engine: Candidate) -> None:
         assert placement is not None
@@ -158,7 +159,7 @@ def test_decision_with_100_backends_and_1000_models(
     router, snapshot = build_router(strategy), build_fleet(100, 1000, backends_per_model).snapshot
     assert len(snapshot.candidates("model-7")) == backends_per_model
     note = f"{strategy}{', traced' * traced}, 100 backends x 1000 models, {backends_per_model} candidates"
-    measure(benchmark, lambda: router.route(DEMANDING, snapshot, traced_at=0.0 if traced else None), note)
+    measure(benchmark, lambda: router.choose(DEMANDING, snapshot, traced_at=0.0 if traced else None), note)
 
 
 @pytest.mark.parametrize(("strategy", "traced"), STRATEGIES)
@@ -166,7 +167,7 @@ def test_decision_among_1000_candidates(benchmark: BenchmarkFixture, strategy: s
     router, snapshot = build_router(strategy), build_fleet(1000, 10, 1000).snapshot
     assert len(snapshot.candidates("model-7")) == 1000
     note = f"{strategy}{', traced' * traced}, 1000 candidates"
-    measure(benchmark, lambda: router.route(DEMANDING, snapshot, traced_at=0.0 if traced else None), note, 3000)
+    measure(benchmark, lambda: router.choose(DEMANDING, snapshot, traced_at=0.0 if traced else None), note, 3000)
 
 
 @pytest.mark.parametrize("traced", [False, True])
@@ -190,12 +191,12 @@ def test_from_bytes_to_route_with_3_candidates(benchmark: BenchmarkFixture) -> N
     required = router.requirements(request)
 
     def whole() -> object:
-        return router.route(router.requirements(read_request("/v1/chat/completions", [], CHAT)), snapshot)
+        return router.choose(router.requirements(read_request("/v1/chat/completions", [], CHAT)), snapshot)
 
     split: Sequence[tuple[str, Callable[[], object]]] = (
         ("read", lambda: read_request("/v1/chat/completions", [], CHAT)),
         ("requirements", lambda: router.requirements(request)),
-        ("route", lambda: router.route(required, snapshot)),
+        ("route", lambda: router.choose(required, snapshot)),
     )
     for name, part in split:
         benchmark.extra_info[f"{name} µs"] = microseconds(part)

@@ -1,4 +1,4 @@
-"""The choices of strategies. Compiled code cannot be copied, as strategies are, so they stand alone."""
+"""The choices of strategies, which change nothing."""
 
 from __future__ import annotations
 
@@ -37,22 +37,26 @@ def best_of(
     by_load: int,
     by_latency: int,
     weight: int,
-    turns: dict[str, int],
-) -> Candidate:
-    """The candidate with the highest score. It runs for every request."""
+    turns: Mapping[str, int],
+) -> tuple[Candidate, int]:
+    """As ``first_of``, by the figures of the scorers priority, load and latency. It runs for every request."""
     return first_of(candidates, scores_of(candidates, by_priority, by_load, by_latency, weight), turns)
 
 
-def first_of(candidates: Sequence[Candidate], scores: Sequence[float], turns: dict[str, int]) -> Candidate:
-    """The first of the candidates with the highest score, until it is ahead of its equals. ``turns`` counts requests.
+def first_of(
+    candidates: Sequence[Candidate], scores: Sequence[float], turns: Mapping[str, int]
+) -> tuple[Candidate, int]:
+    """The first of the candidates with the highest score, until it is ahead of its equals, and its turns so far.
 
-    So an engine does not get all requests because it is named first, and each of them has fresh figures. As scores are
-    rounded, equals must have the same priority and time to wake too.
+    ``turns`` counts the requests of replicas. One that was away has more turns than requests: it need not catch up.
+
+    So an engine does not get all requests because it is named first, and each of them has fresh figures. As scores
+    are rounded, equals must have the same priority and time to wake too.
     """
     best = max(scores)
     first = candidates[scores.index(best)]
     if scores.count(best) > 1:
-        first = _least_ahead(
+        return _least_ahead(
             [
                 each
                 for each, score in zip(candidates, scores)  # noqa: B905 - equally long
@@ -60,21 +64,17 @@ def first_of(candidates: Sequence[Candidate], scores: Sequence[float], turns: di
             ],
             turns,
         )
-    turns[first.replica] = turns.pop(first.replica, 0) + 1
-    forget_oldest(turns)
-    return first
+    return first, turns.get(first.replica, 0)
 
 
-def _least_ahead(equals: Sequence[Candidate], turns: dict[str, int]) -> Candidate:
+def _least_ahead(equals: Sequence[Candidate], turns: Mapping[str, int]) -> tuple[Candidate, int]:
     had = [turns.get(each.replica, 0) for each in equals]
     most = max(had)
     least = max(min(had), most - _LEAD)
     chosen = 0
     while had[chosen] >= least + _LEAD:
         chosen += 1
-    if had[chosen] < least:
-        turns[equals[chosen].replica] = least  # it was away, and need not catch up
-    return equals[chosen]
+    return equals[chosen], max(least, had[chosen])
 
 
 def scores_of(

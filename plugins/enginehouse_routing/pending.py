@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict
+from enginehouse_routing.draws import Draws
 from enginehouse_routing.parameters import RandomConfig
 
 
@@ -20,10 +20,13 @@ class LeastPending(Strategy):
     binds_late = True
 
     def __init__(self, config: RandomConfig) -> None:
-        self._random = random.Random(config.seed)
+        self._draws = Draws(config.seed)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        return fewest_pending(candidates, self._random)
+        return fewest_pending(candidates, self._draws.first)
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        self._draws.renew()
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         return _verdicts(candidates)
@@ -35,26 +38,32 @@ class PowerOfTwo(Strategy):
     Config: ClassVar[type[RandomConfig]] = RandomConfig
 
     def __init__(self, config: RandomConfig) -> None:
-        self._random = random.Random(config.seed)
+        self._draws = Draws(config.seed)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         if len(candidates) < 2:
             return candidates[0]
-        return fewest_pending(self._random.sample(candidates, 2), self._random)
+        first = int(self._draws.second * len(candidates))
+        second = int(self._draws.third * (len(candidates) - 1))
+        two = [candidates[first], candidates[second + (second >= first)]]
+        return fewest_pending(two, self._draws.first)
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        self._draws.renew()
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         return _verdicts(candidates)
 
 
-def fewest_pending(candidates: Sequence[Candidate], chance: random.Random) -> Candidate:
+def fewest_pending(candidates: Sequence[Candidate], drawn: float) -> Candidate:
     """The candidate that is ready soonest, of these the one with the fewest pending requests, of these any.
 
-    A candidate with a weight of 2 may have twice as many.
+    ``drawn``: a random number from 0 to 1, without 1. A candidate with a weight of 2 may have twice as many.
     """
     loads = [(each.wake_s, each.load.pending / each.weight) for each in candidates]
     least = min(loads)
     equal = [each for each, load in zip(candidates, loads, strict=True) if load == least]
-    return equal[int(chance.random() * len(equal))]
+    return equal[int(drawn * len(equal))]
 
 
 def _verdicts(candidates: Sequence[Candidate]) -> Sequence[Verdict]:

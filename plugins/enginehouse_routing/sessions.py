@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from hashlib import blake2b
 from math import ceil, inf, log
@@ -11,6 +10,7 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict
+from enginehouse_routing.draws import Draws
 from enginehouse_routing.pending import fewest_pending
 
 
@@ -37,13 +37,17 @@ class Session(Strategy):
 
     def __init__(self, config: SessionConfig) -> None:
         self._bound = config.bound
-        self._random = random.Random(config.seed)
+        self._draws = Draws(config.seed)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         if not requirements.session:
-            return fewest_pending(candidates, self._random)
+            return fewest_pending(candidates, self._draws.first)
         within = self._within(candidates)
         return max(within, key=lambda each: _rank(requirements.session, each))
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        if not requirements.session:
+            self._draws.renew()
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return each candidate's rank for the session, and whether it is within its bound."""

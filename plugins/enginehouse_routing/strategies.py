@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+from bisect import bisect
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from operator import attrgetter, mul
 from typing import ClassVar
 
 from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
 from enginehouse_routing.choices import best_of, first_of, forget_oldest, longest_ago, scores_of
+from enginehouse_routing.draws import Draws
 from enginehouse_routing.parameters import RandomConfig
 
 
@@ -24,6 +26,8 @@ class Weighted(Strategy):
         self._weights: Sequence[int] = ()
         self._weight = 0
         self._turns: dict[str, int] = {}
+        self._picked = ("", 0)
+        """The last pick: its replica, with the turns that this has had."""
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Receive the scorers. Without any, all candidates are equal."""
@@ -34,7 +38,15 @@ class Weighted(Strategy):
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         if len(candidates) == 1 or not self._scorers:
             return candidates[0]
-        return first_of(candidates, self._totals(self._figures(requirements, candidates)), self._turns)
+        chosen, turns = first_of(candidates, self._totals(self._figures(requirements, candidates)), self._turns)
+        self._picked = chosen.replica, turns
+        return chosen
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        had = self._turns.pop(chosen.replica, 0)
+        replica, turns = self._picked
+        self._turns[chosen.replica] = 1 + (turns if replica == chosen.replica else had)
+        forget_oldest(self._turns)
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return each candidate's score and its figures by scorer."""
@@ -73,7 +85,9 @@ class Smart(Weighted):
         if len(candidates) == 1 or not self._scorers:
             return candidates[0]
         by_priority, by_load, by_latency = self._three
-        return best_of(candidates, by_priority, by_load, by_latency, self._weight, self._turns)
+        chosen, turns = best_of(candidates, by_priority, by_load, by_latency, self._weight, self._turns)
+        self._picked = chosen.replica, turns
+        return chosen
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
         """Return the score of ``chosen`` alone: it does not depend on the other candidates."""
@@ -94,23 +108,30 @@ class RoundRobin(Strategy):
         self._turn = 0
         self._last_turns: dict[str, int] = {}
         self._credits: dict[str, float] = {}
+        self._picked: tuple[str, Mapping[str, float]] = ("", {})
+        """The last pick by weight, with the credits that follow if it is carried out."""
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        chosen = longest_ago(candidates, self._last_turns) or self._by_weight(candidates)
+        return longest_ago(candidates, self._last_turns) or self._by_weight(candidates)
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
         self._turn += 1
         self._last_turns.pop(chosen.replica, None)
         self._last_turns[chosen.replica] = self._turn
         forget_oldest(self._last_turns)
-        return chosen
+        picked, credits = self._picked
+        if picked == chosen.replica:
+            for replica, credit in credits.items():
+                self._credits.pop(replica, None)
+                self._credits[replica] = credit
+            forget_oldest(self._credits)
 
     def _by_weight(self, candidates: Sequence[Candidate]) -> Candidate:
         """The replica that is most behind its share."""
-        credits = self._credits
-        for each in candidates:
-            credits[each.replica] = credits.pop(each.replica, 0.0) + each.weight
+        credits = {each.replica: self._credits.get(each.replica, 0.0) + each.weight for each in candidates}
         chosen = max(candidates, key=lambda each: credits[each.replica])
         credits[chosen.replica] -= sum([each.weight for each in candidates])
-        forget_oldest(credits)
+        self._picked = chosen.replica, credits
         return chosen
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
@@ -137,12 +158,17 @@ class Random(Strategy):
     Config: ClassVar[type[RandomConfig]] = RandomConfig
 
     def __init__(self, config: RandomConfig) -> None:
-        self._random = random.Random(config.seed)
+        self._draws = Draws(config.seed)
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        if _differ(candidates):
-            return self._random.choices(candidates, [each.weight for each in candidates])[0]
-        return candidates[int(self._random.random() * len(candidates))]
+        drawn = self._draws.first
+        if not _differ(candidates):
+            return candidates[int(drawn * len(candidates))]
+        shares = list(accumulate(each.weight for each in candidates))
+        return candidates[bisect(shares, drawn * shares[-1], hi=len(shares) - 1)]
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        self._draws.renew()
 
 
 def _differ(candidates: Sequence[Candidate]) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from enginehouse import Candidate, Extractor, Filter, Strategy, WeightedScorer
+from enginehouse import Candidate, Extractor, Filter, Requirements, Strategy, WeightedScorer
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.aliases import Aliases, AliasSettings
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.route import Route
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.router import Router
+from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategy_table import StrategyTable
 from tests.support.installed_plugins import installed_plugins
 
@@ -64,6 +66,21 @@ def make_router(
         fallbacks or {},
         now=now,
     )
+
+
+def take_pick(strategy: Strategy, needs: Requirements, candidates: Sequence[Candidate]) -> Candidate:
+    """Pick a candidate and carry that out."""
+    chosen = strategy.pick(needs, candidates)
+    strategy.placed(needs, chosen)
+    return chosen
+
+
+def take_route(router: Router, needs: Requirements, snapshot: RoutingSnapshot) -> Route:
+    """Choose a route and carry it out, as a request does that goes there at once."""
+    route = router.choose(needs, snapshot)
+    router.count_turn(route)
+    router.carry_out(needs, route)
+    return route
 
 
 def _bundled(kind: str, type: str) -> PluginId:

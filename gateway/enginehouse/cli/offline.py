@@ -36,7 +36,7 @@ from enginehouse.relay.upstream.outside import Outside
 from enginehouse.rescheduling.planner import Planner
 from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse.routing.body.read import read_request
-from enginehouse.routing.explain import explain_unread
+from enginehouse.routing.recorder import explain_unread
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.scheduling_rules import host_facts
 

@@ -40,7 +40,10 @@ class Placement:
 
 
 class Strategy(ABC):
-    """Picks one candidate. May keep state, such as a rotation or a random source.
+    """Picks one candidate. May keep state, such as a rotation or a random source, which ``placed`` moves on.
+
+    The gateway picks more often than it sends requests: to explain, to drain, to hedge, to decide about a retry, and
+    for requests that wait. So ``pick`` and ``pick_decode`` must change nothing that another pick reads; ``placed`` may.
 
     Raise a ``RequestError`` to refuse the request; any other exception becomes ``plugin_failed`` (500).
     """
@@ -51,7 +54,7 @@ class Strategy(ABC):
     """Whether a request waits for its model, not for a replica, while the picked one has no free slot.
 
     The gateway then calls ``pick`` again whenever a slot may be free, with the requests ahead counted as pending where
-    they were picked for. So ``pick`` must change nothing that another pick reads; ``placed`` may."""
+    they were picked for."""
 
     def use(self, scorers: Sequence[WeightedScorer]) -> None:
         """Receive the configured scorers, once, at start. The gateway checks the figures that they return."""
@@ -83,10 +86,15 @@ class Strategy(ABC):
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
         """Note that a request goes to ``chosen``; return what follows it there, or ``None``.
 
-        The gateway calls this after every pick that it carries out, and never to explain. So a strategy that keeps its
-        state here explains its picks without a copy. The gateway calls it only if it is overridden.
+        The gateway calls this once for every pick that it carries out, before the request is sent, and only if it is
+        overridden.
         """
         return None
+
+    def placed_pair(self, requirements: Requirements, prefill: Candidate, chosen: Candidate) -> Placement | None:
+        """Note, in place of ``placed``, that ``prefill`` reads the prompt of a request and ``chosen`` answers it."""
+        self.placed(requirements, prefill)
+        return self.placed(requirements, chosen)
 
     def pick_decode(
         self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
@@ -99,10 +107,7 @@ class Strategy(ABC):
         return None
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        """Return a verdict on each candidate, in their order, without changing any state.
-
-        To explain what ``pick`` would return, the gateway calls it on a ``copy.deepcopy`` of the strategy.
-        """
+        """Return a verdict on each candidate, in their order, without changing any state."""
         return [Verdict()] * len(candidates)
 
     def learned(self) -> Mapping[str, Mapping[str, float]]:

@@ -28,7 +28,7 @@ class Endpoints:
 
     def are_native(self, path: str, model: str, snapshot: RoutingSnapshot) -> bool:
         """Whether ``model`` is known, and every replica that may serve it has ``path``."""
-        names = (model, *(each.model for each in self._others.of(model, snapshot, rehearsal=True)))
+        names = (model, *(each.model for each in self._others.of(model, snapshot)))
         candidates = [each for name in names for each in snapshot.candidates(name)]
         return bool(candidates) and all(self._has(path, each) for each in candidates)
 

@@ -32,17 +32,25 @@ class ModelsToTry:
         for name, alias in aliases.named.items():
             if alias.weights or alias.prefer != "order":
                 del self._fixed[name]
-        self._turns: dict[Alias, list[float]] = {}
+        self._credits: dict[Alias, list[float]] = {}
 
-    def of(self, name: str, snapshot: RoutingSnapshot, *, rehearsal: bool = False) -> Sequence[ModelToTry]:
-        """The models to try for ``name``. A ``rehearsal`` is no turn of a target with a weight."""
+    def of(self, name: str, snapshot: RoutingSnapshot) -> Sequence[ModelToTry]:
+        """The models to try for ``name``."""
         fixed = self._fixed.get(name)
         if fixed is not None:
             return fixed
         alias = self._aliases.find(name)
         if alias is None:
             return self._others(name, ()) if name in self._fallbacks else ()
-        return self._others(name, self._in_order(alias, snapshot, rehearsal))
+        return self._others(name, self._in_order(alias, snapshot))
+
+    def count_turn(self, name: str, target: str) -> None:
+        """Count a request for ``name`` as the turn of ``target``, if that has a weight."""
+        alias = self._aliases.find(name)
+        if alias is not None and alias.weights and target in alias.targets:
+            credits = self._next_credits(alias)
+            credits[alias.targets.index(target)] -= sum(alias.weights)
+            self._credits[alias] = credits
 
     def knows(self, name: str) -> bool:
         """Whether ``name`` has an alias or fallbacks."""
@@ -52,25 +60,21 @@ class ModelsToTry:
         """Whether ``name`` itself has an alias or fallbacks, and is not only one of many that a pattern matches."""
         return name in self._fallbacks or name in self._aliases.named
 
-    def _in_order(self, alias: Alias, snapshot: RoutingSnapshot, rehearsal: bool) -> Sequence[str]:
+    def _in_order(self, alias: Alias, snapshot: RoutingSnapshot) -> Sequence[str]:
         """The targets of ``alias``, the one to be tried first in front."""
         if alias.prefer != "order":
             has = _loaded if alias.prefer == "loaded" else _free
             return sorted(alias.targets, key=lambda name: not any(map(has, snapshot.candidates(name))))
         if alias.weights:
-            first = alias.targets[self._turn(alias, rehearsal)]
+            credits = self._next_credits(alias)  # the turn is that of the target most behind its share
+            first = alias.targets[credits.index(max(credits))]
             return (first, *(name for name in alias.targets if name != first))
         return alias.targets
 
-    def _turn(self, alias: Alias, rehearsal: bool) -> int:
-        """The target whose turn it is: the one most behind its share, so that shares hold in every short while."""
-        credits = self._turns.get(alias) or [0.0] * len(alias.weights)
-        credits = [credit + weight for credit, weight in zip(credits, alias.weights, strict=True)]
-        chosen = credits.index(max(credits))
-        if not rehearsal:
-            credits[chosen] -= sum(alias.weights)
-            self._turns[alias] = credits
-        return chosen
+    def _next_credits(self, alias: Alias) -> list[float]:
+        """How far each target is behind its share at the next turn, so that shares hold in every short while."""
+        credits = self._credits.get(alias) or [0.0] * len(alias.weights)
+        return [credit + weight for credit, weight in zip(credits, alias.weights, strict=True)]
 
     def _others(self, name: str, targets: Sequence[str]) -> tuple[ModelToTry, ...]:
         reasons = {name: Reason.MATCH}

@@ -9,7 +9,7 @@ from typing import Final
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.aliases import Aliases
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import FallbackExhausted, NoHealthyBackend, RequestError
 from enginehouse.domain.explanation import Explanation, RouteDetails
 from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.plugin_id import PluginId
@@ -20,12 +20,13 @@ from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.rule_effects import RuleEffects
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
-from enginehouse.routing.explain import NO_HAND_OVER, DryRun, HandOverRules, refused_details
 from enginehouse.routing.filter_chain import FilterChain
 from enginehouse.routing.guarded_scorer import GuardedScorer
 from enginehouse.routing.guards import GuardedExtractor
+from enginehouse.routing.hand_over_rules import NO_HAND_OVER, HandOverRules
 from enginehouse.routing.models_to_try import ModelsToTry, ModelToTry
-from enginehouse.routing.refusals import refusal
+from enginehouse.routing.recorder import Recorder, refused_details
+from enginehouse.routing.refusals import refusal, unpaired
 from enginehouse.routing.rules import Rules
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategy_runner import must_wait
@@ -44,7 +45,9 @@ class Router:
     """Routes requests: takes the model's candidates, filters them and lets the strategy pick one.
 
     If no candidate is left, the alias's target and then the fallbacks are tried. Decisions read only the given snapshot
-    and never wait. Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
+    and never wait. To choose a route changes nothing; ``carry_out`` tells the strategy of the one that a request takes.
+
+    Plugins are given as pairs of identity and instance; ``scorers`` are those of other distributions,
     which the strategies have. ``now``: the clock; ``zones``: those of ``[zones]``, and ``rules``: those of
     ``[[routing.rules]]``, if there are any. ``filter_drops`` counts the candidates that each filter dropped.
     """
@@ -118,7 +121,7 @@ class Router:
         drop = drops.get(candidate.replica)
         return drop.why if drop is not None and drop.filter in _NEVER_LEFT else ""
 
-    def route(
+    def choose(
         self,
         requirements: Requirements,
         snapshot: RoutingSnapshot,
@@ -127,14 +130,16 @@ class Router:
         fallbacks: bool = True,
         traced_at: float | None = None,
         waited_for: Container[str] = (),
+        recorder: Recorder | None = None,
     ) -> Route:
         """Choose the replica for a request with these requirements.
 
         If the strategy binds late and no slot is free where it sends the request, or others wait for the same model
-        (``waited_for``), the route ``waits``: ask ``reroute`` again later.
+        (``waited_for``), the route ``waits``: ask ``choose_again`` later.
 
         ``exclude`` names replicas that have just failed the request. Without ``fallbacks``, only the requested model
         and its alias's target are tried. With ``traced_at``, the time now, the route has the decision's figures.
+        ``recorder`` notes what the decision looks at.
 
         Raises ``ModelNotFound``, ``NoHealthyBackend``, ``CapabilityMismatch`` or ``FallbackExhausted`` if no replica
         can serve, and ``PluginFailed`` if a plugin fails.
@@ -147,16 +152,16 @@ class Router:
             models = self._models_of_rule(effects, snapshot)
             if not fallbacks:
                 models = [each for each in models if each.reason is not Reason.FALLBACK]
-            return self._route_to_other(requirements, snapshot, exclude, models, waited_for, ())
-        candidates = self._candidates(model, requirements, snapshot, exclude)
+            return self._route_to_other(requirements, snapshot, exclude, models, waited_for, (), recorder)
+        candidates = self._candidates(model, requirements, snapshot, exclude, recorder)
         if not candidates:
             others = self._others.of(model, snapshot)
             if not fallbacks:
                 others = tuple(other for other in others if other.reason is not Reason.FALLBACK)
-            return self._route_to_other(requirements, snapshot, exclude, others, waited_for, (model,))
+            return self._route_to_other(requirements, snapshot, exclude, others, waited_for, (model,), recorder)
         return self._pick(requirements, model, candidates, _RETRY if exclude else _MATCH, (model,), waited_for)
 
-    def reroute(
+    def choose_again(
         self,
         requirements: Requirements,
         snapshot: RoutingSnapshot,
@@ -165,10 +170,7 @@ class Router:
         *,
         traced_at: float | None = None,
     ) -> Route | None:
-        """The route now of a request that waits along ``waiting``, to the same model; ``None`` if no replica is left.
-
-        Nothing follows the request yet: call ``place`` if it takes the route.
-        """
+        """The route to the same model for a request that waits along ``waiting``; ``None`` if no replica is left."""
         model = waiting.chosen.model
         candidates = self._candidates(model, requirements, snapshot, exclude)
         if not candidates:
@@ -182,10 +184,22 @@ class Router:
             details = RouteDetails(runner.type, len(snapshot.candidates(model)), {}, score, traced_at, losers)
         return Route(waiting.requested, chosen, waiting.reason, waiting.attempted, details, waits=waits)
 
-    def place(self, requirements: Requirements, route: Route) -> Route:
-        """``route``, from ``reroute``, with what follows the request along it."""
-        placement = self.strategies.runner(route.chosen.model, requirements).placed(requirements, route.chosen)
-        return replace(route, placement=placement, waits=False)
+    def count_turn(self, route: Route) -> None:
+        """Count a new request for an alias, which goes along ``route``, as the turn of the target that was tried first.
+
+        Attempts that follow are no turns: the alias has its shares of requests.
+        """
+        if len(route.attempted) > 1:
+            self._others.count_turn(route.attempted[0], route.attempted[1])
+
+    def carry_out(self, requirements: Requirements, route: Route) -> None:
+        """Note that a request takes ``route`` now, and set what follows it there. Call it once, before it is sent.
+
+        Raises ``PluginFailed`` if the strategy fails.
+        """
+        runner = self.strategies.runner(route.chosen.model, requirements)
+        route.placement = runner.placed(requirements, route.chosen, route.prefill)
+        route.waits = False
 
     def _join(self, extractors: Sequence[Extractor]) -> Callable[[InferenceRequest, Requirements], None] | None:
         """One call for all extractors, if all are trusted and can do that."""
@@ -194,19 +208,59 @@ class Router:
         joined = extractors[0].joined(extractors[1:])
         return joined.extract if joined is not None else None
 
-    def hand_over(
-        self, requirements: Requirements, snapshot: RoutingSnapshot, route: Route, exclude: Collection[str] = ()
+    def choose_pair(
+        self,
+        requirements: Requirements,
+        snapshot: RoutingSnapshot,
+        find: Callable[[tuple[str, ...]], Route],
+        rules: HandOverRules,
+        exclude: tuple[str, ...] = (),
+        *,
+        recorder: Recorder | None = None,
+    ) -> Route:
+        """The route that ``find`` chooses, with a second engine that answers where the strategy says so.
+
+        Passes over engines that serve no request alone, and find no other one. Raises ``InvalidRequest`` if all are
+        such, and no request to its endpoint is handed over.
+        """
+        failed, reason = exclude, None
+        while True:
+            try:
+                route = find(failed)
+            except (NoHealthyBackend, FallbackExhausted):
+                if failed is exclude or rules.pairs:
+                    raise
+                raise unpaired(requirements) from None
+            route = self._with_decode(requirements, snapshot, route, rules, failed, recorder)
+            if reason is not None and route.reason is _RETRY and not exclude:
+                route.reason = reason  # to pass over an engine is no retry
+            if route.prefill is not None or rules.serves_alone(route.chosen):
+                return route
+            failed, reason = (*failed, route.chosen.replica), route.reason
+            if recorder is not None:
+                recorder.passed_over.append(route.chosen.replica)
+
+    def _with_decode(
+        self,
+        requirements: Requirements,
+        snapshot: RoutingSnapshot,
+        route: Route,
+        rules: HandOverRules,
+        exclude: Collection[str],
+        recorder: Recorder | None,
     ) -> Route:
         """``route``, or the one in which another replica of its model answers after the chosen one read the prompt."""
-        model = route.chosen.model
-        served = replace(requirements, model=model)
-        candidates = self._candidates(model, served, snapshot, exclude)
-        runner = self.strategies.runner(model, requirements)
-        decode = runner.pick_decode(served, candidates, route.chosen)
-        if decode is None or decode.replica == route.chosen.replica:
+        prefill = route.chosen
+        if not rules.can_hand_over(prefill):
             return route
-        placement = runner.placed(served, decode)
-        return replace(route, chosen=decode, prefill=route.chosen, placement=placement)
+        served = replace(requirements, model=prefill.model)
+        candidates = self._candidates(prefill.model, served, snapshot, exclude, recorder)
+        decode = self.strategies.runner(prefill.model, requirements).pick_decode(served, candidates, prefill)
+        if decode is None or decode.replica == prefill.replica:
+            return route
+        if not (rules.can_hand_over(decode) and rules.can_pair(prefill, decode)):
+            return route
+        return replace(route, chosen=decode, prefill=prefill)
 
     def explain(
         self,
@@ -214,26 +268,28 @@ class Router:
         snapshot: RoutingSnapshot,
         hand_over_rules: HandOverRules = NO_HAND_OVER,
     ) -> Explanation:
-        """Explain the decisions that ``route`` and ``hand_over`` would make now, without changing anything.
+        """Explain the decision that a request with these requirements would get now.
 
         An error is part of the explanation. ``hand_over_rules``: those of its endpoint.
         """
-        effects = requirements.rule_effects
-        if effects is not None and effects.model:
-            models = self._models_of_rule(effects, snapshot, rehearsal=True)
-        else:
-            others = self._others.of(requirements.model, snapshot, rehearsal=True)
-            models = (ModelToTry(requirements.model, Reason.MATCH), *others)
         runner_of = partial(self.strategies.runner, requirements=requirements)
-        run = DryRun(requirements, snapshot, self._filter_chain, runner_of, hand_over_rules, self._now())
-        return run.explain(models)
+        recorder = Recorder(requirements, self._filter_chain, runner_of, self._now())
 
-    def _models_of_rule(
-        self, effects: RuleEffects, snapshot: RoutingSnapshot, *, rehearsal: bool = False
-    ) -> Sequence[ModelToTry]:
+        def find(exclude: tuple[str, ...]) -> Route:
+            return self.choose(requirements, snapshot, exclude, recorder=recorder)
+
+        try:
+            if not self.strategies.hands_over:
+                return recorder.explanation(find(()), None)
+            route = self.choose_pair(requirements, snapshot, find, hand_over_rules, recorder=recorder)
+            return recorder.explanation(route, None)
+        except RequestError as error:
+            return recorder.explanation(None, error)
+
+    def _models_of_rule(self, effects: RuleEffects, snapshot: RoutingSnapshot) -> Sequence[ModelToTry]:
         """The models to try for a request that a rule gives to another model."""
         models = [ModelToTry(effects.model, Reason.ALIAS)]
-        models += self._others.of(effects.model, snapshot, rehearsal=rehearsal)
+        models += self._others.of(effects.model, snapshot)
         if effects.spare:
             models.append(ModelToTry(effects.spare, Reason.FALLBACK))
         return models
@@ -257,7 +313,7 @@ class Router:
         waited_for: Container[str],
     ) -> Route:
         self._filter_chain.noted = dropped = dict[str, int]()
-        route = self.route(requirements, snapshot, exclude, fallbacks=fallbacks, waited_for=waited_for)
+        route = self.choose(requirements, snapshot, exclude, fallbacks=fallbacks, waited_for=waited_for)
         runner = self.strategies.runner(route.chosen.model, requirements)
         score, losers = runner.scores(requirements, self._kept, route.chosen)
         candidates = len(snapshot.candidates(route.attempted[-1]))
@@ -265,11 +321,18 @@ class Router:
         return route
 
     def _candidates(
-        self, model: str, requirements: Requirements, snapshot: RoutingSnapshot, exclude: Collection[str]
+        self,
+        model: str,
+        requirements: Requirements,
+        snapshot: RoutingSnapshot,
+        exclude: Collection[str],
+        recorder: Recorder | None = None,
     ) -> Sequence[Candidate]:
         candidates: Sequence[Candidate] = snapshot.candidates(model)
         if exclude:
             candidates = [candidate for candidate in candidates if candidate.replica not in exclude]
+        if recorder is not None:
+            return recorder.keep(requirements, model, candidates)
         return self._filter_chain.keep(requirements, candidates)
 
     def _route_to_other(
@@ -280,12 +343,13 @@ class Router:
         others: Sequence[ModelToTry],
         waited_for: Container[str],
         tried: tuple[str, ...],
+        recorder: Recorder | None,
     ) -> Route:
         """Route to the first of ``others`` that can serve; ``tried``: the models before them."""
         attempted = list(tried)
         for model, reason in others:
             attempted.append(model)
-            candidates = self._candidates(model, requirements, snapshot, exclude)
+            candidates = self._candidates(model, requirements, snapshot, exclude, recorder)
             if candidates:
                 reason = Reason.RETRY if exclude and reason is not Reason.FALLBACK else reason
                 return self._pick(requirements, model, candidates, reason, tuple(attempted), waited_for)
@@ -303,7 +367,5 @@ class Router:
         self._kept = candidates
         runner = self.strategies.runner(model, requirements)
         chosen = runner.pick(requirements, candidates)
-        if runner.binds_late and must_wait(chosen, candidates, waited_for):
-            return Route(requirements.model, chosen, reason, attempted, waits=True)
-        placement = runner.placed(requirements, chosen)
-        return Route(requirements.model, chosen, reason, attempted, placement=placement)
+        waits = runner.binds_late and must_wait(chosen, candidates, waited_for)
+        return Route(requirements.model, chosen, reason, attempted, waits=waits)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from typing import Any, Final
 
 import msgspec
@@ -54,7 +53,9 @@ class StrategyRunner:
         self._strategy: Final[Any] = strategy  # not a Strategy: compiled code would raise TypeError for a wrong result
         self.hands_over = type(strategy).pick_decode is not Strategy.pick_decode
         self.binds_late = strategy.binds_late and not self.hands_over
-        self._follows = type(strategy).placed is not Strategy.placed
+        self._follows = (
+            type(strategy).placed is not Strategy.placed or type(strategy).placed_pair is not Strategy.placed_pair
+        )
         self._scores_alone = type(strategy).score is not Strategy.score
         self.sampled = SampledCall(plugin, strategy.pick if plugin.trusted else self._checked_pick)
 
@@ -112,14 +113,20 @@ class StrategyRunner:
         self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
     ) -> Candidate | None:
         with plugin_errors(self._plugin):
-            return self._decode_of(self._strategy, requirements, candidates, prefill)
+            return self._decode_of(requirements, candidates, prefill)
 
-    def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
-        """Tell the strategy that a request goes to ``chosen``; what follows it there, if anything does."""
+    def placed(self, requirements: Requirements, chosen: Candidate, prefill: Candidate | None) -> Placement | None:
+        """Tell the strategy that a request goes to ``chosen``; what follows it there, if anything does.
+
+        ``prefill``: reads its prompt, if another one does.
+        """
         if not self._follows:
             return None
         try:
-            placement = self._strategy.placed(requirements, chosen)
+            if prefill is None:
+                placement = self._strategy.placed(requirements, chosen)
+            else:
+                placement = self._strategy.placed_pair(requirements, prefill, chosen)
         except RequestError:
             raise
         except BaseException as error:
@@ -136,21 +143,6 @@ class StrategyRunner:
             verdicts = self._explained(requirements, candidates)
             return {each.replica: verdict for each, verdict in zip(candidates, verdicts, strict=True)}
 
-    def rehearse(
-        self, requirements: Requirements, candidates: Sequence[Candidate], can_hand_over: Callable[[Candidate], bool]
-    ) -> tuple[Candidate, Candidate | None]:
-        """The candidate that ``pick`` would return now, and that of ``pick_decode`` if another one would answer.
-
-        A copy picks, so that a rotation or a random source keeps its state.
-        """
-        with plugin_errors(self._plugin):
-            copy = self._copy()
-            first = self._one_of(candidates, copy.pick(requirements, candidates))
-            if not self.hands_over or not can_hand_over(first):
-                return first, None
-            decode = self._decode_of(copy, requirements, candidates, first)
-            return first, decode if decode is not None and decode is not first and can_hand_over(decode) else None
-
     def scores(
         self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate
     ) -> tuple[float | None, tuple[tuple[str, float | None], ...]]:
@@ -166,13 +158,6 @@ class StrategyRunner:
             return None, ()  # a trace is no reason to fail a request
         return found[0], tuple([(each.replica, score) for each, score in zip(losers, found[1:])])  # noqa: B905
 
-    def _copy(self) -> Any:
-        try:
-            return deepcopy(self._strategy)
-        except Exception as error:
-            text = f"The {self._plugin} cannot be explained: it cannot be copied, give it a __deepcopy__"
-            raise PluginFailed(text, details=self._plugin.details) from error
-
     # --- the rules of ``Strategy``
 
     def _checked_pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
@@ -187,9 +172,9 @@ class StrategyRunner:
         raise wrong_result(self._plugin, f"picked {of_type(chosen)} instead of a candidate")
 
     def _decode_of(
-        self, strategy: Any, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
+        self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
     ) -> Candidate | None:
-        chosen = strategy.pick_decode(requirements, candidates, prefill)
+        chosen = self._strategy.pick_decode(requirements, candidates, prefill)
         if chosen is None or any(candidate is chosen for candidate in candidates):
             return chosen  # type: ignore[no-any-return]
         raise self._wrong(chosen, "pick_decode", "a candidate")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from copy import copy
 from typing import NamedTuple
 
 import msgspec
@@ -53,12 +52,6 @@ class StrategyByFigures(Strategy):
         self._failed: frozenset[str] = frozenset()
         self._now_ms = 0
 
-    def __deepcopy__(self, memo: object) -> StrategyByFigures:
-        """Return a copy with an account of its own, to explain a pick. Views never change, so they are shared."""
-        copied = copy(self)
-        copied._instances = dict(self._instances)
-        return copied
-
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         failed = failed_domain(view, settings.failover_domain, settings.instance_staleness)
         self._settings = settings
@@ -68,10 +61,15 @@ class StrategyByFigures(Strategy):
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         readers, _ = self._stages(candidates)
-        chosen = self._least(readers, [self._rank_of(each, requirements) for each in readers])
+        return self._least(readers, [self._rank_of(each, requirements) for each in readers])
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
         role = self._role(chosen)
         self._place(chosen, requirements, prefill=role is not Role.DECODE, decode=role is not Role.PREFILL)
-        return chosen
+
+    def placed_pair(self, requirements: Requirements, prefill: Candidate, chosen: Candidate) -> None:
+        self._place(prefill, requirements, prefill=True, decode=False)
+        self._place(chosen, requirements, prefill=False, decode=True)
 
     def pick_decode(
         self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
@@ -80,9 +78,7 @@ class StrategyByFigures(Strategy):
         if self._role(prefill) is not Role.PREFILL or not answerers:
             return None
         ranks = [self._decode_rank_of(each, requirements) for each in answerers]
-        chosen = self._least(answerers, ranks, decodes=True)
-        self._place(chosen, requirements, prefill=False, decode=True)
-        return chosen
+        return self._least(answerers, ranks, decodes=True)
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return each candidate's parts; less is better.

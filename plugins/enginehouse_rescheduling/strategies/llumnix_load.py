@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy, deepcopy
 from typing import Annotated
 
 import msgspec
@@ -68,12 +67,6 @@ class LlumnixLoad(StrategyByFigures):
         self._latency = LatencyPredictor.of(ReschedulingSettings()) if predicted else None
         self._prefixes = PrefixIndex()
         self._progress = PrefillProgress(config.progress_samples)
-
-    def __deepcopy__(self, memo: object) -> LlumnixLoad:
-        copied = copy(self)
-        copied._instances = dict(self._instances)
-        copied._prefixes = deepcopy(self._prefixes)
-        return copied
 
     def extractors(self) -> Sequence[Extractor]:
         return [ChunkExtractor(_CHUNK_TOKENS, self._config.cache_aware_min_tokens)] if self._config.cache_aware else []

@@ -48,9 +48,13 @@ class Slo(StrategyByFigures):
         _, known = self._stages(candidates)
         if not self._settings.adaptive_pd or not known:
             return super().pick(requirements, candidates)
-        chosen = self._reader(requirements, known)
-        self._place(chosen, requirements, prefill=True, decode=False)
-        return chosen
+        return self._reader(requirements, known)
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        if self._settings.adaptive_pd:
+            self._place(chosen, requirements, prefill=True, decode=True)
+        else:
+            super().placed(requirements, chosen)
 
     def pick_decode(
         self, requirements: Requirements, candidates: Sequence[Candidate], prefill: Candidate
@@ -58,9 +62,7 @@ class Slo(StrategyByFigures):
         if not self._settings.adaptive_pd or prefill.backend not in self._instances:
             return super().pick_decode(requirements, candidates, prefill)
         _, known = self._stages(candidates)
-        chosen = self._answerer(known) or prefill
-        self._place(chosen, requirements, prefill=False, decode=True)
-        return chosen
+        return self._answerer(known) or prefill
 
     def _stages(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], Sequence[Candidate]]:
         if not self._settings.adaptive_pd:

@@ -24,7 +24,7 @@ from enginehouse.interfaces.driver_support import support_of
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse.testing import candidate, requirements
-from tests.support.routing import make_snapshot
+from tests.support.routing import make_snapshot, take_route
 
 
 class NotANumber(Scorer):
@@ -48,7 +48,7 @@ def test_scorers_of_other_distributions_are_guarded() -> None:
     routing = RoutingSettings(strategy="weighted", scorers=[ScorerSettings(type="distance", name="near", weight=1)])
     router = build_router(Config(routing=routing), registry)
     with pytest.raises(PluginFailed, match="scorer 'near'") as caught:
-        router.route(requirements("m"), make_snapshot(candidate("a", "m"), candidate("b", "m")))
+        router.choose(requirements("m"), make_snapshot(candidate("a", "m"), candidate("b", "m")))
     assert caught.value.details == {"kind": "scorer", "type": "distance", "plugin": "geo", "name": "near"}
 
 
@@ -59,8 +59,8 @@ def test_a_model_may_have_a_strategy_of_its_own() -> None:
     busy, idle = candidate("a", "own", pending=3), candidate("b", "own", priority=9)
     other, worse = candidate("a", "m", pending=3), candidate("b", "m", priority=9)
     snapshot = make_snapshot(busy, idle, other, worse)
-    assert router.route(requirements("own"), snapshot).chosen is idle
-    assert router.route(requirements("m"), snapshot).chosen is other
+    assert take_route(router, requirements("own"), snapshot).chosen is idle
+    assert take_route(router, requirements("m"), snapshot).chosen is other
     explained = router.explain(requirements("own"), snapshot)
     assert (explained.chosen, list(explained.candidates[0].parts)) == ("own@b", ["pending", "wake_s"])
 

@@ -10,7 +10,7 @@ from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.testing import requirements
 from tests.support.fake_clock import StoppedClock
-from tests.support.routing import make_router
+from tests.support.routing import make_router, take_route
 
 Make = Callable[..., BackendInfo]
 
@@ -128,13 +128,13 @@ def test_an_engine_that_is_back_is_not_judged_by_the_latencies_before_its_end(fl
     smart, busy = make_router(), fleet.load("b")
     for _ in range(20):
         busy.begin()
-    assert smart.route(requirements("m"), fleet.snapshot).chosen.backend == "b"
+    assert take_route(smart, requirements("m"), fleet.snapshot).chosen.backend == "b"
     for _ in range(3):
         fleet.failed("a", "killed")
     for _ in range(2):
         fleet.probe_succeeded("a")
     assert fleet.load("a").avg_latency_ms == 0
-    assert smart.route(requirements("m"), fleet.snapshot).chosen.backend == "a"
+    assert take_route(smart, requirements("m"), fleet.snapshot).chosen.backend == "a"
     fleet.load("a").answered(30.0)
     assert fleet.load("a").avg_latency_ms == 30.0
 

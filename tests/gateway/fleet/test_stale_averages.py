@@ -13,7 +13,7 @@ from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.testing import requirements
 from tests.support.fake_clock import StoppedClock
-from tests.support.routing import make_router
+from tests.support.routing import make_router, take_route
 
 Make = Callable[..., BackendInfo]
 
@@ -32,7 +32,7 @@ def serve(
             load = live.popleft()
             load.end()
             fleet.answered(load, took)
-        chosen = router.route(requirements(model="m"), fleet.snapshot).chosen
+        chosen = take_route(router, requirements(model="m"), fleet.snapshot).chosen
         chosen.load.begin()
         asked[chosen.backend] += 1
         live.append(chosen.load)
@@ -77,7 +77,7 @@ def test_a_slow_backend_is_tried_now_and_then(fleet: Fleet, backend: Make) -> No
         fleet.add(backend(name, "m"))
     router, asked = make_router("smart"), Counter[str]()
     for _ in range(1000):
-        chosen = router.route(requirements(model="m"), fleet.snapshot).chosen
+        chosen = take_route(router, requirements(model="m"), fleet.snapshot).chosen
         asked[chosen.backend] += 1
         fleet.answered(chosen.load, 2000 if chosen.backend == "a" else 200)
     assert 5 <= asked["a"] <= 50

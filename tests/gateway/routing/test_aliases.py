@@ -10,13 +10,13 @@ from enginehouse import ModelNotFound, ReplicaState
 from enginehouse.config.aliases import Aliases, AliasSettings, AliasTarget
 from enginehouse.domain.route import Reason
 from enginehouse.testing import candidate, requirements
-from tests.support.routing import make_router, make_snapshot
+from tests.support.routing import make_router, make_snapshot, take_route
 
 
 def chosen(name: str, settings: AliasSettings, *names: str, count: int = 1) -> list[str]:
     made = make_router("smart", aliases={name: settings})
     snapshot = make_snapshot(*(candidate(f"at-{each}", each) for each in names))
-    return [made.route(requirements(name), snapshot).chosen.model for _ in range(count)]
+    return [take_route(made, requirements(name), snapshot).chosen.model for _ in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,10 @@ def test_of_several_patterns_the_one_with_the_longest_text_wins(name: str, targe
 
 def test_a_name_that_matches_a_pattern_is_routed_to_its_target() -> None:
     made = make_router("smart", aliases={"claude-*": "m"})
-    route = made.route(requirements("claude-x"), make_snapshot(candidate("a", "m")))
+    route = made.choose(requirements("claude-x"), make_snapshot(candidate("a", "m")))
     assert (route.chosen.model, route.reason, route.requested) == ("m", Reason.ALIAS, "claude-x")
     with pytest.raises(ModelNotFound):
-        made.route(requirements("gpt"), make_snapshot(candidate("a", "m")))
+        made.choose(requirements("gpt"), make_snapshot(candidate("a", "m")))
 
 
 def test_names_that_clients_make_up_are_forgotten() -> None:
@@ -59,14 +59,14 @@ def test_an_explanation_takes_no_turn() -> None:
     snapshot = make_snapshot(candidate("at-a", "a"), candidate("at-b", "b"))
     for _ in range(3):
         made.explain(requirements("gpt"), snapshot)
-    assert [made.route(requirements("gpt"), snapshot).chosen.model for _ in range(2)] == ["a", "b"]
+    assert [take_route(made, requirements("gpt"), snapshot).chosen.model for _ in range(2)] == ["a", "b"]
 
 
 def test_a_loaded_target_is_preferred_and_then_the_first() -> None:
     made = make_router("smart", aliases={"gpt": AliasTarget(to=["a", "b"], prefer="loaded")})
     cold, warm = candidate("at-a", "a", state=ReplicaState.STOPPED), candidate("at-b", "b")
-    assert made.route(requirements("gpt"), make_snapshot(cold, warm)).chosen.model == "b"
-    assert made.route(requirements("gpt"), make_snapshot(cold)).chosen.model == "a"
+    assert take_route(made, requirements("gpt"), make_snapshot(cold, warm)).chosen.model == "b"
+    assert take_route(made, requirements("gpt"), make_snapshot(cold)).chosen.model == "a"
 
 
 def test_a_free_target_is_preferred() -> None:
@@ -74,6 +74,6 @@ def test_a_free_target_is_preferred() -> None:
     busy, free = candidate("at-a", "a"), candidate("at-b", "b")
     busy.load.slots = 1
     busy.load.begin()
-    assert made.route(requirements("gpt"), make_snapshot(busy, free)).chosen.model == "b"
+    assert take_route(made, requirements("gpt"), make_snapshot(busy, free)).chosen.model == "b"
     busy.load.end()
-    assert made.route(requirements("gpt"), make_snapshot(busy, free)).chosen.model == "a"
+    assert take_route(made, requirements("gpt"), make_snapshot(busy, free)).chosen.model == "a"

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +9,9 @@ import pytest
 
 from enginehouse import Candidate, Capabilities, Health, RateLimited, Requirements, Strategy, Verdict
 from enginehouse.domain.backend_load import Load
-from enginehouse.routing.explain import HandOverRules
+from enginehouse.routing.hand_over_rules import HandOverRules
 from enginehouse.testing import candidate, requirements
-from tests.support.routing import make_router, make_snapshot
+from tests.support.routing import make_router, make_snapshot, make_strategy, take_route
 
 
 def test_a_decision_is_taken_apart() -> None:
@@ -109,17 +108,8 @@ def test_explaining_foretells_every_route_and_changes_none(type: str) -> None:
     snap = make_snapshot(*(candidate(name, "m", priority=n) for n, name in enumerate("abcd")))
     for _ in range(12):
         foretold = {asked.explain(requirements("m"), snap).chosen for _ in range(3)}
-        assert foretold == {asked.route(requirements("m"), snap).chosen.replica}
-
-
-class Locked(Strategy):
-    """A strategy that cannot be copied."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-    def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        return candidates[-1]
+        foretold |= {asked.choose(requirements("m"), snap).chosen.replica for _ in range(3)}
+        assert foretold == {take_route(asked, requirements("m"), snap).chosen.replica}
 
 
 class Forgetful(Strategy):
@@ -133,11 +123,25 @@ class Forgetful(Strategy):
 
 
 @pytest.mark.parametrize(
-    ("mine", "problem"),
-    [(Locked(), "cannot be copied, give it a __deepcopy__"), (Forgetful(), "explained 0 of 1 candidates")],
+    "type", ["smart", "round_robin", "weighted", "p2c", "least_pending", "random", "session", "cache_aware"]
 )
-def test_a_strategy_that_cannot_explain_is_named(mine: Strategy, problem: str) -> None:
-    explanation = make_router(("mine", mine)).explain(requirements("m"), make_snapshot(candidate("a", "m")))
+def test_no_choice_that_is_not_carried_out_changes_the_next_one(type: str) -> None:
+    """Drains, hedges and retries ask too; two gateways with the same requests, only one of which has probes, agree."""
+    seed: dict[str, Any] = {} if type in ("smart", "round_robin", "weighted", "cache_aware") else {"seed": 7}
+    snap = make_snapshot(*(candidate(name, "m", weight=n) for n, name in enumerate("abcd", 1)))
+    probed, other = (make_router((type, make_strategy(type, **seed))) for _ in range(2))
+    for number in range(24):
+        needs = requirements("m", session=str(number % 3))
+        for _ in range(number % 3):
+            probed.choose(needs, snap, exclude=("m@a",))
+            probed.choose(needs, snap)
+            probed.explain(needs, snap)
+        assert take_route(probed, needs, snap).chosen is take_route(other, needs, snap).chosen
+
+
+def test_a_strategy_that_cannot_explain_is_named() -> None:
+    problem = "explained 0 of 1 candidates"
+    explanation = make_router(("mine", Forgetful())).explain(requirements("m"), make_snapshot(candidate("a", "m")))
     assert explanation.error is not None
     assert explanation.error["code"] == "plugin_failed"
     assert explanation.error["message"].startswith("The strategy 'mine'")

@@ -22,7 +22,7 @@ from enginehouse import (
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.telemetry import plugin_failures
 from enginehouse.testing import candidate, request, requirements
-from tests.support.routing import make_router, make_snapshot
+from tests.support.routing import make_router, make_snapshot, take_route
 
 HERE = make_snapshot(candidate("a", "m"), candidate("b", "m"))
 
@@ -98,7 +98,7 @@ def test_a_filter_that_returns_nonsense_is_named(
 ) -> None:
     router = make_router(filters=[("tenant", Keeps(keep))])
     with pytest.raises(PluginFailed, match=f"^The filter 'tenant' of plugin 'acme' {problem}") as caught:
-        router.route(requirements("m"), HERE)
+        take_route(router, requirements("m"), HERE)
     assert caught.value.details == {"kind": "filter", "type": "tenant", "plugin": "acme"}
     assert problem in caplog.text
     error = router.explain(requirements("m"), HERE).error
@@ -108,24 +108,24 @@ def test_a_filter_that_returns_nonsense_is_named(
 
 def test_a_filter_may_keep_a_tuple_or_what_it_was_given() -> None:
     for keep in (tuple, lambda found: found, lambda found: found[1:]):
-        assert make_router(filters=[("tenant", Keeps(keep))]).route(requirements("m"), HERE)
+        assert make_router(filters=[("tenant", Keeps(keep))]).choose(requirements("m"), HERE)
 
 
 def test_a_filter_has_an_error_of_its_own() -> None:
     error = InvalidRequest("No backend is in your country")
     router = make_router(filters=[("tenant", Keeps(lambda found: [], refusal=error))])
     with pytest.raises(InvalidRequest, match="in your country"):
-        router.route(requirements("m"), HERE)
+        take_route(router, requirements("m"), HERE)
     router = make_router(filters=[("tenant", Keeps(lambda found: [], refusal="no"))])
     with pytest.raises(PluginFailed, match=r"returned an object of type str from refusal instead of a RequestError"):
-        router.route(requirements("m"), HERE)
+        take_route(router, requirements("m"), HERE)
 
 
 @pytest.mark.parametrize("missing", [None, "gold", [1]])
 def test_a_filter_whose_reasons_are_no_names_is_named(missing: object) -> None:
     router = make_router(filters=[("tenant", Keeps(lambda found: [], missing=missing))])
     with pytest.raises(PluginFailed, match=r"filter 'tenant' of plugin 'acme' returned .* from missing"):
-        router.route(requirements("m"), HERE)
+        take_route(router, requirements("m"), HERE)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_strategy_that_picks_nonsense_is_named_by_the_route_and_by_its_explana
 ) -> None:
     router = make_router(("mine", Picks(pick)))
     with pytest.raises(PluginFailed, match=rf"^The strategy 'mine' of plugin 'acme' {problem}$") as caught:
-        router.route(requirements("m"), HERE)
+        take_route(router, requirements("m"), HERE)
     assert caught.value.details == {"kind": "strategy", "type": "mine", "plugin": "acme"}
     error = router.explain(requirements("m"), HERE).error
     assert error is not None
@@ -189,7 +189,7 @@ def test_what_a_plugin_raises_is_a_failure_with_its_traceback_in_the_log(
     ):
         caplog.clear()
         with pytest.raises(PluginFailed, match=f"of plugin 'acme' failed with {name}"):
-            router.route(requirements("m"), HERE)
+            take_route(router, requirements("m"), HERE)
         assert "Traceback" in caplog.text
         assert "raise error" in caplog.text
 
@@ -213,4 +213,4 @@ def test_a_plugin_that_always_fails_does_not_flood_the_log(
 
 def test_an_error_that_a_plugin_means_for_the_client_passes() -> None:
     with pytest.raises(RequestError, match=r"^not now$"):
-        make_router(filters=[("tenant", Keeps(raises(RequestError("not now"))))]).route(requirements("m"), HERE)
+        make_router(filters=[("tenant", Keeps(raises(RequestError("not now"))))]).choose(requirements("m"), HERE)

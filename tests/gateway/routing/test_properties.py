@@ -52,7 +52,7 @@ def outcome(
     router: Router, required: Requirements, snapshot: Snapshot, exclude: Collection[str] = ()
 ) -> Route | RequestError:
     try:
-        return router.route(required, snapshot, exclude)
+        return router.choose(required, snapshot, exclude)
     except RequestError as error:
         return error
 

@@ -28,7 +28,7 @@ from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.router import Router
 from enginehouse.testing import candidate, request, requirements
-from tests.support.routing import make_router, make_snapshot
+from tests.support.routing import make_router, make_snapshot, take_route
 
 DOWN: dict[str, Any] = {"health": Health.UNHEALTHY}
 BLIND: dict[str, Any] = {"capabilities": Capabilities(vision=False)}
@@ -36,7 +36,7 @@ BLIND: dict[str, Any] = {"capabilities": Capabilities(vision=False)}
 
 def test_a_traced_route_names_few_losers() -> None:
     snapshot = make_snapshot(*(candidate(f"e{number}", "m") for number in range(30)))
-    details = make_router().route(requirements("m"), snapshot, traced_at=5.0).details
+    details = make_router().choose(requirements("m"), snapshot, traced_at=5.0).details
     assert details is not None
     assert (details.began, details.candidates, len(details.losers)) == (5.0, 30, 10)
 
@@ -45,19 +45,19 @@ def test_a_traced_route_names_few_losers() -> None:
 
 
 def test_a_route_tells_what_was_asked_and_what_serves() -> None:
-    route = make_router().route(requirements("m"), make_snapshot(candidate("a", "m")))
+    route = make_router().choose(requirements("m"), make_snapshot(candidate("a", "m")))
     assert (route.requested, route.model, route.chosen.replica) == ("m", "m", "m@a")
     assert (route.reason, route.attempted) == (Reason.MATCH, ("m",))
 
 
 def test_an_alias_is_tried_after_the_name_itself() -> None:
     both = make_snapshot(candidate("a", "gpt-4"), candidate("b", "llama"))
-    assert make_router(aliases={"gpt-4": "llama"}).route(requirements("gpt-4"), both).chosen.replica == "gpt-4@a"
+    assert take_route(make_router(aliases={"gpt-4": "llama"}), requirements("gpt-4"), both).chosen.replica == "gpt-4@a"
 
 
 @pytest.mark.parametrize("own", [[], [candidate("a", "gpt-4", **DOWN)]])
 def test_an_alias_is_taken_when_the_name_itself_cannot_serve(own: list[Candidate]) -> None:
-    route = make_router(aliases={"gpt-4": "llama"}).route(
+    route = make_router(aliases={"gpt-4": "llama"}).choose(
         requirements("gpt-4"), make_snapshot(*own, candidate("b", "llama"))
     )
     assert (route.requested, route.model, route.reason) == ("gpt-4", "llama", Reason.ALIAS)
@@ -66,28 +66,28 @@ def test_an_alias_is_taken_when_the_name_itself_cannot_serve(own: list[Candidate
 
 def test_an_alias_of_an_alias_is_not_followed() -> None:
     with pytest.raises(ModelNotFound):
-        make_router(aliases={"a": "b", "b": "c"}).route(requirements("a"), make_snapshot(candidate("x", "c")))
+        make_router(aliases={"a": "b", "b": "c"}).choose(requirements("a"), make_snapshot(candidate("x", "c")))
 
 
 def test_a_model_that_a_backend_may_still_list_is_unavailable_and_not_unknown() -> None:
     known = Snapshot({"m": (candidate("a", "m"),)}, unlisted=("b", "c"))
     with pytest.raises(NoHealthyBackend, match="'n'; not known yet are the models of b, c") as unavailable:
-        make_router(aliases={"x": "n"}).route(requirements("n"), known)
+        take_route(make_router(aliases={"x": "n"}), requirements("n"), known)
     assert unavailable.value.retry_after
     with pytest.raises(NoHealthyBackend):
-        make_router(aliases={"x": "n"}).route(requirements("x"), known)
+        take_route(make_router(aliases={"x": "n"}), requirements("x"), known)
 
 
 def test_fallbacks_are_tried_in_order() -> None:
     chain = make_router(fallbacks={"m": ["n", "o", "p"]})
-    route = chain.route(requirements("m"), make_snapshot(candidate("x", "o"), candidate("x", "p")))
+    route = chain.choose(requirements("m"), make_snapshot(candidate("x", "o"), candidate("x", "p")))
     assert (route.model, route.reason, route.attempted) == ("o", Reason.FALLBACK, ("m", "n", "o"))
 
 
 def test_a_fallbacks_own_fallbacks_are_not_followed() -> None:
     here = make_snapshot(candidate("x", "o"), candidate("x", "n", **DOWN))
     with pytest.raises(FallbackExhausted) as caught:
-        make_router(fallbacks={"m": ["n"], "n": ["o"]}).route(requirements("m"), here)
+        take_route(make_router(fallbacks={"m": ["n"], "n": ["o"]}), requirements("m"), here)
     assert caught.value.attempted == ("m", "n")
 
 
@@ -96,34 +96,34 @@ def test_an_unavailable_alias_falls_back_as_its_target_does_and_then_as_itself()
         aliases={"gpt-4": "big"}, fallbacks={"big": ["small", "tiny"], "gpt-4": ["tiny", "last", "big"]}
     )
     with pytest.raises(FallbackExhausted) as caught:
-        chain.route(requirements("gpt-4"), make_snapshot(candidate("x", "tiny", **DOWN)))
+        chain.choose(requirements("gpt-4"), make_snapshot(candidate("x", "tiny", **DOWN)))
     assert caught.value.attempted == ("gpt-4", "big", "small", "tiny", "last")
-    route = chain.route(requirements("gpt-4"), make_snapshot(candidate("x", "last"), candidate("x", "small")))
+    route = chain.choose(requirements("gpt-4"), make_snapshot(candidate("x", "last"), candidate("x", "small")))
     assert (route.model, route.reason, route.attempted) == ("small", Reason.FALLBACK, ("gpt-4", "big", "small"))
 
 
 def test_without_fallbacks_a_name_leads_to_itself_or_what_it_stands_for() -> None:
     chain = make_router(aliases={"gpt-4": "big"}, fallbacks={"big": ["small"], "gpt-4": ["small"]})
-    route = chain.route(requirements("gpt-4"), make_snapshot(candidate("b", "big")), fallbacks=False)
+    route = chain.choose(requirements("gpt-4"), make_snapshot(candidate("b", "big")), fallbacks=False)
     assert (route.model, route.reason) == ("big", Reason.ALIAS)
     down = make_snapshot(candidate("b", "big", **DOWN), candidate("s", "small"))
     for name in ("gpt-4", "big"):
-        assert chain.route(requirements(name), down).reason is Reason.FALLBACK
+        assert take_route(chain, requirements(name), down).reason is Reason.FALLBACK
         with pytest.raises(NoHealthyBackend):
-            chain.route(requirements(name), down, fallbacks=False)
+            chain.choose(requirements(name), down, fallbacks=False)
 
 
 def test_a_fallback_must_have_the_capabilities_too() -> None:
     chain = make_router(fallbacks={"m": ["blind", "seeing"]})
     snap = make_snapshot(candidate("a", "m", **BLIND), candidate("b", "blind", **BLIND), candidate("c", "seeing"))
-    assert chain.route(requirements("m", needs_vision=True), snap).model == "seeing"
+    assert take_route(chain, requirements("m", needs_vision=True), snap).model == "seeing"
 
 
 def test_cold_replicas_are_candidates() -> None:
     cold = candidate("a", "m", state=ReplicaState.STOPPED, wake_s=20.0)
-    assert make_router().route(requirements("m"), make_snapshot(cold)).chosen is cold
+    assert take_route(make_router(), requirements("m"), make_snapshot(cold)).chosen is cold
     warm = candidate("b", "m")
-    assert make_router().route(requirements("m"), make_snapshot(cold, warm)).chosen is warm
+    assert take_route(make_router(), requirements("m"), make_snapshot(cold, warm)).chosen is warm
 
 
 # --- retries -----------------------------------------------------------------------------------------------------
@@ -131,25 +131,25 @@ def test_cold_replicas_are_candidates() -> None:
 
 def test_a_retry_goes_somewhere_else_and_says_so() -> None:
     snap = make_snapshot(candidate("a", "m"), candidate("b", "m"))
-    route = make_router().route(requirements("m"), snap, exclude={"m@a"})
+    route = make_router().choose(requirements("m"), snap, exclude={"m@a"})
     assert (route.chosen.backend, route.reason, route.attempted) == ("b", Reason.RETRY, ("m",))
 
 
 def test_a_retry_may_go_to_the_alias() -> None:
     snap = make_snapshot(candidate("a", "n"), candidate("b", "n"))
-    route = make_router(aliases={"m": "n"}).route(requirements("m"), snap, exclude=["n@a"])
+    route = make_router(aliases={"m": "n"}).choose(requirements("m"), snap, exclude=["n@a"])
     assert (route.chosen.replica, route.reason, route.attempted) == ("n@b", Reason.RETRY, ("m", "n"))
 
 
 def test_a_retry_that_needs_a_fallback_is_a_fallback() -> None:
     snap = make_snapshot(candidate("a", "m"), candidate("a", "n"))
-    route = make_router(fallbacks={"m": ["n"]}).route(requirements("m"), snap, exclude={"m@a"})
+    route = make_router(fallbacks={"m": ["n"]}).choose(requirements("m"), snap, exclude={"m@a"})
     assert (route.chosen.replica, route.reason) == ("n@a", Reason.FALLBACK)
 
 
 def test_a_retry_with_nowhere_to_go_finds_no_healthy_backend() -> None:
     with pytest.raises(NoHealthyBackend):
-        make_router().route(requirements("m"), make_snapshot(candidate("a", "m")), exclude={"m@a"})
+        make_router().choose(requirements("m"), make_snapshot(candidate("a", "m")), exclude={"m@a"})
 
 
 # --- errors ------------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_a_retry_with_nowhere_to_go_finds_no_healthy_backend() -> None:
 
 def refused(router: Router, needs: Requirements, snap: Snapshot) -> RequestError:
     with pytest.raises(RequestError) as caught:
-        router.route(needs, snap)
+        take_route(router, needs, snap)
     return caught.value
 
 
@@ -347,7 +347,7 @@ def test_a_strategy_that_raises_is_named() -> None:
 
 def test_filters_run_in_the_configured_order_and_only_those() -> None:
     snap = make_snapshot(candidate("a", "m", **DOWN))
-    assert make_router(bundled_filters=("capabilities",)).route(requirements("m"), snap).chosen.backend == "a"
+    assert make_router(bundled_filters=("capabilities",)).choose(requirements("m"), snap).chosen.backend == "a"
     error = refused(
         make_router(bundled_filters=("capabilities", "health")),
         requirements("m", needs_vision=True),

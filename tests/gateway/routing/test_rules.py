@@ -18,6 +18,7 @@ from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.routing.router import Router
+from tests.support.routing import take_route
 
 GOLD: Headers = [(b"x-tier", b"gold")]
 BACKENDS: Mapping[str, Sequence[str]] = {"a": ["m", "small"], "b": ["m", "small"], "c": ["m", "big"]}
@@ -44,7 +45,7 @@ def routed(
 ) -> Route:
     needs = Requirements(model=model, caller=key)
     router.apply_rules(needs, headers or [])
-    return router.route(needs, fleet.snapshot)
+    return take_route(router, needs, fleet.snapshot)
 
 
 def shares(router: Router, fleet: Fleet, number: int, headers: Headers | None = None) -> Counter[str]:
@@ -88,7 +89,7 @@ def test_backends_that_cannot_serve_mean_a_refusal_and_a_retry_stays_with_them()
     needs = Requirements(model="m")
     router.apply_rules(needs, GOLD)
     with pytest.raises(RequestError) as refused:
-        router.route(needs, fleet.snapshot, exclude=("m@c",))
+        router.choose(needs, fleet.snapshot, exclude=("m@c",))
     assert refused.value.code == "fallback_exhausted"
     elsewhere = fleet.snapshot.candidates("m")[0]
     assert router.why_not(needs, elsewhere) == "routing.rules[0] sends the request to: c"

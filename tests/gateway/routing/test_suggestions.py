@@ -7,7 +7,7 @@ import pytest
 from enginehouse import Capabilities, ModelNotFound
 from enginehouse.domain.errors import CapabilityMismatch
 from enginehouse.testing import candidate, requirements
-from tests.support.routing import make_router, make_snapshot
+from tests.support.routing import make_router, make_snapshot, take_route
 
 
 def test_a_prompt_that_is_too_long_is_told_with_both_numbers() -> None:
@@ -16,7 +16,7 @@ def test_a_prompt_that_is_too_long_is_told_with_both_numbers() -> None:
         candidate("b", "m", capabilities=Capabilities(context_length=200)),
     )
     with pytest.raises(CapabilityMismatch, match="maximum context length is 200 tokens") as caught:
-        make_router().route(requirements("m", estimated_tokens=300), snapshot)
+        take_route(make_router(), requirements("m", estimated_tokens=300), snapshot)
     assert caught.value.code == "context_length_exceeded"
     assert (caught.value.details["tokens"], caught.value.details["limit"]) == (300, 200)
 

@@ -14,6 +14,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.routing.router import Router
+from tests.support.routing import take_route
 
 HOME, CLOUD = "http://10.0.0.1", "https://cloud.example"
 
@@ -43,7 +44,7 @@ def goes_to(
     needs = Requirements(model=model, caller=key)
     router.apply_rules(needs, headers or [])
     try:
-        return router.route(needs, fleet.snapshot).chosen.backend
+        return take_route(router, needs, fleet.snapshot).chosen.backend
     except RequestError as error:
         return error.code
 
@@ -87,7 +88,7 @@ def test_the_refusal_says_why() -> None:
     needs = Requirements(model="m", caller="clinic-1")
     router.apply_rules(needs, [])
     with pytest.raises(ZoneUnavailable, match="must not leave zone 'lab', and no backend there serves 'm'"):
-        router.route(needs, fleet.snapshot)
+        take_route(router, needs, fleet.snapshot)
     [first, second] = router.explain(needs, fleet.snapshot).candidates
     assert first.dropped_by == second.dropped_by == "zone"
     assert second.why is not None
@@ -99,7 +100,7 @@ def test_fallbacks_out_of_the_zone_are_no_excuse() -> None:
     needs = Requirements(model="own", caller="clinic-1")
     router.apply_rules(needs, [])
     with pytest.raises(ZoneUnavailable):
-        router.route(needs, fleet.snapshot)
+        take_route(router, needs, fleet.snapshot)
 
 
 def test_the_list_of_filters_cannot_leave_zones_out() -> None:
@@ -113,17 +114,17 @@ def test_a_tier_is_the_least_that_serves_a_model_and_its_fallbacks() -> None:
     needs = Requirements(model="big")
     cloud = [each.replica for each in fleet.snapshot.candidates("big")]
     with pytest.raises(FallbackExhausted):
-        router.route(needs, fleet.snapshot, cloud)
+        router.choose(needs, fleet.snapshot, cloud)
     assert router.explain(Requirements(model="own"), fleet.snapshot).chosen == "own@home"
 
 
 def test_a_request_that_only_lower_tiers_could_serve_is_refused_with_the_reason() -> None:
     router, fleet = house(routing={"least_tier": {"m": 4}})
     with pytest.raises(NoHealthyBackend, match=r"'m' with tier 4 or more \(routing.least_tier\)"):
-        router.route(Requirements(model="m"), fleet.snapshot)
+        take_route(router, Requirements(model="m"), fleet.snapshot)
 
 
 def test_an_unknown_model_is_unknown_in_a_zone_too() -> None:
     router, fleet = house(zones=ZONES)
     with pytest.raises(ModelNotFound):
-        router.route(Requirements(model="nothing", zones=("private",)), fleet.snapshot)
+        router.choose(Requirements(model="nothing", zones=("private",)), fleet.snapshot)

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections import Counter
 from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 import pytest
@@ -217,26 +215,27 @@ class Rotates(Strategy):
         self._turn = 0
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        self._turn += 1
         return candidates[self._turn % len(candidates)]
+
+    def placed(self, requirements: Requirements, chosen: Candidate) -> None:
+        self._turn += 1
 
 
 class AdvancesWhenExplained(Rotates):
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
-        self.pick(requirements, candidates)
+        self.placed(requirements, candidates[0])
         return super().explain(requirements, candidates)
 
 
-class CannotBeCopied(First):
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-
-class SharesItsState(Strategy):
-    turns = count()
-
+class AdvancesWhenAsked(Rotates):
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        return candidates[next(SharesItsState.turns) % len(candidates)]
+        self._turn += 1
+        return super().pick(requirements, candidates)
+
+
+class FollowsWithNonsense(First):
+    def placed(self, requirements: Requirements, chosen: Candidate) -> Any:
+        return "nonsense"
 
 
 class Gossips(Rotates):
@@ -281,9 +280,9 @@ class RefusesPictures(First):
 @pytest.mark.parametrize(
     ("broken", "error", "rule"),
     [
-        (AdvancesWhenExplained, AssertionError, "explain must not change the state of the strategy"),
-        (CannotBeCopied, AssertionError, "must be copyable with copy.deepcopy"),
-        (SharesItsState, AssertionError, "two copies of a strategy must pick the same"),
+        (AdvancesWhenExplained, AssertionError, "pick and explain must not change"),
+        (AdvancesWhenAsked, AssertionError, "pick and explain must not change"),
+        (FollowsWithNonsense, AssertionError, "no Placement"),
         (Invents, AssertionError, "must return one of the candidates"),
         (SaysTooLittle, AssertionError, "one verdict per candidate"),
         (WantsScorers, IndexError, "out of range"),

@@ -10,6 +10,7 @@ from enginehouse import ChunkExtractor, InstanceView, Requirements, Role, Strate
 from enginehouse.testing import request, requirements
 from tests.plugins.rescheduling.test_strategies import ABC, SETTINGS, prompts, strategy
 from tests.support.cluster_views import instance, view
+from tests.support.routing import take_pick
 
 LONG = "All aboard the night train. " * 200
 
@@ -34,31 +35,31 @@ def test_the_instance_that_has_read_the_prompt_is_picked_again() -> None:
     instances = [with_room("a", 50), with_room("b", 0), with_room("c", 0)]
     made = cache_aware(*instances)
     for _ in range(3):
-        assert made.pick(completion(LONG), ABC).backend == "b"
+        assert take_pick(made, completion(LONG), ABC).backend == "b"
         made.on_view(view(*instances), SETTINGS)
-    assert made.pick(completion("x" * len(LONG)), ABC).backend == "b"
-    assert made.pick(completion("y" * len(LONG)), ABC).backend == "c"
+    assert take_pick(made, completion("x" * len(LONG)), ABC).backend == "b"
+    assert take_pick(made, completion("y" * len(LONG)), ABC).backend == "c"
 
 
 @pytest.mark.parametrize(("waiting", "picked"), [(1280, "a"), (1281, "b")])
 def test_it_is_not_if_it_has_more_to_compute_than_another_one_would_have(waiting: int, picked: str) -> None:
     made = cache_aware(with_room("a", 0), with_room("b", 1))
-    made.pick(completion(LONG), ABC[:2])
+    take_pick(made, completion(LONG), ABC[:2])
     made.on_view(view(with_room("a", waiting), with_room("b", 1)), SETTINGS)
-    assert made.pick(completion(LONG), ABC[:2]).backend == picked
+    assert take_pick(made, completion(LONG), ABC[:2]).backend == picked
 
 
 def test_what_is_cached_is_not_counted_as_to_be_computed() -> None:
     made = cache_aware(with_room("a", 0), with_room("b", 1290))
     for _ in range(2):
-        made.pick(completion(LONG), ABC[:2])
+        take_pick(made, completion(LONG), ABC[:2])
     loads = [each.parts["load"] for each in made.explain(completion(LONG), ABC[:2])]
     assert loads == [1400 + 1400 - 5 * 256, 1290]
 
 
 def test_as_much_is_remembered_as_the_cache_holds() -> None:
     made = cache_aware(prompts("a", 0), prompts("b", 2000))
-    made.pick(completion(LONG), ABC[:2])
+    take_pick(made, completion(LONG), ABC[:2])
     [parts, _] = made.explain(completion(LONG), ABC[:2])
     assert parts.parts["locality"] == 1400 + 1400 - 1000 // 256 * 256
 
@@ -71,10 +72,10 @@ def test_decode_instances_read_nothing() -> None:
 
 def test_an_instance_that_was_away_has_forgotten_everything() -> None:
     made = cache_aware(with_room("a", 0), with_room("b", 1))
-    made.pick(completion(LONG), ABC[:2])
+    take_pick(made, completion(LONG), ABC[:2])
     made.on_view(view(with_room("a", 0, schedulable=False), with_room("b", 1)), SETTINGS)
     made.on_view(view(with_room("a", 2), with_room("b", 1)), SETTINGS)
-    assert made.pick(completion(LONG), ABC[:2]).backend == "b"
+    assert take_pick(made, completion(LONG), ABC[:2]).backend == "b"
 
 
 def test_without_it_no_request_is_read() -> None:

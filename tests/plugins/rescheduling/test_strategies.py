@@ -9,6 +9,7 @@ import pytest
 from enginehouse import Candidate, ConfigError, Load, RateLimited, Requirements, ReschedulingSettings, Role, Strategy
 from enginehouse.testing import create
 from tests.support.cluster_views import NOW_MS, half_batch_profile, instance, view
+from tests.support.routing import take_pick
 
 SETTINGS = ReschedulingSettings()
 
@@ -35,7 +36,7 @@ ABC = [candidate(name) for name in "abc"]
 
 
 def picked(made: Strategy, tokens: int = 100, candidates: Any = ABC) -> str:
-    return made.pick(asks(tokens), candidates).backend
+    return take_pick(made, asks(tokens), candidates).backend
 
 
 def test_the_instance_with_the_fewest_prompts_is_picked() -> None:
@@ -121,6 +122,10 @@ def both(made: Strategy, tokens: int = 100, candidates: Any = ABC) -> tuple[str,
     """Who reads a prompt, and who answers if it is another one."""
     prefill = made.pick(asks(tokens), candidates)
     decode = made.pick_decode(asks(tokens), candidates, prefill)
+    if decode is None:
+        made.placed(asks(tokens), prefill)
+    else:
+        made.placed_pair(asks(tokens), prefill, decode)
     return prefill.backend, decode.backend if decode is not None and decode is not prefill else None
 
 

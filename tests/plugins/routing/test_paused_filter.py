@@ -3,7 +3,7 @@ from __future__ import annotations
 from enginehouse.testing import candidate, check_filter, requirements
 from enginehouse_routing.filters import ErrorShareFilter, PausedFilter
 from enginehouse_routing.parameters import ErrorShareConfig
-from tests.support.routing import make_router, make_snapshot
+from tests.support.routing import make_router, make_snapshot, take_route
 
 
 def test_it_conforms() -> None:
@@ -19,8 +19,8 @@ def test_a_paused_replica_is_passed_over_unless_it_is_the_only_one() -> None:
     )
     router = make_router("priority_only")
     model = requirements(model=paused.model)
-    assert router.route(model, make_snapshot(paused, able)).chosen is able
-    assert router.route(model, make_snapshot(paused, unable)).chosen is paused
+    assert take_route(router, model, make_snapshot(paused, able)).chosen is able
+    assert take_route(router, model, make_snapshot(paused, unable)).chosen is paused
     explained = router.explain(model, make_snapshot(paused, able)).candidates
     assert [(each.dropped_by, each.why) for each in explained] == [("paused", "it said so"), (None, None)]
     assert router.explain(model, make_snapshot(paused)).chosen == paused.replica

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from enginehouse import Candidate, Requirements, Scorer, Strategy, WeightedScorer
 from enginehouse.testing import candidate, check_strategy, requirements
 from enginehouse_routing.strategies import PriorityOnly, Random, RoundRobin, Smart, Weighted
-from tests.support.routing import make_strategy
+from tests.support.routing import make_strategy, take_pick
 
 NEEDS = requirements()
 
@@ -22,7 +22,7 @@ def trio(model: str = "m") -> list[Candidate]:
 
 
 def picks(strategy: Strategy, candidates: Sequence[Candidate], times: int) -> list[str]:
-    return [strategy.pick(NEEDS, candidates).backend for _ in range(times)]
+    return [take_pick(strategy, NEEDS, candidates).backend for _ in range(times)]
 
 
 @pytest.mark.parametrize("factory", [Smart, Weighted, RoundRobin, PriorityOnly, lambda: Random(Random.Config())])
@@ -59,7 +59,9 @@ def test_smart_picks_what_weighted_picks_with_the_same_scorers(
         candidate(f"b{n}", priority=priority, pending=pending, avg_latency_ms=ms, wake_s=wake)
         for n, (priority, pending, ms, wake) in enumerate(fleet)
     ]
-    assert make_strategy("smart", weights).pick(NEEDS, batch) is make_strategy("weighted", weights).pick(NEEDS, batch)
+    assert take_pick(make_strategy("smart", weights), NEEDS, batch) is take_pick(
+        make_strategy("weighted", weights), NEEDS, batch
+    )
 
 
 # --- smart -------------------------------------------------------------------------------------------------------
@@ -121,7 +123,7 @@ def test_smart_forgets_replicas_that_are_gone(gone: int, first: str) -> None:
     smart, a, b, worse = make_strategy("smart"), candidate("a"), candidate("b"), candidate("c", priority=50)
     picks(smart, [a, worse], 20)
     for place in range(gone):
-        smart.pick(NEEDS, [replace(b, replica=f"gone-{place}"), worse])
+        take_pick(smart, NEEDS, [replace(b, replica=f"gone-{place}"), worse])
     assert picks(smart, [a, b], 1) == [first]
 
 
@@ -172,7 +174,7 @@ def test_smart_always_picks_the_first_of_the_highest_scores(
     batch = [candidate(f"b{n}", priority=p, pending=q, avg_latency_ms=ms) for n, (p, q, ms) in enumerate(fields)]
     scores = [formula(each, weight) for each in fields]
     assert [verdict.score for verdict in smart.explain(NEEDS, batch)] == scores
-    assert smart.pick(NEEDS, batch) is batch[scores.index(max(scores))]
+    assert take_pick(smart, NEEDS, batch) is batch[scores.index(max(scores))]
     assert all(0 <= score <= 100 for score in scores)
 
 
@@ -220,7 +222,7 @@ def test_round_robin_passes_nobody_by_when_candidates_differ(needs: list[frozens
     waited: Counter[str] = Counter()
     for some in needs:
         batch = [everyone[n] for n in sorted(some)]
-        chosen = strategy.pick(NEEDS, batch)
+        chosen = take_pick(strategy, NEEDS, batch)
         waited.update(each.backend for each in batch)
         waited[chosen.backend] = 0
         assert max(waited.values()) < len(everyone)
@@ -228,7 +230,7 @@ def test_round_robin_passes_nobody_by_when_candidates_differ(needs: list[frozens
 
 def test_round_robin_forgets_replicas_that_are_gone() -> None:
     strategy, each = RoundRobin(), candidate("a")
-    picked = [strategy.pick(NEEDS, [replace(each, replica=f"a-{place}")]) for place in range(17_000)]
+    picked = [take_pick(strategy, NEEDS, [replace(each, replica=f"a-{place}")]) for place in range(17_000)]
     turns = [verdict.parts["last_turn"] for verdict in strategy.explain(NEEDS, picked)]
     assert turns == [0] * 616 + [*range(617, 17_001)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.request_record import StreamGap
@@ -60,12 +60,12 @@ class Attempt:
         self._limit = 0.0
         self._awaited = ""
         self._shortage: Overloaded | None = None
-        self._placement = placement = route.placement
+        self._placement: Any = None
         self._heard = False
         self._load = load = route.chosen.load
         load.begin()
-        if placement is not None:
-            placement.queued()
+        if route.placement is not None:
+            self.follow()
 
     @property
     def waiting_since(self) -> float | None:
@@ -76,6 +76,14 @@ class Attempt:
     def advanced(self) -> bool:
         """Whether more of the answer has come since a time limit was last set."""
         return self.connection is not None and self.connection.pieces > self._pieces
+
+    def follow(self) -> None:
+        """Tell the placement of the route, which is carried out now, how far the request is."""
+        self._placement = placement = self.route.placement
+        if placement is not None:
+            placement.queued()
+            if self.granted_at:
+                placement.granted()
 
     def send(self, receiver: Receiver, request: bytes, *, reuse: bool, upload: Upload | None = None) -> None:
         """Send ``request``, on a kept connection if ``reuse`` and there is one, and then ``upload`` as it comes."""

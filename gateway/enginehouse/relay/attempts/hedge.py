@@ -174,6 +174,12 @@ class Hedge:
         if queue is not None and not rival.take_free_slot(queue, job):
             rival.release()
             return
+        try:
+            context.router.carry_out(requirements, route)
+        except RequestError:
+            rival.release()
+            return
+        rival.follow()
         context.budget.take(context.clock.now())
         context.routed(job.request_id, requirements, route)
         self._rival = rival

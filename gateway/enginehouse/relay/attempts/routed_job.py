@@ -79,6 +79,7 @@ class RoutedJob(ABC):
         """Send the job for the first time. Raises ``RequestError`` if it cannot be sent anywhere."""
         job = self.job
         route = job.route(())
+        job.context.router.count_turn(route)
         job.context.budget.count(job.began)
         if route.waits:
             self._wait(route, None)
@@ -152,10 +153,7 @@ class RoutedJob(ABC):
                 self._fail(client_error(error))
 
     def _bound(self, route: Route, place: WaitingPlace) -> None:
-        job = self.job
-        assert job.requirements is not None
-        route = job.context.router.place(job.requirements, route)
-        self._begin(route, job.body_for(route), place.ticket.arrived, place.since)
+        self._begin(route, self.job.body_for(route), place.ticket.arrived, place.since)
 
     def _start_over(self, place: WaitingPlace) -> None:
         """Find another route, for the model is lost."""
@@ -214,6 +212,7 @@ class RoutedJob(ABC):
         if job.trace is not None:
             job.trace.attempt = len(self.attempts)
         upstream, queue = context.upstreams[chosen.backend], context.queue_of(chosen)
+        context.router.carry_out(requirements, route)
         # In a queue, the time for all of the answer does not run yet: ``granted`` starts it.
         self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
         if routed_at is not None:

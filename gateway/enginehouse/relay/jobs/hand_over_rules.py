@@ -8,13 +8,13 @@ from functools import partial
 from enginehouse.domain.replica import Candidate, Role
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.relay.continuation.restrictions import PATHS
-from enginehouse.routing.explain import HandOverRules
+from enginehouse.routing.hand_over_rules import HandOverRules
 
 _TOKENIZER_ONLY = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 """The endpoints for which no engine reads a prompt."""
 
 
-def can_hand_over(drivers: Mapping[str, DriverSupport], path: str, candidate: Candidate) -> bool:
+def _can_hand_over(drivers: Mapping[str, DriverSupport], path: str, candidate: Candidate) -> bool:
     """Whether the engine of ``candidate`` can read a prompt for another one, or answer what another one has read.
 
     ``drivers``: of every backend, by its name. ``path``: the endpoint of the request.
@@ -25,7 +25,7 @@ def can_hand_over(drivers: Mapping[str, DriverSupport], path: str, candidate: Ca
     return driver.bootstrap is None or never_alone(driver, candidate)
 
 
-def can_pair(drivers: Mapping[str, DriverSupport], prefill: Candidate, decode: Candidate) -> bool:
+def _can_pair(drivers: Mapping[str, DriverSupport], prefill: Candidate, decode: Candidate) -> bool:
     """Whether ``decode`` can answer what ``prefill`` has read; each of them can hand over."""
     bootstraps = drivers[prefill.backend].bootstrap is not None
     if bootstraps is not (drivers[decode.backend].bootstrap is not None):
@@ -39,7 +39,8 @@ def hand_over_rules(drivers: Mapping[str, DriverSupport], path: str) -> HandOver
     def serves_alone(candidate: Candidate) -> bool:
         return path in _TOKENIZER_ONLY or not never_alone(drivers[candidate.backend], candidate)
 
-    return HandOverRules(partial(can_hand_over, drivers, path), serves_alone)
+    handing_over, pairing = partial(_can_hand_over, drivers, path), partial(_can_pair, drivers)
+    return HandOverRules(handing_over, serves_alone, pairing, pairs=path in PATHS)
 
 
 def never_alone(driver: DriverSupport, candidate: Candidate) -> bool:

@@ -256,7 +256,7 @@ class Job(ABC):
         assert requirements is not None
         traced_at = context.clock.now() if trace is not None else None
         try:
-            return context.router.route(
+            return context.router.choose(
                 requirements,
                 snapshot,
                 failed,
@@ -274,7 +274,7 @@ class Job(ABC):
         assert self.requirements is not None
         traced_at = self.context.clock.now() if self.trace is not None else None
         snapshot = self._snapshot()
-        return self.context.router.reroute(self.requirements, snapshot, waiting, failed, traced_at=traced_at)
+        return self.context.router.choose_again(self.requirements, snapshot, waiting, failed, traced_at=traced_at)
 
     def _snapshot(self) -> RoutingSnapshot:
         """The replicas that may serve the request."""

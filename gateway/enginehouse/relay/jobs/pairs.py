@@ -7,30 +7,21 @@ from collections.abc import Callable
 
 import msgspec
 
-from enginehouse.domain.errors import (
-    FallbackExhausted,
-    InvalidRequest,
-    NoHealthyBackend,
-    Overloaded,
-    RequestError,
-    UpstreamError,
-)
+from enginehouse.domain.errors import InvalidRequest, Overloaded, RequestError, UpstreamError
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.interfaces.hand_over import handed_over, prompt_request, take_over
 from enginehouse.relay.continuation.asking import one_token
-from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.events.stream_check import StreamCheck
 from enginehouse.relay.events.stream_form import stream_form
-from enginehouse.relay.jobs.hand_over_rules import can_hand_over, can_pair, hand_over_rules
+from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.replace_model import replace_model
-from enginehouse.routing.refusals import unpaired
 
 _LONGEST_S = 3600.0
 """The time limit of an engine that has none."""
@@ -41,35 +32,11 @@ _SHOWN = 300
 
 
 def pair_route(job: Job, find: Callable[[tuple[str, ...]], Route], failed: tuple[str, ...]) -> Route:
-    """The route of ``find`` for ``job``, with two engines where the strategy says so.
-
-    Passes over engines that serve no request alone, and find no other one. Raises ``InvalidRequest`` if all are such,
-    and no request to its endpoint is handed over.
-    """
-    rules, allowed = hand_over_rules(job.context.drivers, job.path), failed
-    while True:
-        try:
-            route = _with_decode(job, find(failed), failed)
-        except (NoHealthyBackend, FallbackExhausted):
-            if failed is allowed or job.path in PATHS:
-                raise
-            assert job.requirements is not None
-            raise unpaired(job.requirements) from None
-        if route.prefill is not None or rules.serves_alone(route.chosen):
-            return route
-        failed = (*failed, route.chosen.replica)
-
-
-def _with_decode(job: Job, route: Route, failed: tuple[str, ...]) -> Route:
-    context, path = job.context, job.path
-    drivers = context.drivers
-    if not can_hand_over(drivers, path, route.chosen):
-        return route
-    assert job.requirements is not None
-    both = context.router.hand_over(job.requirements, context.fleet.snapshot, route, failed)
-    if both.prefill is None or not can_hand_over(drivers, path, both.chosen):
-        return route
-    return both if can_pair(drivers, both.prefill, both.chosen) else route
+    """The route of ``find`` for ``job``, with two engines where the strategy says so, as ``choose_pair`` has it."""
+    context, requirements = job.context, job.requirements
+    assert requirements is not None
+    rules = hand_over_rules(context.drivers, job.path)
+    return context.router.choose_pair(requirements, context.fleet.snapshot, find, rules, failed)
 
 
 async def prepare_pair(

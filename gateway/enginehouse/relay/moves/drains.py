@@ -116,7 +116,7 @@ class Drains:
             return None
         needs = replace(requirements, model=route.chosen.model)
         try:
-            found = context.router.route(needs, context.fleet.snapshot, (route.chosen.replica,), fallbacks=False)
+            found = context.router.choose(needs, context.fleet.snapshot, (route.chosen.replica,), fallbacks=False)
         except RequestError:
             return None
         chosen = found.chosen
