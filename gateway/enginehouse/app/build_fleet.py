@@ -39,6 +39,7 @@ def build_fleet(
         on_draining=partial(notify, observers.callbacks("backend_draining")),
         on_replicas=partial(notify, observers.callbacks("replicas_changed")),
     )
+    fleet.defer()
     for name, model in config.models.items():
         if not model.launches:
             fleet.declare(name, _capabilities(model))
@@ -50,6 +51,7 @@ def build_fleet(
             fleet.add(_managed(managed, name, model, host))
             fleet.load(managed).slots = model.concurrency
             fleet.set_state(replica_name(name, managed), ReplicaState.STOPPED, ASSUMED_LOAD_S)
+    fleet.publish_all()
     return fleet
 
 

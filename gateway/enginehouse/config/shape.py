@@ -73,6 +73,17 @@ class Shape:
 
 def shape_of(type_: Type) -> Shape:
     """``type_`` without its annotations and without ``None``."""
+    known = _shapes.get(id(type_))
+    if known is None:
+        known = _shapes[id(type_)] = type_, _shape_of(type_)
+    return known[1]
+
+
+_shapes: dict[int, tuple[Type, Shape]] = {}
+"""By the identity of types, which cannot be hashed and are kept so that it stays theirs."""
+
+
+def _shape_of(type_: Type) -> Shape:
     if isinstance(type_, Metadata):
         inner, extra, schema = shape_of(type_.type), type_.extra or {}, type_.extra_json_schema or {}
         return replace(

@@ -66,6 +66,9 @@ class Fleet:
         self._declared: dict[str, Capabilities] = {}
         self._places: dict[str, int] = {}
         self._next_place = count()
+        self._awaited: dict[str, None] = {}
+        self._unlisted: tuple[str, ...] = ()
+        self._publishes = True
 
     @property
     def snapshot(self) -> Snapshot:
@@ -75,6 +78,16 @@ class Fleet:
         if self._pause_ends < NEVER:
             self._resume()
         return self._snapshot
+
+    def defer(self) -> None:
+        """Publish nothing until ``publish_all``: each publication looks at every model again."""
+        self._publishes = False
+
+    def publish_all(self) -> None:
+        """Publish what has happened since ``defer``."""
+        self._publishes = True
+        self._snapshot = Snapshot.of((live.offers for live in self._backends.values()), self._unlisted_now())
+        self._on_replicas()
 
     def add(self, backend: BackendInfo) -> None:
         """Add a backend. Raises ``ConfigError`` if its name is taken."""
@@ -106,7 +119,7 @@ class Fleet:
         self._checks, self._declared, self._backends = other._checks, dict(other._declared), backends
         self._places = {name: place for place, name in enumerate(backends)}
         self._next_place = count(len(backends))
-        self._snapshot = Snapshot.of((live.offers for live in backends.values()), self._unlisted())
+        self._snapshot = Snapshot.of((live.offers for live in backends.values()), self._unlisted_now())
         after = {each.replica for row in self._snapshot.models.values() for each in row}
         self._note_pauses(self._clock())
         if before != after:
@@ -340,12 +353,24 @@ class Fleet:
 
     def _offer(self, live: LiveBackend, offers: dict[str, Candidate]) -> None:
         before, live.offers = live.offers, offers
-        self._snapshot = self._snapshot.replacing(before, offers, self._places, self._unlisted())
+        if not self._publishes:
+            return
+        name = live.info.name
+        awaited = not live.listed and name in self._backends
+        if awaited is not (name in self._awaited):
+            if awaited:
+                self._awaited[name] = None
+            else:
+                del self._awaited[name]
+            self._unlisted = tuple(self._awaited)
+        self._snapshot = self._snapshot.replacing(before, offers, self._places, self._unlisted)
         if before.keys() != offers.keys():
             self._on_replicas()
 
-    def _unlisted(self) -> tuple[str, ...]:
-        return tuple([name for name, live in self._backends.items() if not live.listed])
+    def _unlisted_now(self) -> tuple[str, ...]:
+        self._awaited = {name: None for name, live in self._backends.items() if not live.listed}
+        self._unlisted = tuple(self._awaited)
+        return self._unlisted
 
     def _health_changed(self, live: LiveBackend) -> None:
         live.health_since = self._clock()
@@ -375,10 +400,12 @@ class Fleet:
         return live
 
     def _replica(self, name: str) -> tuple[LiveBackend, str]:
-        for live in self._backends.values():
-            for model, candidate in live.offers.items():
-                if candidate.replica == name:
-                    return live, model
+        at = name.find("@")
+        while at >= 0:  # names of models and of backends may have such a sign too
+            live, model = self._backends.get(name[at + 1 :]), name[:at]
+            if live is not None and model in live.offers:
+                return live, model
+            at = name.find("@", at + 1)
         raise _not_found("replica", name, (c.replica for live in self._backends.values() for c in live.offers.values()))
 
 

@@ -37,11 +37,11 @@ class Snapshot:
     @staticmethod
     def of(offers: Iterable[Mapping[str, Candidate]], unlisted: tuple[str, ...] = ()) -> Snapshot:
         """Make a snapshot from the candidates of each backend, in the order of the backends."""
-        models: dict[str, tuple[Candidate, ...]] = {}
+        models: dict[str, list[Candidate]] = {}
         for offered in offers:
             for model, candidate in offered.items():
-                models[model] = (*models.get(model, ()), candidate)
-        return Snapshot(models, unlisted)
+                models.setdefault(model, []).append(candidate)
+        return Snapshot({model: tuple(row) for model, row in models.items()}, unlisted)
 
     def candidates(self, model: str) -> tuple[Candidate, ...]:
         """The replicas that serve ``model``, healthy or not. Empty for an unknown model."""

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from enginehouse import (
@@ -18,6 +20,7 @@ from enginehouse import (
 from enginehouse.app import build_router
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_router import settle
+from enginehouse.app.rehearsal import rehearse_start
 from enginehouse.config.routing import RoutingSettings, ScorerSettings
 from enginehouse.config.schema import BackendModelSettings, BackendSettings, Config, PluginSettings
 from enginehouse.interfaces.driver_support import support_of
@@ -78,3 +81,30 @@ def test_a_server_that_loads_models_knows_them_by_its_own_names() -> None:
     config = Config(backends={"a": BackendSettings(url="http://a", driver="loads", models=models)})
     with pytest.raises(ConfigError, match=r"backends\.a\.models\.m\.upstream.*routing\.aliases"):
         build_fleet(config, drivers={"loads": support_of(Loads())})
+
+
+@pytest.mark.parametrize(
+    "table", ['[backends.e{0}]\nurl = "http://e:{0}"\nmodels = ["m"]\n', '[models.m{0}]\ndriver = "sim"\n']
+)
+def test_a_start_takes_twice_as_long_for_twice_as_much(table: str) -> None:
+    def calls(count: int) -> int:
+        """How many functions are called until a gateway is built."""
+        document = msgspec.toml.decode("".join(map(table.format, range(count))))
+        config = msgspec.convert(document, Config)
+        registry = load_plugins(config.plugins).registry
+        called = 0
+
+        def note(_: object, event: str, __: object) -> None:
+            nonlocal called
+            called += event == "call"
+
+        sys.setprofile(note)
+        try:
+            rehearse_start(config, registry)
+        finally:
+            sys.setprofile(None)
+        return called
+
+    calls(1)  # what is done once
+    few, many = calls(100), calls(400)
+    assert many < 4.4 * few
