@@ -52,12 +52,13 @@ def run(
 
     found = find()
     text = tomli_w.dumps(found.document(memory))
+    if save is not None:
+        write_new_file(save, text)
+        hint = f"Wrote {save}. Serve it: enginehouse serve --config {click.format_filename(save)}"
+        click.echo(hint, err=print_config)
     if print_config:
         click.echo(text, nl=False)
-    elif save is not None:
-        write_new_file(save, text)
-        click.echo(f"Wrote {save}. Serve it: enginehouse serve --config {click.format_filename(save)}")
-    else:
+    if not print_config and save is None:
         _tell(found)
         if found.problem:
             raise ConfigError(found.problem)

@@ -71,6 +71,7 @@ def calibrate(output: Path, force: bool, picture: Path | None, as_json: bool, **
     if found is not None:
         _tell(*found, picture, as_json=as_json)
         _write(found[0], output, force=force)
+        _journal(output).unlink(missing_ok=True)  # the next run is a new one
 
 
 def _of_records(asked: _CalibrateFlags, records: Path) -> _Found:
@@ -90,14 +91,23 @@ def _of_probes(asked: _CalibrateFlags, output: Path) -> _Found | None:
     from enginehouse_sim.simulator.calibration.printing import print_intent
     from enginehouse_sim.simulator.replay.progress import progress
 
-    plan, journal = _planned(asked), output.with_suffix(".probes.jsonl")
+    plan, journal = _planned(asked), _journal(output)
     print_intent(plan)
     if asked.dry_run:
         return None
     if asked.fresh:
         journal.unlink(missing_ok=True)
+    if journal.exists():
+        click.echo(
+            f"An earlier run did not end: this one goes on with its probes ({journal}). --fresh drops them.", err=True
+        )
     with progress("probes") as on_progress:
         return run(plan, journal, on_progress)
+
+
+def _journal(output: Path) -> Path:
+    """Where the probes are until the profile is written."""
+    return output.with_suffix(".probes.jsonl")
 
 
 def _planned(asked: _CalibrateFlags) -> CalibrationPlan:

@@ -29,6 +29,9 @@ def test_the_configuration_is_printed_and_can_be_loaded(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf", general__architecture="llama")
     done = subprocess.run([*RUN, str(tmp_path), "--print-config"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    both = [*RUN, str(tmp_path), "--print-config", "--save", "saved.toml"]
+    assert subprocess.run(both, capture_output=True, text=True, cwd=tmp_path).stdout == done.stdout
+    assert (tmp_path / "saved.toml").read_text() == done.stdout
     (tmp_path / "enginehouse.toml").write_text(done.stdout)
     [(name, model)] = load_config(tmp_path / "enginehouse.toml", {}).config.models.items()
     assert (name, model.driver, model.path) == ("m", "llamacpp", str(tmp_path / "m.gguf"))

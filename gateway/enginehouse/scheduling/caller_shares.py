@@ -15,7 +15,8 @@ class CallerShares:
 
     Each request begins, in virtual time, where the one before of its caller ended, but not before those that are being
     granted; it takes its tokens divided by the caller's weight. Requests are served in the order of their beginnings.
-    So callers get tokens in proportion to their weights while they wait, and none saves up turns while it is idle.
+    So callers get tokens in proportion to their weights while they wait, and none saves up turns while it is idle. When
+    all have ended, nobody owes anything: virtual time goes on to the last end.
     Goyal, Vin, Cheng: "Start-time Fair Queueing" (1996); virtual token counters give the same bounds to the callers of
     an engine: Sheng et al., "Fairness in Serving Large Language Models" (2024).
     """
@@ -24,6 +25,7 @@ class CallerShares:
         self._now = 0.0
         self._ends: dict[str | None, float] = {}
         self._answer = _FIRST_ANSWER
+        self._live = 0
 
     def expected(self, prompt: int, answer_limit: int | None) -> float:
         """The tokens of a request and its answer, as far as one can tell before it is served."""
@@ -33,6 +35,7 @@ class CallerShares:
         """The turn of the next request of ``caller``, of so many ``tokens``: lower ones first."""
         begins = max(self._now, self._ends.get(caller, 0.0))
         self._ends[caller] = begins + tokens / weight
+        self._live += 1
         return begins
 
     def granted(self, turn: float) -> None:
@@ -44,3 +47,8 @@ class CallerShares:
         self._answer = _KEPT * self._answer + (1 - _KEPT) * max(0, used - prompt)
         if caller in self._ends:
             self._ends[caller] += (used - expected) / weight
+        self._live -= 1
+        if self._live <= 0 and self._ends:
+            self._live = 0
+            self._now = max(self._now, *self._ends.values())
+            self._ends.clear()

@@ -21,6 +21,19 @@ def test_nobody_saves_up_turns() -> None:
     assert shares.turn("single", 1.0, 100) == 400
 
 
+def test_nobody_owes_anything_once_all_have_ended() -> None:
+    shares = CallerShares()
+    for _ in range(100):
+        shares.turn("crowd", 1.0, 100)
+    for _ in range(99):
+        shares.ended("crowd", 1.0, 100, used=100, prompt=100)
+    assert shares.turn("single", 1.0, 100) < shares.turn("crowd", 1.0, 100)
+    for caller in ("crowd", "single", "crowd"):
+        shares.ended(caller, 1.0, 100, used=100, prompt=100)
+    first = [shares.turn(caller, 1.0, 100) for caller in ("crowd", "single")]
+    assert first[0] == first[1]
+
+
 def test_a_weight_makes_turns_shorter() -> None:
     shares = CallerShares()
     assert [shares.turn("heavy", 4.0, 100) for _ in range(3)] == [0, 25, 50]

@@ -34,12 +34,19 @@ def test_an_engine_is_calibrated_over_http_and_an_interrupted_run_goes_on(tmp_pa
     with SimEngine("m", profile=str(known), max_num_seqs=3, max_model_len=2048) as engine:
         asked = ["calibrate", engine.url, "--model", "m", "-o", str(output), "--budget", "0s", "--force", "--json"]
         asked += ["--max-streams", "4", "--max-prompt", "300", "--plot", str(tmp_path / "fit.svg")]
+        output.mkdir()
         first = CliRunner().invoke(sim, asked)
-        assert first.exit_code == 0, first.output
+        assert first.exit_code == 1, "it cannot write the profile, so the run does not end"
+        output.rmdir()
         requests = len(engine.requests())
         again = CliRunner().invoke(sim, asked)
         assert again.exit_code == 0, again.output
         assert len(engine.requests()) <= requests + 1, "only the look at the engine: all probes are in the journal"
+        assert "goes on with its probes" in again.stderr
+        profile = load_profile(str(output))
+        anew = CliRunner().invoke(sim, asked)
+        assert len(engine.requests()) > requests + 2, "a run after one that has ended probes anew"
+        assert "goes on" not in anew.stderr
     found = json.loads(first.stdout)
     assert json.loads(again.stdout) == found
     assert set(found["errors"]) == {"prompt", "decode", "mixed", "waiting"}
@@ -47,7 +54,6 @@ def test_an_engine_is_calibrated_over_http_and_an_interrupted_run_goes_on(tmp_pa
     assert found["prefix_cache"]["measured_ms"] > 0
     assert found["engine"].startswith("m on vllm")
     assert "up to 3 streams and prompts of up to 300 tokens" in first.stderr
-    profile = load_profile(str(output))
     assert (profile.limits.max_num_seqs, profile.limits.max_model_len) == (3, 2048)
     assert profile.steps.seconds(StepLoad(decodes=4, active_kv_tokens=400)) > 0
     assert "<svg" in (tmp_path / "fit.svg").read_text(encoding="utf-8")

@@ -90,3 +90,34 @@ def test_a_later_turn_may_be_the_systems(post: Post) -> None:
     with_system = post(PAGE, messages=turns, max_tokens=3)
     assert with_system["usage"]["output_tokens"] == 3
     assert with_system["usage"]["input_tokens"] > post(PAGE, messages=HELLO, max_tokens=3)["usage"]["input_tokens"]
+
+
+SCHEMA = {"type": "object", "properties": {"n": {"enum": [7]}}, "required": ["n"], "additionalProperties": False}
+TOOL = {"name": "get_weather", "input_schema": SCHEMA}
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "get_weather"}])
+def test_a_tool_that_must_be_called_is_called(post: Post, engine: SimEngine, choice: dict[str, Any]) -> None:
+    asked: dict[str, Any] = {"max_tokens": 300, "tools": [TOOL], "tool_choice": choice}
+    answer = post(PAGE, messages=HELLO, **asked)
+    [block] = answer["content"]
+    assert (block["type"], block["name"], block["input"]) == ("tool_use", "get_weather", {"n": 7})
+    assert (answer["stop_reason"], block["id"].startswith("toolu_")) == ("tool_use", True)
+    made = events(engine, **asked)
+    [started] = [each for each in made if each["type"] == "content_block_start"]
+    assert started["content_block"]["type"] == "tool_use"
+    pieces = [each["delta"]["partial_json"] for each in made if each["type"] == "content_block_delta"]
+    assert json.loads("".join(pieces)) == {"n": 7}
+    assert [each["delta"]["stop_reason"] for each in made if each["type"] == "message_delta"] == ["tool_use"]
+
+
+@pytest.mark.parametrize("choice", [None, {"type": "auto"}, {"type": "none"}])
+def test_a_tool_that_need_not_be_called_is_not(post: Post, choice: dict[str, Any] | None) -> None:
+    answer = post(PAGE, messages=HELLO, max_tokens=5, tools=[TOOL], tool_choice=choice)
+    assert [block["type"] for block in answer["content"]] == ["text"]
+
+
+def test_an_unknown_tool_is_refused(engine: SimEngine) -> None:
+    body = {"model": "tiny", "messages": HELLO, "max_tokens": 5, "tools": [TOOL]}
+    answer = http.post(f"{engine.url}{PAGE}", json={**body, "tool_choice": {"type": "tool", "name": "other"}})
+    assert (answer.status_code, "other" in answer.text) == (400, True)

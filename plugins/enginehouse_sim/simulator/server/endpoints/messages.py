@@ -1,4 +1,4 @@
-"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: Anthropic's protocol, text only."""
+"""``POST /v1/messages`` and ``/v1/messages/count_tokens``: Anthropic's protocol, with texts and tool calls."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ import msgspec
 
 from enginehouse import InvalidRequest, RequestError
 from enginehouse_sim.simulator.server.endpoints.common import Positive, new_id, usage
+from enginehouse_sim.simulator.server.endpoints.tools import (
+    Function,
+    FunctionName,
+    NamedTool,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    new_call_id,
+    tool_call,
+)
 from enginehouse_sim.simulator.server.generation.prompts import ChatMessage, ContentPart, chat_prompt
 from enginehouse_sim.simulator.server.generation.run import Run
 from enginehouse_sim.simulator.server.generation.work import EncodedPrompt, Work
@@ -88,6 +98,26 @@ class CountBody(msgspec.Struct, kw_only=True):
         return chat_prompt(messages, continue_final=messages[-1].role == "assistant")
 
 
+class MessagesTool(msgspec.Struct):
+    """A tool; ``input_schema`` is a JSON schema."""
+
+    name: str
+    input_schema: Any = None
+
+
+class MessagesToolChoice(msgspec.Struct):
+    """Whether a tool must be called, and which."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str = ""
+
+    @property
+    def as_openai(self) -> ToolChoice:
+        if self.type == "tool":
+            return NamedTool(FunctionName(self.name))
+        return "required" if self.type == "any" else "auto"
+
+
 class MessagesBody(CountBody, kw_only=True):
     """The fields that the endpoint reads. It ignores all others.
 
@@ -100,25 +130,35 @@ class MessagesBody(CountBody, kw_only=True):
     temperature: Share | None = None
     top_p: Share | None = None
     top_k: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    tools: list[MessagesTool] = []
+    tool_choice: MessagesToolChoice | None = None
+
+    def tool_call(self, prompt: EncodedPrompt) -> ToolCall | None:
+        """The call to answer with, if there must be one. Raises ``InvalidRequest``."""
+        functions = [Tool(Function(tool.name, tool.input_schema)) for tool in self.tools]
+        choice = self.tool_choice.as_openai if self.tool_choice is not None else None
+        return tool_call(functions, choice, prompt.token_ids)
 
 
 async def messages(simulation: Simulation, call: Call) -> None:
     """Answer a conversation."""
     body = call.decode(MessagesBody)
     prompts = [body.prompt]
+    tool = body.tool_call(prompts[0])
     work = Work(
         id=new_id("msg", call),
         prompts=prompts,
         max_tokens=simulation.max_tokens(prompts, body.max_tokens),
         stops=[text for text in body.stop_sequences if text],
         lora=simulation.lora(body.model),
+        grammar=tool.function.grammar if tool is not None else None,
     )
     with simulation.generator.run(work, streams=body.stream) as run:
         if body.stream:
-            await _stream(run, call, body.model)
+            await _stream(run, call, body.model, tool)
         else:
             await run.finished()
-            await call.json({**_message(run, body.model, run.answers[0].text), **_ending(run)})
+            await call.json({**_message(run, body.model, _content(run.answers[0].text, tool)), **_ending(run, tool)})
 
 
 async def count_tokens(simulation: Simulation, call: Call) -> None:
@@ -136,31 +176,47 @@ def anthropic_error(error: RequestError) -> dict[str, Any]:
     }
 
 
-async def _stream(run: Run, call: Call, model: str) -> None:
+async def _stream(run: Run, call: Call, model: str, tool: ToolCall | None) -> None:
     async def send(type: str, **fields: Any) -> None:
         await call.event({"type": type, **fields}, type)
 
     await call.open_stream()
-    await send("message_start", message=_message(run, model, ""))
-    await send("content_block_start", index=0, content_block={"type": "text", "text": ""})
+    await send("message_start", message=_message(run, model, []))
+    block = {"type": "text", "text": ""} if tool is None else _tool_use(tool, {})
+    await send("content_block_start", index=0, content_block=block)
+    kind, field = ("text_delta", "text") if tool is None else ("input_json_delta", "partial_json")
     async for piece in run.pieces():
         if piece.text:
-            await send("content_block_delta", index=0, delta={"type": "text_delta", "text": piece.text})
+            await send("content_block_delta", index=0, delta={"type": kind, field: piece.text})
     await send("content_block_stop", index=0)
-    ending = _ending(run)
+    ending = _ending(run, tool)
     await send("message_delta", delta=ending, usage={"output_tokens": run.completion_tokens})
     await send("message_stop")
     await call.close_stream()
 
 
-def _message(run: Run, model: str, text: str) -> dict[str, Any]:
+def _content(text: str, tool: ToolCall | None) -> list[dict[str, Any]]:
+    """The blocks of a whole answer. The arguments of a call that was cut off are no JSON, so it has none."""
+    if tool is None:
+        return [{"type": "text", "text": text}] if text else []
+    try:
+        return [_tool_use(tool, msgspec.json.decode(text))]
+    except msgspec.DecodeError:
+        return [_tool_use(tool, {})]
+
+
+def _tool_use(tool: ToolCall, given: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": new_call_id("toolu"), "name": tool.function.name, "input": given}
+
+
+def _message(run: Run, model: str, content: list[dict[str, Any]]) -> dict[str, Any]:
     counted = usage(run)
     return {
         "id": run.work.id,
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": [{"type": "text", "text": text}] if text else [],
+        "content": content,
         "stop_reason": None,
         "stop_sequence": None,
         "usage": {
@@ -171,8 +227,10 @@ def _message(run: Run, model: str, text: str) -> dict[str, Any]:
     }
 
 
-def _ending(run: Run) -> dict[str, Any]:
+def _ending(run: Run, tool: ToolCall | None) -> dict[str, Any]:
     [answer] = run.answers
+    if tool is not None and answer.finish == "stop":
+        return {"stop_reason": "tool_use", "stop_sequence": None}
     if isinstance(answer.stop_reason, str):
         return {"stop_reason": "stop_sequence", "stop_sequence": answer.stop_reason}
     return {"stop_reason": _STOP_REASONS[answer.finish or "stop"], "stop_sequence": None}

@@ -61,12 +61,12 @@ class ToolCall:
             "role": "assistant",
             "content": None,
             "refusal": None,
-            "tool_calls": [{"id": _call_id(), "type": "function", "function": function}],
+            "tool_calls": [{"id": new_call_id(), "type": "function", "function": function}],
         }
 
     def first_delta(self) -> dict[str, Any]:
         function = {"name": self.function.name, "arguments": ""}
-        call = {"index": 0, "id": _call_id(), "type": "function", "function": function}
+        call = {"index": 0, "id": new_call_id(), "type": "function", "function": function}
         return {"role": "assistant", "content": None, "tool_calls": [call]}
 
     def delta(self, arguments: str) -> dict[str, Any]:
@@ -92,5 +92,6 @@ def tool_call(tools: Sequence[Tool], choice: ToolChoice | None, seed: Sequence[i
     return ToolCall(functions[crc32(repr(seed).encode()) % len(functions)], "tool_calls")
 
 
-def _call_id() -> str:
-    return f"call_{random.getrandbits(96):024x}"
+def new_call_id(prefix: str = "call") -> str:
+    """An id for a tool call, such as ``call_0123``."""
+    return f"{prefix}_{random.getrandbits(96):024x}"
