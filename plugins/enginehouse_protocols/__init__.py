@@ -4,7 +4,10 @@
 
     fields        reads the fields of a request, with errors that name them
     bounds        bounds the work of a translation
-    chats         what the protocols have in common: a chat that is asked for, its answer and its pieces
+    chats         the chats that engines are asked for
+    said/         what an engine's answer says, between the dialects
+    thinking      how much a model thinks
+    surrogates    mends half surrogate pairs
     messages/     Anthropic's Messages
     responses/    OpenAI's Responses
     ollama/       Ollama's chats, prompts and embeddings

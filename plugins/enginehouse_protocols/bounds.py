@@ -33,13 +33,20 @@ def check_body(body: bytes) -> None:
         )
 
 
-def check_items(count: int) -> None:
-    """Raises ``BodyTooLarge`` for a request with so many messages, parts, tools and calls."""
-    if count > _MOST_ITEMS:
-        raise BodyTooLarge(
-            f"The request has more than {_MOST_ITEMS} messages, parts, tools and calls together: send fewer, or send "
-            "it to /v1/chat/completions"
-        )
+class ItemCount:
+    """Counts the messages, parts, tools and calls of a request."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_ITEMS
+
+    def add(self, count: int) -> None:
+        """Raises ``BodyTooLarge`` if there are too many together."""
+        self._left -= count
+        if self._left < 0:
+            raise BodyTooLarge(
+                f"The request has more than {_MOST_ITEMS} messages, parts, tools and calls together: send fewer, or "
+                "send it to /v1/chat/completions"
+            )
 
 
 def _separators(text: bytes) -> int:

@@ -9,21 +9,48 @@ import msgspec
 
 from enginehouse import InvalidRequest, UpstreamError
 from enginehouse_protocols.bounds import check_body
+from enginehouse_protocols.surrogates import mended
 
 T = TypeVar("T")
 
 
 def read(body: bytes, type: type[T]) -> T:
-    """``body`` as ``type``. Raises ``InvalidRequest`` that names the field at fault, or ``BodyTooLarge``."""
+    """``body`` as ``type``. Raises ``InvalidRequest`` that names the field at fault, or ``BodyTooLarge``.
+
+    Half a surrogate pair, which no JSON may have, becomes U+FFFD: the history of an agent would have it in every
+    request.
+    """
     check_body(body)
     try:
         return msgspec.json.decode(body, type=type)
     except msgspec.ValidationError as error:
-        problem, _, place = str(error).partition(" - at `$")
-        name = place.rstrip("`").lstrip(".") or None
-        raise InvalidRequest(f"{f'{name}: ' if name else ''}{problem}", param=name) from None
+        raise invalid(error) from None
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
+        whole = mended(body)
+        if whole is None:
+            raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
+        return read(whole, type)
+
+
+def invalid(error: msgspec.ValidationError, within: str = "") -> InvalidRequest:
+    """The error for a field of the wrong type. ``within``: the field that has it."""
+    problem, _, place = str(error).partition(" - at `$")
+    name = f"{within}{place.rstrip('`')}".lstrip(".") or None
+    return InvalidRequest(f"{f'{name}: ' if name else ''}{problem}", param=name)
+
+
+def raw_text(text: msgspec.Raw, field: str) -> memoryview:
+    """The JSON text ``text`` without its first quote, not decoded: images are large. Raises ``InvalidRequest``."""
+    view = memoryview(text)
+    if bytes(view[:1]) != b'"':
+        raise InvalidRequest(f"{field}: Expected `str`", param=field)
+    return view[1:]
+
+
+def data_url(media_type: str, data: msgspec.Raw, field: str) -> msgspec.Raw:
+    """The ``data:`` URL of what is in base64, as JSON."""
+    head = msgspec.json.encode(f"data:{media_type};base64,")[:-1]
+    return msgspec.Raw(b"".join([head, raw_text(data, field)]))
 
 
 def of_engine(answer: Any, type: type[T]) -> T:
@@ -55,9 +82,10 @@ def json_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def parsed(text: str) -> Any:
-    """The arguments of a tool call; an unreadable text becomes an object that holds it."""
+def parsed(text: str) -> dict[str, Any]:
+    """The arguments of a tool call. What is no object becomes one that holds it."""
     try:
-        return msgspec.json.decode(text or "{}")
+        found = msgspec.json.decode(text.strip() or "{}")
     except (ValueError, RecursionError):
-        return {"arguments": text}
+        found = text
+    return found if isinstance(found, dict) else {"arguments": found}

@@ -1,4 +1,4 @@
-"""A chat's answer as a message."""
+"""A chat's answer as a message, whole."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 import msgspec
 
 from enginehouse import Envelope, Translation
-from enginehouse_protocols.chats import CHATS, Piece, ToolPiece, Usage, chat_body, new_id, read_piece
+from enginehouse_protocols.chats import CHATS, chat_body, new_id
 from enginehouse_protocols.fields import parsed
+from enginehouse_protocols.said.blocks import Block, Blocks
+from enginehouse_protocols.said.engine_chat import read_usage
+from enginehouse_protocols.said.said import Thinking, Usage
 
 _ERROR_TYPES = {
     400: "invalid_request_error",
@@ -22,7 +25,7 @@ _ERROR_TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-_STOPS = {"length": "max_tokens", "tool_calls": "tool_use", "function_call": "tool_use", "content_filter": "refusal"}
+_STOPS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
 class CountedTokens(Translation):
@@ -34,28 +37,28 @@ class CountedTokens(Translation):
         self.body = chat_body(fields)
 
     def answer(self, answer: dict[str, Any]) -> bytes:
-        usage = read_piece(answer).usage or Usage()
-        return msgspec.json.encode({"input_tokens": usage.prompt})
+        return msgspec.json.encode({"input_tokens": read_usage(answer.get("usage")).prompt})
 
 
-def message(model: str, piece: Piece) -> dict[str, Any]:
+def message(model: str, blocks: Blocks) -> dict[str, Any]:
     """The whole message."""
-    content: list[dict[str, Any]] = []
-    if piece.reasoning:
-        content.append({"type": "thinking", "thinking": piece.reasoning, "signature": ""})
-    if text := piece.text or piece.refusal:
-        content.append({"type": "text", "text": text})
-    content += [_tool_use(tool) for tool in piece.tools]
-    return empty_message(model) | {
-        "content": content,
-        "stop_reason": stop_reason(piece, called=bool(piece.tools)),
-        "stop_sequence": piece.stopped_at or None,
-        "usage": usage_object(piece.usage or Usage()),
-    }
+    content = [_content(block) for block in blocks.all]
+    return empty_message(model) | {"content": content, **stop(blocks), "usage": usage_object(blocks.usage)}
 
 
-def _tool_use(tool: ToolPiece) -> dict[str, Any]:
-    return {"type": "tool_use", "id": tool.id, "name": tool.name, "input": parsed(tool.arguments)}
+def _content(block: Block) -> dict[str, Any]:
+    if block.call is None:
+        return empty_block(block) | {"thinking" if block.kind is Thinking else "text": block.text}
+    return empty_block(block) | {"input": parsed(block.call.arguments)}
+
+
+def empty_block(block: Block) -> dict[str, Any]:
+    """A block that has not begun. A refusal is a text."""
+    if (call := block.call) is not None:
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
+    if block.kind is Thinking:
+        return {"type": "thinking", "thinking": "", "signature": ""}
+    return {"type": "text", "text": ""}
 
 
 def empty_message(model: str) -> dict[str, Any]:
@@ -72,17 +75,19 @@ def empty_message(model: str) -> dict[str, Any]:
     }
 
 
-def stop_reason(piece: Piece, *, called: bool) -> str:
-    """Why the answer ended. A chat whose ``tool_choice`` names the tool that it ``called`` ends with ``stop``."""
-    if piece.stopped_at:
-        return "stop_sequence"
-    return _STOPS.get(piece.finish, "tool_use" if called else "end_turn")
+def stop(blocks: Blocks) -> dict[str, Any]:
+    """Why the message ended. A chat whose ``tool_choice`` names the tool that it calls ends with ``stop``."""
+    finish = blocks.finish
+    if finish.stopped_at:
+        return {"stop_reason": "stop_sequence", "stop_sequence": finish.stopped_at}
+    usual = "tool_use" if blocks.calls else "refusal" if blocks.refuses else "end_turn"
+    return {"stop_reason": _STOPS.get(finish.reason, usual), "stop_sequence": None}
 
 
 def usage_object(usage: Usage) -> dict[str, int]:
     """Token counts; Anthropic counts cached tokens apart from those of the input."""
     return {
-        "input_tokens": usage.prompt - usage.cached,
+        "input_tokens": max(0, usage.prompt - usage.cached),
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": usage.cached,
         "output_tokens": usage.output,

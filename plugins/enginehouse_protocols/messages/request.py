@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_protocols.bounds import check_items
-from enginehouse_protocols.chats import function_tool, image_part, joined, text_part, tool_call
-from enginehouse_protocols.fields import json_text, put
+from enginehouse_protocols.bounds import ItemCount
+from enginehouse_protocols.chats import function_tool, image_part, joined, text_part, thoughts, tool_call
+from enginehouse_protocols.fields import data_url, invalid, json_text, put, raw_text
+from enginehouse_protocols.thinking import Effort, budget_fields, effort_fields, switch_fields
+
+_log = logging.getLogger(__name__)
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
-_EFFORTS = ((4096, "low"), (16384, "medium"))
-"""Reasoning tokens up to which OpenAI's levels are meant; more are ``high``."""
-_LEVELS = {"low": "low", "medium": "medium"}
-"""Anthropic's efforts as levels that every engine knows; those above are ``high``."""
+_NOTHING: Final = msgspec.Raw(b'""')
+_BILLING: Final = "x-anthropic-billing-header:"
+"""Claude Code begins its system prompt with such a line, whose number is new in each request: no cache would help."""
+_ANTHROPICS: Final = ("web_search", "web_fetch", "code_execution", "tool_search", "advisor", "mcp_toolset")
+"""The beginnings of the types of tools that Anthropic runs."""
+_LEFT_OUT: Final = frozenset(
+    {
+        "redacted_thinking",
+        "server_tool_use",
+        "mcp_tool_use",
+        "mcp_tool_result",
+        "tool_reference",
+        "container_upload",
+        "compaction",
+    }
+)
+"""Blocks of the history that only Anthropic can read, or that only its own tools have made. So are other results."""
+_IS_CLOSED: Final = "The engine has no content of type '{}': send its text, or images of its pages"
 
 
 class Source(msgspec.Struct):
-    """Where an image comes from."""
+    """Where an image or a document comes from."""
 
-    type: str
+    type: str = ""
     media_type: str = "image/png"
-    data: str = ""
-    url: str = ""
+    data: msgspec.Raw = _NOTHING
+    url: msgspec.Raw = _NOTHING
+    content: msgspec.Raw = _NOTHING
 
     @property
-    def address(self) -> str:
-        """The URL, or a ``data:`` URL. Raises ``InvalidRequest`` for a file that Anthropic keeps."""
+    def address(self) -> msgspec.Raw:
+        """The URL, or a ``data:`` URL, as JSON. Raises ``InvalidRequest`` for a file that Anthropic keeps."""
         if self.type == "base64":
-            return f"data:{self.media_type};base64,{self.data}"
+            return data_url(self.media_type, self.data, "messages")
         if self.type == "url":
+            raw_text(self.url, "messages")
             return self.url
         raise InvalidRequest(f"An image's source is 'base64' or 'url', not '{self.type}'", param="messages")
 
@@ -46,10 +66,11 @@ class Block(msgspec.Struct):
     source: Source | None = None
     id: str = ""
     name: str = ""
+    title: str | None = None
     input: Any = None
     tool_use_id: str = ""
-    content: str | list[Block] = ""
-    is_error: bool = False
+    content: msgspec.Raw = _NOTHING
+    is_error: bool | None = None
 
 
 class Turn(msgspec.Struct):
@@ -62,10 +83,11 @@ class Turn(msgspec.Struct):
 class Tool(msgspec.Struct):
     """A tool of the client's; ``type`` names one that Anthropic would run."""
 
-    name: str
+    name: str = ""
     description: str | None = None
     input_schema: Any = None
-    type: str = "custom"
+    type: str | None = None
+    strict: bool | None = None
 
 
 class ToolChoice(msgspec.Struct):
@@ -73,20 +95,28 @@ class ToolChoice(msgspec.Struct):
 
     type: Literal["auto", "any", "tool", "none"]
     name: str = ""
-    disable_parallel_tool_use: bool = False
+    disable_parallel_tool_use: bool | None = None
 
 
-class Thinking(msgspec.Struct):
+class ThinkingSettings(msgspec.Struct):
     """Whether and how long the model thinks."""
 
     type: str
     budget_tokens: int | None = None
 
 
-class OutputConfig(msgspec.Struct):
-    """How much the model does for its answer."""
+class Format(msgspec.Struct):
+    """The form of the text."""
 
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    type: str
+    schema: Any = None
+
+
+class OutputConfig(msgspec.Struct):
+    """How much the model does for its answer, and the form of that."""
+
+    effort: Effort | None = None
+    format: Format | None = None
 
 
 class Metadata(msgspec.Struct):
@@ -101,17 +131,19 @@ class MessagesBody(msgspec.Struct):
     model: str
     messages: list[Turn]
     max_tokens: int | None = None
-    system: str | list[Block] = ""
-    stream: bool = False
+    system: str | list[Block] | None = None
+    stream: bool | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
     stop_sequences: list[str] | None = None
     tools: list[Tool] | None = None
     tool_choice: ToolChoice | None = None
-    thinking: Thinking | None = None
+    thinking: ThinkingSettings | None = None
     output_config: OutputConfig | None = None
+    output_format: Format | None = None
     metadata: Metadata | None = None
+    mcp_servers: list[Any] | None = None
 
 
 def chat_fields(body: MessagesBody) -> dict[str, Any]:
@@ -119,8 +151,16 @@ def chat_fields(body: MessagesBody) -> dict[str, Any]:
 
     Raises ``InvalidRequest`` for what no chat can say, ``BodyTooLarge`` for too many items.
     """
-    check_items(len(body.messages) + len(body.tools or ()) + sum(_items(turn.content) for turn in body.messages))
-    fields: dict[str, Any] = {"model": body.model, "messages": list(_messages(body)), "stream": body.stream}
+    if body.mcp_servers:
+        raise InvalidRequest("Only Anthropic asks the servers of 'mcp_servers': leave them out", param="mcp_servers")
+    count = ItemCount()
+    count.add(len(body.messages) + len(body.tools or ()))
+    fields: dict[str, Any] = {
+        "model": body.model,
+        "messages": list(_messages(body, count)),
+        "stream": bool(body.stream),
+    }
+    config = body.output_config
     put(
         fields,
         max_tokens=body.max_tokens,
@@ -129,8 +169,9 @@ def chat_fields(body: MessagesBody) -> dict[str, Any]:
         top_k=body.top_k,
         stop=body.stop_sequences or None,
         user=body.metadata.user_id if body.metadata else None,
-        reasoning_effort=_effort(body),
+        response_format=_format(config.format if config and config.format else body.output_format),
     )
+    fields |= _thinking(body)
     if body.tools:
         fields["tools"] = [_tool(tool) for tool in body.tools]
         if (choice := body.tool_choice) is not None:
@@ -141,42 +182,64 @@ def chat_fields(body: MessagesBody) -> dict[str, Any]:
     return fields
 
 
-def _items(content: str | Sequence[Block]) -> int:
-    """The number of blocks, and of those within results."""
-    return 0 if isinstance(content, str) else len(content) + sum(_items(block.content) for block in content)
-
-
-def _messages(body: MessagesBody) -> Iterator[dict[str, Any]]:
-    if body.system:
-        yield {"role": "system", "content": _text(body.system)}
+def _messages(body: MessagesBody, count: ItemCount) -> Iterator[dict[str, Any]]:
+    if body.system and (system := _system(body.system)):
+        yield {"role": "system", "content": system}
     for turn in body.messages:
         if isinstance(turn.content, str):
             yield {"role": turn.role, "content": turn.content}
-        elif turn.role == "assistant":
+            continue
+        count.add(len(turn.content))
+        if turn.role == "assistant":
             yield _assistant(turn.content)
         else:
-            yield from _user(turn.role, turn.content)
+            yield from _user(turn.role, turn.content, count)
 
 
-def _user(role: str, blocks: Sequence[Block]) -> Iterator[dict[str, Any]]:
+def _system(content: str | Sequence[Block]) -> str:
+    texts = [content] if isinstance(content, str) else [block.text for block in content]
+    return "\n".join(text for each in texts if (text := _without_billing(each)))
+
+
+def _without_billing(text: str) -> str:
+    while text.startswith(_BILLING):
+        text = text.partition("\n")[2]
+    return text
+
+
+def _user(role: str, blocks: Sequence[Block], count: ItemCount) -> Iterator[dict[str, Any]]:
     """A turn of the user: results of tools come first, because they answer the assistant's calls."""
     parts: list[dict[str, Any]] = []
     for block in blocks:
         if block.type == "tool_result":
-            yield from _result(block, parts)
+            yield _result(block, parts, count)
         else:
-            parts.append(_part(block))
+            parts += _parts(block, count)
     if parts:
         yield {"role": role, "content": joined(parts)}
 
 
-def _result(block: Block, parts: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _result(block: Block, parts: list[dict[str, Any]], count: ItemCount) -> dict[str, Any]:
     """A tool's result. Its images go to the user's message: a tool's message takes only text."""
-    content = [text_part(block.content)] if isinstance(block.content, str) else [_part(each) for each in block.content]
-    texts = [part for part in content if part["type"] == "text"]
+    content = list(_content(block.content, count))
     parts += [part for part in content if part["type"] != "text"]
-    text = "\n".join(part["text"] for part in texts)
-    yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": f"Error: {text}" if block.is_error else text}
+    text = "\n".join(part["text"] for part in content if part["type"] == "text")
+    said = f"Error: {text}" if block.is_error else text
+    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": said}
+
+
+def _content(content: msgspec.Raw, count: ItemCount) -> Iterator[dict[str, Any]]:
+    """The parts of what is within a block."""
+    try:
+        within = msgspec.json.decode(content, type=str | list[Block] | None)
+    except msgspec.ValidationError as error:
+        raise invalid(error, "messages[...].content") from None
+    if isinstance(within, str):
+        yield text_part(within)
+    elif within is not None:
+        count.add(len(within))
+        for block in within:
+            yield from _parts(block, count)
 
 
 def _assistant(blocks: Sequence[Block]) -> dict[str, Any]:
@@ -190,36 +253,61 @@ def _assistant(blocks: Sequence[Block]) -> dict[str, Any]:
         message["content"] = "\n".join(texts)
     if calls:
         message["tool_calls"] = calls
-    if thinking:
-        message["reasoning_content"] = thinking
-    return message
+    return message | thoughts(thinking) if thinking else message
 
 
-def _part(block: Block) -> dict[str, Any]:
+def _parts(block: Block, count: ItemCount) -> Iterator[dict[str, Any]]:
     if block.type == "text":
-        return text_part(block.text)
-    if block.type == "image" and block.source is not None:
-        return image_part(block.source.address)
-    raise InvalidRequest(
-        f"The engine has no content of type '{block.type}': send its text, or images of its pages", param="messages"
-    )
+        yield text_part(block.text)
+    elif block.type == "image" and block.source is not None:
+        yield image_part(block.source.address)
+    elif block.type == "document" and block.source is not None:
+        yield from _document(block, block.source, count)
+    elif block.type == "search_result":
+        yield from (*_title(block), *_content(block.content, count))
+    elif block.type in _LEFT_OUT or block.type.endswith("_tool_result"):
+        _log.debug("A block of type '%s' is left out: no chat can say it", block.type)
+    else:
+        raise InvalidRequest(_IS_CLOSED.format(block.type), param="messages")
 
 
-def _text(content: str | Sequence[Block]) -> str:
-    return content if isinstance(content, str) else "\n".join(block.text for block in content)
+def _document(block: Block, source: Source, count: ItemCount) -> Iterator[dict[str, Any]]:
+    """A document whose text the client has sent."""
+    text = {"text": source.data, "content": source.content}.get(source.type)
+    if text is None:
+        raise InvalidRequest(_IS_CLOSED.format(block.type), param="messages")
+    yield from (*_title(block), *_content(text, count))
+
+
+def _title(block: Block) -> list[dict[str, Any]]:
+    return [text_part(block.title)] if block.title else []
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
-    if tool.type != "custom":
-        raise InvalidRequest(f"Only Anthropic runs the tool '{tool.type}': remove it from 'tools'", param="tools")
-    return function_tool(tool.name, tool.description, tool.input_schema)
+    if tool.type in (None, "custom") or tool.input_schema is not None:
+        return function_tool(tool.name, tool.description, tool.input_schema, tool.strict)
+    kind = tool.type or ""
+    if kind.startswith(_ANTHROPICS):
+        raise InvalidRequest(f"Only Anthropic runs the tool '{kind}': remove it from 'tools'", param="tools")
+    raise InvalidRequest(
+        f"Only Anthropic's models know the tool '{kind}': declare it with an 'input_schema'", param="tools"
+    )
 
 
-def _effort(body: MessagesBody) -> str | None:
-    if body.output_config is not None and (effort := body.output_config.effort) is not None:
-        return _LEVELS.get(effort, "high")
-    thinking = body.thinking
-    if thinking is None or thinking.type != "enabled" or thinking.budget_tokens is None:
+def _format(format: Format | None) -> dict[str, Any] | None:
+    if format is None or format.type != "json_schema":
         return None
-    budget = thinking.budget_tokens
-    return next((effort for most, effort in _EFFORTS if budget <= most), "high")
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": format.schema}}
+
+
+def _thinking(body: MessagesBody) -> dict[str, Any]:
+    if body.output_config is not None and (effort := body.output_config.effort) is not None:
+        return effort_fields(effort)
+    thinking = body.thinking
+    if thinking is None:
+        return {}
+    if thinking.type == "disabled":
+        return switch_fields(on=False)
+    if thinking.type == "enabled" and thinking.budget_tokens is not None:
+        return budget_fields(thinking.budget_tokens)
+    return {}

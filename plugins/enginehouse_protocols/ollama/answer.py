@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any, ClassVar
 
 import msgspec
 
 from enginehouse import Envelope, Translation
-from enginehouse_protocols.chats import Piece, ToolPiece, Usage, read_piece
 from enginehouse_protocols.fields import parsed
+from enginehouse_protocols.said.blocks import Block, Blocks, BlockWriter, whole
+from enginehouse_protocols.said.engine_chat import EngineChat
+from enginehouse_protocols.said.said import Call, Thinking
 
 _REASONS = {"length": "length"}
 
 
-class OllamaAnswer(Translation):
+class OllamaAnswer(Translation, BlockWriter):
     """The way back of a chat or a prompt for ``model``. ``loads``: the client only wants the model loaded."""
 
     stream_type: ClassVar[bytes] = b"application/x-ndjson"
@@ -31,59 +34,69 @@ class OllamaAnswer(Translation):
         self._loads = loads
         self._began = time.monotonic_ns()
         self._first = 0
-        self._finish = ""
-        self._usage = Usage()
-        self._tools: dict[int, ToolPiece] = {}
+        self._chat = EngineChat()
+        self._blocks = Blocks(keeps_text=False)
 
     def answer(self, answer: dict[str, Any]) -> bytes:
-        piece = read_piece(answer)
-        self._note(piece)
         if self._loads:
             reason = "unload" if self.keep_alive == 0 else "load"
-            return self._line(self._said(Piece()) | {"done": True, "done_reason": reason})
-        return self._line(self._said(piece, [*piece.tools]) | self._done())
+            return self._line(self._said("") | {"done": True, "done_reason": reason})
+        self._first = time.monotonic_ns()
+        blocks = whole(self._chat.read_whole(answer))
+        text = "".join(block.text for block in blocks.all if block.call is None and block.kind is not Thinking)
+        thinking = "".join(block.text for block in blocks.all if block.kind is Thinking)
+        calls = [block.call for block in blocks.all if block.call is not None]
+        return self._line(self._said(text, thinking, calls) | self._done(blocks))
 
     def event(self, event: dict[str, Any]) -> bytes:
-        piece = read_piece(event)
-        self._note(piece)
-        for tool in piece.tools:  # Ollama tells a call when it is whole
-            before = self._tools.get(tool.place, ToolPiece(tool.place, "", "", ""))
-            arguments = before.arguments + tool.arguments
-            self._tools[tool.place] = ToolPiece(tool.place, tool.id or before.id, tool.name or before.name, arguments)
-        if not (piece.text or piece.reasoning):
-            return b""
-        return self._line(self._said(piece) | {"done": False})
+        self._first = self._first or time.monotonic_ns()
+        out: list[bytes] = []
+        self._blocks.take(self._chat.read(event), self, out)
+        return b"".join(out)
 
     def end(self) -> bytes:
-        calls = b""
-        if self._tools:
-            calls = self._line(self._said(Piece(), [*self._tools.values()]) | {"done": False})
-        return calls + self._line(self._said(Piece()) | self._done())
+        self._chat.check()
+        out: list[bytes] = []
+        self._blocks.end(self, out)
+        return b"".join([*out, self._line(self._said("") | self._done(self._blocks))])
 
     def error_event(self, status: int, envelope: Envelope) -> bytes:
         return msgspec.json.encode({"error": envelope["error"].get("message", "")}) + b"\n"
 
+    # --- blocks
+
+    def begin_block(self, block: Block) -> bytes:
+        return b""
+
+    def add_to_block(self, block: Block, text: str) -> bytes:
+        if block.call is not None:  # Ollama tells a call when it is whole
+            return b""
+        said = self._said("", text) if block.kind is Thinking else self._said(text)
+        return self._line(said | {"done": False})
+
+    def end_block(self, block: Block) -> bytes:
+        if block.call is None:
+            return b""
+        said = self._said("", calls=[block.call], first=sum(each.call is not None for each in self._blocks.all) - 1)
+        return self._line(said | {"done": False})
+
     @abstractmethod
-    def _said(self, piece: Piece, tools: list[ToolPiece] | None = None) -> dict[str, Any]:
-        """The fields with what the model says."""
+    def _said(self, text: str, thinking: str = "", calls: Sequence[Call] = (), first: int = 0) -> dict[str, Any]:
+        """The fields with what the model says. ``first``: the place of the first of the calls."""
 
-    def _note(self, piece: Piece) -> None:
-        self._first = self._first or time.monotonic_ns()
-        self._finish = piece.finish or self._finish
-        self._usage = piece.usage or self._usage
-
-    def _done(self) -> dict[str, Any]:
+    def _done(self, blocks: Blocks) -> dict[str, Any]:
         """The fields of the end. Durations are in nanoseconds, as the gateway sees them."""
         now = time.monotonic_ns()
+        first = self._first or now
         return {
             "done": True,
-            "done_reason": _REASONS.get(self._finish, "stop"),
+            "done_reason": _REASONS.get(blocks.finish.reason, "stop"),
             "total_duration": now - self._began,
             "load_duration": 0,
-            "prompt_eval_count": self._usage.prompt,
-            "prompt_eval_duration": self._first - self._began,
-            "eval_count": self._usage.output,
-            "eval_duration": now - self._first,
+            "prompt_eval_count": blocks.usage.prompt,
+            "prompt_eval_duration": first - self._began,
+            "eval_count": blocks.usage.output,
+            "eval_duration": now - first,
         }
 
     def _line(self, fields: dict[str, Any]) -> bytes:
@@ -94,24 +107,21 @@ class OllamaAnswer(Translation):
 class ChatAnswer(OllamaAnswer):
     """The answer of ``/api/chat``."""
 
-    def _said(self, piece: Piece, tools: list[ToolPiece] | None = None) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": piece.text or piece.refusal}
-        if piece.reasoning:
-            message["thinking"] = piece.reasoning
-        if tools:
-            message["tool_calls"] = [
-                {
-                    "id": tool.id,
-                    "function": {"index": tool.place, "name": tool.name, "arguments": parsed(tool.arguments)},
-                }
-                for tool in tools
-            ]
+    def _said(self, text: str, thinking: str = "", calls: Sequence[Call] = (), first: int = 0) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if thinking:
+            message["thinking"] = thinking
+        if calls:
+            message["tool_calls"] = [_call(call, first + number) for number, call in enumerate(calls)]
         return {"message": message}
 
 
 class GenerateAnswer(OllamaAnswer):
-    """The answer of ``/api/generate``."""
+    """The answer of ``/api/generate``, which has no tools."""
 
-    def _said(self, piece: Piece, tools: list[ToolPiece] | None = None) -> dict[str, Any]:
-        said = {"response": piece.text or piece.refusal}
-        return said | {"thinking": piece.reasoning} if piece.reasoning else said
+    def _said(self, text: str, thinking: str = "", calls: Sequence[Call] = (), first: int = 0) -> dict[str, Any]:
+        return {"response": text, "thinking": thinking} if thinking else {"response": text}
+
+
+def _call(call: Call, place: int) -> dict[str, Any]:
+    return {"id": call.id, "function": {"index": place, "name": call.name, "arguments": parsed(call.arguments)}}

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from enginehouse import Translation
-from enginehouse_protocols.bounds import check_items
-from enginehouse_protocols.chats import CHATS, chat_body, function_tool, image_part, joined, text_part, tool_call
-from enginehouse_protocols.fields import json_text, put
+from enginehouse_protocols.bounds import ItemCount
+from enginehouse_protocols.chats import (
+    CHATS,
+    chat_body,
+    function_tool,
+    image_part,
+    joined,
+    text_part,
+    thoughts,
+    tool_call,
+)
+from enginehouse_protocols.fields import data_url, json_text, put, raw_text
 from enginehouse_protocols.ollama.answer import ChatAnswer, GenerateAnswer
 from enginehouse_protocols.ollama.durations import seconds
+from enginehouse_protocols.thinking import Effort, effort_fields, switch_fields
 
 COMPLETIONS = "/v1/completions"
 _OPTIONS = {
@@ -28,7 +38,7 @@ _OPTIONS = {
     "frequency_penalty": "frequency_penalty",
 }
 """Options that have a name in OpenAI's requests, or in those of the engines. Others concern the launch of a model."""
-_IMAGES = {"/9j/": "jpeg", "iVBOR": "png", "R0lGO": "gif", "UklGR": "webp"}
+_IMAGES = {b"/9j/": "jpeg", b"iVBOR": "png", b"R0lGO": "gif", b"UklGR": "webp"}
 """The beginnings of images in base64."""
 
 
@@ -52,20 +62,20 @@ class Turn(msgspec.Struct):
     """A message of the conversation."""
 
     role: str
-    content: str = ""
-    thinking: str = ""
-    images: list[str] | None = None
+    content: str | None = ""
+    thinking: str | None = ""
+    images: list[msgspec.Raw] | None = None
     tool_calls: list[Tool] | None = None
-    tool_name: str = ""
-    tool_call_id: str = ""
+    tool_name: str | None = ""
+    tool_call_id: str | None = ""
 
 
 class _Body(msgspec.Struct, kw_only=True):
     model: str
-    stream: bool = True
+    stream: bool | None = True
     format: str | dict[str, Any] | None = None
     options: dict[str, Any] | None = None
-    think: bool | Literal["low", "medium", "high", "max"] | None = None
+    think: bool | Effort | None = None
     keep_alive: float | str | None = None
 
 
@@ -82,7 +92,7 @@ class GenerateBody(_Body, kw_only=True):
     prompt: str = ""
     suffix: str | None = None
     system: str = ""
-    images: list[str] | None = None
+    images: list[msgspec.Raw] | None = None
     raw: bool = False
 
 
@@ -92,7 +102,7 @@ def chat(body: ChatBody, model: str) -> Translation:
     if not body.messages:
         return ChatAnswer(body.model, CHATS, _loading(body, model), keep_alive, loads=True)
     within = sum(len(turn.images or ()) + len(turn.tool_calls or ()) for turn in body.messages)
-    check_items(len(body.messages) + within + len(body.tools or ()))
+    ItemCount().add(len(body.messages) + within + len(body.tools or ()))
     fields = _fields(body, model) | {"messages": list(_messages(body.messages))}
     if body.tools:
         fields["tools"] = [_tool(tool) for tool in body.tools]
@@ -104,7 +114,7 @@ def generate(body: GenerateBody, model: str) -> Translation:
     keep_alive = seconds(body.keep_alive)
     if not body.prompt and not body.images:
         return GenerateAnswer(body.model, CHATS, _loading(body, model), keep_alive, loads=True)
-    check_items(len(body.images or ()))
+    ItemCount().add(len(body.images or ()))
     fields = _fields(body, model)
     if body.raw or body.suffix is not None:
         put(fields, prompt=body.prompt, suffix=body.suffix)
@@ -121,7 +131,7 @@ def _loading(body: _Body, model: str) -> bytes:
 
 
 def _fields(body: _Body, model: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {"model": model, "stream": body.stream}
+    fields: dict[str, Any] = {"model": model, "stream": body.stream is not False}
     for name, value in (body.options or {}).items():
         endless = name == "num_predict" and isinstance(value, int) and value < 0  # as many as fit
         if name in _OPTIONS and value is not None and not endless:
@@ -132,9 +142,9 @@ def _fields(body: _Body, model: str) -> dict[str, Any]:
         schema = {"name": "answer", "schema": body.format, "strict": True}
         fields["response_format"] = {"type": "json_schema", "json_schema": schema}
     if isinstance(body.think, str):
-        fields["reasoning_effort"] = body.think
+        fields |= effort_fields(body.think)
     elif body.think is not None:
-        fields["chat_template_kwargs"] = {"enable_thinking": body.think}
+        fields |= switch_fields(on=body.think)
     return fields
 
 
@@ -142,12 +152,12 @@ def _messages(turns: Sequence[Turn]) -> Iterator[dict[str, Any]]:
     """The messages. Ollama's calls have no ids: a tool's message answers the earliest call that has no answer yet."""
     unanswered: list[str] = []
     for number, turn in enumerate(turns):
-        message: dict[str, Any] = {"role": turn.role, "content": turn.content}
+        message: dict[str, Any] = {"role": turn.role, "content": turn.content or ""}
         if turn.images:
             parts = [text_part(turn.content)] if turn.content else []
             message["content"] = joined([*parts, *(image_part(_address(image)) for image in turn.images)])
         if turn.thinking:
-            message["reasoning_content"] = turn.thinking
+            message |= thoughts(turn.thinking)
         if turn.tool_calls:
             calls = [_call(call, f"call_{number}_{place}") for place, call in enumerate(turn.tool_calls)]
             message["tool_calls"] = calls
@@ -166,6 +176,9 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return function_tool(tool.function.name, tool.function.description, tool.function.parameters)
 
 
-def _address(image: str) -> str:
-    kind = next((kind for start, kind in _IMAGES.items() if image.startswith(start)), "png")
-    return image if image.startswith("data:") else f"data:image/{kind};base64,{image}"
+def _address(image: msgspec.Raw) -> msgspec.Raw:
+    start = bytes(raw_text(image, "images")[:5])
+    if start == b"data:":
+        return image
+    kind = next((kind for begin, kind in _IMAGES.items() if start.startswith(begin)), "png")
+    return data_url(f"image/{kind}", image, "images")

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from enginehouse import Translation
-from enginehouse_protocols.chats import read_usage
 from enginehouse_protocols.fields import of_engine, put
+from enginehouse_protocols.said.engine_chat import read_usage
 
 EMBEDDINGS = "/v1/embeddings"
 
@@ -66,7 +66,7 @@ class _Embeddings(Translation):
                 "embeddings": _vectors(answer),
                 "total_duration": time.monotonic_ns() - self._began,
                 "load_duration": 0,
-                "prompt_eval_count": usage.prompt if usage is not None else 0,
+                "prompt_eval_count": usage.prompt,
             }
         )
 

@@ -1,4 +1,4 @@
-"""A chat's answer as a response."""
+"""Responses, and the items of their output."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_protocols.chats import Usage, new_id
+from enginehouse_protocols.chats import new_id
 from enginehouse_protocols.responses.request import ResponsesBody, TextFormat
+from enginehouse_protocols.said.said import Call, Usage
 
 
 def response_object(body: ResponsesBody, *, stored: bool) -> dict[str, Any]:
@@ -32,7 +33,7 @@ def response_object(body: ResponsesBody, *, stored: bool) -> dict[str, Any]:
         "temperature": body.temperature,
         "text": {"format": _format(body.text.format if body.text else None)},
         "tool_choice": body.tool_choice or "auto",
-        "tools": msgspec.to_builtins(body.tools or []),
+        "tools": body.tools_as_sent,
         "top_p": body.top_p,
         "truncation": "disabled",
         "usage": None,
@@ -49,13 +50,18 @@ def _format(format: TextFormat | None) -> Any:
 
 def ended(response: dict[str, Any], output: Sequence[dict[str, Any]], finish: str, usage: Usage) -> dict[str, Any]:
     """``response`` at its end: completed, or incomplete for want of tokens."""
-    cut = {"length": "max_output_tokens", "content_filter": "content_filter"}.get(finish)
+    cut = why_cut(finish)
     return response | {
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": cut} if cut else None,
         "output": list(output),
         "usage": usage_object(usage),
     }
+
+
+def why_cut(finish: str) -> str | None:
+    """Why a response is incomplete; ``None`` if it is not."""
+    return {"length": "max_output_tokens", "content_filter": "content_filter"}.get(finish)
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
@@ -69,15 +75,15 @@ def usage_object(usage: Usage) -> dict[str, Any]:
     }
 
 
-def reasoning_item(id: str, text: str) -> dict[str, Any]:
-    """What the model thought."""
-    return {"id": id, "type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": text}]}
+def reasoning_item(id: str, text: str | None) -> dict[str, Any]:
+    """What the model thought; ``None`` if it has not begun."""
+    content = [] if text is None else [{"type": "reasoning_text", "text": text}]
+    return {"id": id, "type": "reasoning", "summary": [], "content": content}
 
 
-def message_item(id: str, text: str, status: str = "completed") -> dict[str, Any]:
+def message_item(id: str, content: Sequence[dict[str, Any]], status: str) -> dict[str, Any]:
     """What the model said."""
-    content = [text_content(text)] if status == "completed" else []
-    return {"id": id, "type": "message", "status": status, "role": "assistant", "content": content}
+    return {"id": id, "type": "message", "status": status, "role": "assistant", "content": list(content)}
 
 
 def text_content(text: str) -> dict[str, Any]:
@@ -85,7 +91,24 @@ def text_content(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def call_item(id: str, call_id: str, name: str, arguments: str, status: str = "completed") -> dict[str, Any]:
-    """A call of a tool."""
-    of = {"call_id": call_id, "name": name, "arguments": arguments}
+def refusal_content(text: str) -> dict[str, Any]:
+    """A part of a message that is a refusal."""
+    return {"type": "refusal", "refusal": text}
+
+
+def call_item(id: str, call: Call, arguments: str, status: str) -> dict[str, Any]:
+    """A call of a function."""
+    of = {"call_id": call.id, "name": call.name, "arguments": arguments}
     return {"id": id, "type": "function_call", "status": status, **of}
+
+
+def custom_call_item(id: str, call: Call, text: str, status: str) -> dict[str, Any]:
+    """A call of a tool that takes a text."""
+    return {
+        "id": id,
+        "type": "custom_tool_call",
+        "status": status,
+        "call_id": call.id,
+        "name": call.name,
+        "input": text,
+    }

@@ -12,7 +12,7 @@ import msgspec
 from enginehouse import Envelope, PageRequest, Protocol, ProtocolRequest, Translation, TypedAnswer, parse_size
 from enginehouse_protocols.fields import read
 from enginehouse_protocols.responses.native import ResponseEvents
-from enginehouse_protocols.responses.request import Item, ResponsesBody, chat_fields
+from enginehouse_protocols.responses.request import Item, ResponsesBody, as_chat
 from enginehouse_protocols.responses.stored import StoredResponses
 from enginehouse_protocols.responses.stream import ResponseTranslation
 
@@ -50,15 +50,16 @@ class Responses(Protocol):
         body = read(request.body, ResponsesBody)
         if body.previous_response_id is not None:
             return self._continued(body, body.previous_response_id, request.caller)
-        return self._translated(body, _items(body), request.caller)
+        return self._translated(body, body.items, request.caller)
 
     async def _continued(self, body: ResponsesBody, before: str, caller: str) -> Translation:
-        return self._translated(body, [*await self._stored.conversation(before, caller), *_items(body)], caller)
+        return self._translated(body, [*await self._stored.conversation(before, caller), *body.items], caller)
 
     def _translated(self, body: ResponsesBody, items: Sequence[Item], caller: str) -> Translation:
         keeps = self._most and body.store is not False
         keep = partial(self._stored.keep, asked=items, owner=caller) if keeps else None
-        return ResponseTranslation(body, chat_fields(body, items), keep)
+        fields, custom = as_chat(body, items)
+        return ResponseTranslation(body, fields, keep, custom)
 
     def typed_answer(self, path: str) -> TypedAnswer:
         return ResponseEvents()
@@ -75,7 +76,3 @@ class Responses(Protocol):
             return await self._stored.response(id, request.caller)
         await self._stored.delete(id, request.caller)
         return msgspec.json.encode({"id": id, "object": "response", "deleted": True})
-
-
-def _items(body: ResponsesBody) -> Sequence[Item]:
-    return [Item(content=body.input)] if isinstance(body.input, str) else body.input

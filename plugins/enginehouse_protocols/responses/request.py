@@ -2,51 +2,93 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_protocols.bounds import check_items
-from enginehouse_protocols.chats import function_tool, image_part, joined, text_part, tool_call
-from enginehouse_protocols.fields import json_text, put
+from enginehouse_protocols.bounds import ItemCount
+from enginehouse_protocols.chats import function_tool, image_part, joined, text_part, thoughts, tool_call
+from enginehouse_protocols.fields import invalid, json_text, put, raw_text
+from enginehouse_protocols.responses.custom_tools import arguments_of, custom_function
+from enginehouse_protocols.thinking import Effort, effort_fields
 
-_ROLES = {"developer": "system"}
-_LEFT_OUT = frozenset({"namespace"})
+_log = logging.getLogger(__name__)
+
+Item = msgspec.Raw
+"""An item of a conversation, as the client sent it."""
+_NOTHING: Final = msgspec.Raw(b"null")
+_ROLES: Final = {"developer": "system"}
+_OPENAIS: Final = (
+    "web_search",
+    "file_search",
+    "code_interpreter",
+    "image_generation",
+    "mcp",
+    "computer",
+    "tool_search",
+)
+"""The beginnings of the types of tools that OpenAI runs."""
+_MODELS_OWN: Final = ("local_shell", "shell", "apply_patch")
+"""Tools that the client runs, but of which only OpenAI's models know how they are called."""
+_LEFT_OUT: Final = frozenset({"namespace"})
 """Groups of the client's own tools, which Codex offers besides others: no chat can name them, so none is called."""
+_REFERENCES: Final = frozenset({"item_reference"})
+"""Items that stand for others, which only OpenAI has."""
 
 
 class Part(msgspec.Struct):
     """A part of a message; each type has some of these fields."""
 
-    type: str
-    text: str = ""
-    refusal: str = ""
-    image_url: str | None = None
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+    image_url: msgspec.Raw = _NOTHING
+    input_audio: Any = None
 
 
-class Item(msgspec.Struct):
-    """An item of the conversation; each type has some of these fields. Without a type, it is a message."""
+class _Item(msgspec.Struct):
+    """What an item is. Without a type, it is a message."""
 
     type: str = "message"
+
+
+class _Message(msgspec.Struct):
     role: str = "user"
     content: str | list[Part] | None = None
+
+
+class _Call(msgspec.Struct):
     call_id: str = ""
     name: str = ""
-    arguments: str = ""
-    output: Any = ""
-    summary: list[Part] = []
+    arguments: Any = ""
+    input: str = ""
+
+
+class _Output(msgspec.Struct):
+    call_id: str = ""
+    output: msgspec.Raw = _NOTHING
+
+
+class _Reasoning(msgspec.Struct):
+    content: list[Part] | None = None
 
 
 class Tool(msgspec.Struct):
     """A tool of the client's, or one that OpenAI would run."""
 
-    type: str
+    type: str = "function"
     name: str = ""
     description: str | None = None
     parameters: Any = None
     strict: bool | None = None
+    format: Any = None
+
+
+class _MoreTools(msgspec.Struct):
+    tools: list[Tool] | None = None
 
 
 class TextFormat(msgspec.Struct):
@@ -58,7 +100,7 @@ class TextFormat(msgspec.Struct):
     strict: bool | None = None
 
 
-class Text(msgspec.Struct):
+class TextSettings(msgspec.Struct):
     """How the text is."""
 
     format: TextFormat | None = None
@@ -67,94 +109,232 @@ class Text(msgspec.Struct):
 class Reasoning(msgspec.Struct):
     """How much the model thinks."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    effort: Effort | None = None
 
 
 class ResponsesBody(msgspec.Struct):
     """The fields of a request that have a meaning in a chat."""
 
     model: str
-    input: str | list[Item] = ""
+    input: str | list[Item] | None = None
     instructions: str | None = None
-    stream: bool = False
+    stream: bool | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     tools: list[Tool] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
-    text: Text | None = None
+    text: TextSettings | None = None
     reasoning: Reasoning | None = None
     user: str | None = None
     metadata: dict[str, Any] | None = None
     previous_response_id: str | None = None
     store: bool | None = None
     conversation: Any = None
+    background: bool | None = None
+    prompt: Any = None
+    prompt_cache_key: str | None = None
+    service_tier: Any = None
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """What it adds to the conversation."""
+        if isinstance(self.input, str):
+            return [Item(msgspec.json.encode({"role": "user", "content": self.input}))]
+        return self.input or []
+
+    @property
+    def tools_as_sent(self) -> list[dict[str, Any]]:
+        """The tools as the response repeats them."""
+        return [_sent(tool) for tool in self.tools or ()]
 
 
-def chat_fields(body: ResponsesBody, items: Sequence[Item]) -> dict[str, Any]:
-    """The fields of the chat about the conversation ``items``.
+def _sent(tool: Tool) -> dict[str, Any]:
+    fields: dict[str, Any] = {"type": tool.type}
+    if tool.type == "function":
+        return fields | {
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+            "strict": tool.strict,
+        }
+    put(fields, name=tool.name or None, description=tool.description, format=tool.format)
+    return fields
+
+
+class AskedChat(NamedTuple):
+    """The fields of a chat. ``custom``: the names of its functions that stand for tools which take a text."""
+
+    fields: dict[str, Any]
+    custom: frozenset[str]
+
+
+def as_chat(body: ResponsesBody, items: Sequence[Item]) -> AskedChat:
+    """The chat about the conversation ``items``.
 
     Raises ``InvalidRequest`` for what no chat can say, ``BodyTooLarge`` for too many items.
     """
-    parts = sum(len(item.content) for item in items if isinstance(item.content, list))
-    check_items(len(items) + parts + len(body.tools or ()))
-    if body.conversation is not None:
-        raise InvalidRequest("The gateway keeps no conversations: send all of it in 'input'", param="conversation")
-    messages = list(_messages(body.instructions, items))
-    fields: dict[str, Any] = {"model": body.model, "messages": messages, "stream": body.stream}
+    _check(body)
+    conversation = _Conversation(body.instructions)
+    for item in items:
+        conversation.take(item)
+    messages = conversation.end()
+    fields: dict[str, Any] = {"model": body.model, "messages": messages, "stream": bool(body.stream)}
     put(
         fields,
         max_tokens=body.max_output_tokens,
         temperature=body.temperature,
         top_p=body.top_p,
         user=body.user,
-        reasoning_effort=body.reasoning.effort if body.reasoning else None,
+        prompt_cache_key=body.prompt_cache_key,
         response_format=_format(body.text.format if body.text else None),
     )
-    if tools := [_tool(tool) for tool in body.tools or () if tool.type not in _LEFT_OUT]:
-        fields["tools"] = tools
-        put(fields, tool_choice=_choice(body.tool_choice), parallel_tool_calls=body.parallel_tool_calls)
-    return fields
+    fields |= effort_fields(body.reasoning.effort if body.reasoning else None)
+    declared = [*(body.tools or ()), *conversation.tools]
+    conversation.count.add(len(declared))
+    tools = {tool.name: tool for tool in declared if _offered(tool)}
+    choice = _choice(body.tool_choice, tools)
+    if tools:
+        fields["tools"] = [_tool(tool) for tool in tools.values()]
+        put(fields, tool_choice=choice, parallel_tool_calls=body.parallel_tool_calls)
+    return AskedChat(fields, frozenset(name for name, tool in tools.items() if tool.type == "custom"))
 
 
-def _messages(instructions: str | None, items: Sequence[Item]) -> Iterator[dict[str, Any]]:
-    if instructions:
-        yield {"role": "system", "content": instructions}
-    calls: list[dict[str, Any]] = []
-    for item in items:
-        if item.type == "function_call":
-            calls.append(tool_call(item.call_id, item.name, item.arguments))
-            continue
-        if calls:  # calls of one turn are one message in a chat
-            yield {"role": "assistant", "content": None, "tool_calls": calls}
-            calls = []
-        yield from _message(item)
-    if calls:
-        yield {"role": "assistant", "content": None, "tool_calls": calls}
+def _check(body: ResponsesBody) -> None:
+    if body.conversation is not None:
+        raise InvalidRequest("The gateway keeps no conversations: send all of it in 'input'", param="conversation")
+    if body.background:
+        raise InvalidRequest("The gateway runs nothing in the background: leave 'background' out", param="background")
+    if body.prompt is not None:
+        raise InvalidRequest("Only OpenAI has the templates of 'prompt': send the text in 'input'", param="prompt")
 
 
-def _message(item: Item) -> Iterator[dict[str, Any]]:
-    if item.type == "message":
-        yield {"role": _ROLES.get(item.role, item.role), "content": _content(item.content or "")}
-    elif item.type == "function_call_output":
-        yield {"role": "tool", "tool_call_id": item.call_id, "content": json_text(item.output)}
-    elif item.type != "reasoning":  # the model's earlier thoughts are not repeated to it
-        raise InvalidRequest(f"The engine has no items of type '{item.type}'", param="input")
+class _Conversation:
+    """The messages of a chat, as the items of a conversation become them.
+
+    Calls of one turn are one message in a chat, with what the model thought before them. A tool's message has only
+    text, so the images of results follow in a message of the user.
+    """
+
+    def __init__(self, instructions: str | None) -> None:
+        self.count = ItemCount()
+        self.tools: list[Tool] = []
+        self._messages: list[dict[str, Any]] = []
+        self._calls: list[dict[str, Any]] = []
+        self._images: list[dict[str, Any]] = []
+        self._thought = ""
+        if instructions:
+            self._messages.append({"role": "system", "content": instructions})
+
+    def take(self, item: Item) -> None:
+        self.count.add(1)
+        type = _read(item, _Item).type
+        if type in ("function_call", "custom_tool_call"):
+            call = _read(item, _Call)
+            custom = type == "custom_tool_call"
+            arguments = arguments_of(call.input) if custom else json_text(call.arguments or "")
+            self._add_images()
+            self._calls.append(tool_call(call.call_id, call.name, arguments))
+        elif type in ("function_call_output", "custom_tool_call_output"):
+            self._add_calls()
+            self._add_result(_read(item, _Output))
+        elif type == "message":
+            self._add_calls()
+            self._add_images()
+            self._add_message(_read(item, _Message))
+        elif type == "reasoning":
+            self._add_calls()
+            self._thought = _thought(_read(item, _Reasoning))
+        elif type == "additional_tools":
+            self.tools += _read(item, _MoreTools).tools or ()
+        elif type in _REFERENCES:
+            raise InvalidRequest(
+                f"Only OpenAI has what an item of type '{type}' stands for: send the item itself", param="input"
+            )
+        else:
+            _log.debug("An item of type '%s' is left out: no chat can say it", type)
+
+    def end(self) -> list[dict[str, Any]]:
+        """All messages."""
+        self._add_calls()
+        self._add_images()
+        return self._messages
+
+    def _add_message(self, message: _Message) -> None:
+        role = _ROLES.get(message.role, message.role)
+        content = message.content or ""
+        if not isinstance(content, str):
+            self.count.add(len(content))
+            content = joined(list(_parts(content)))  # type: ignore[assignment]
+        added = {"role": role, "content": content}
+        self._messages.append(added | self._take_thought() if role == "assistant" else added)
+
+    def _add_result(self, result: _Output) -> None:
+        text = bytes(result.output)
+        if text.startswith(b"["):
+            parts = _read(result.output, list[Part])
+            self.count.add(len(parts))
+            said = list(_parts(parts))
+            self._images += [part for part in said if part["type"] != "text"]
+            output = "\n".join(part["text"] for part in said if part["type"] == "text")
+        else:
+            output = _read(result.output, str) if text.startswith(b'"') else "" if text == b"null" else text.decode()
+        self._messages.append({"role": "tool", "tool_call_id": result.call_id, "content": output})
+
+    def _add_calls(self) -> None:
+        if self._calls:
+            said = {"role": "assistant", "content": None, "tool_calls": self._calls, **self._take_thought()}
+            self._messages.append(said)
+            self._calls = []
+
+    def _add_images(self) -> None:
+        if self._images:
+            self._messages.append({"role": "user", "content": self._images})
+            self._images = []
+
+    def _take_thought(self) -> dict[str, Any]:
+        thought, self._thought = self._thought, ""
+        return thoughts(thought) if thought else {}
 
 
-def _content(content: str | Sequence[Part]) -> str | Sequence[dict[str, Any]]:
-    return content if isinstance(content, str) else joined([_part(part) for part in content])
+def _read(item: Item, type: Any) -> Any:
+    try:
+        return msgspec.json.decode(item, type=type)
+    except msgspec.ValidationError as error:
+        raise invalid(error, "input[...]") from None
 
 
-def _part(part: Part) -> dict[str, Any]:
-    if part.type in ("input_text", "output_text", "text"):
-        return text_part(part.text)
-    if part.type == "refusal":
-        return text_part(part.refusal)
-    if part.type == "input_image" and part.image_url is not None:
-        return image_part(part.image_url)
-    raise InvalidRequest(f"The engine has no content of type '{part.type}'", param="input")
+def _thought(reasoning: _Reasoning) -> str:
+    return "".join(part.text or "" for part in reasoning.content or ())
+
+
+def _parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
+    for part in parts:
+        if part.type == "input_image":
+            yield image_part(_address(part.image_url))
+        elif part.type == "input_audio" and part.input_audio is not None:
+            yield {"type": "input_audio", "input_audio": part.input_audio}
+        elif part.type == "refusal":
+            yield text_part(part.refusal or "")
+        elif part.text is not None:
+            yield text_part(part.text)
+        else:
+            raise InvalidRequest(f"The engine has no content of type '{part.type}'", param="input")
+
+
+class _Address(msgspec.Struct):
+    url: msgspec.Raw
+
+
+def _address(image: msgspec.Raw) -> msgspec.Raw:
+    """The URL of an image, as JSON. Some clients send it as chats have it."""
+    if bytes(memoryview(image)[:1]) == b"{":
+        image = _read(image, _Address).url
+    if bytes(memoryview(image)[:4]) == b"null":
+        raise InvalidRequest("An image needs its 'image_url': the gateway keeps no files", param="input")
+    raw_text(image, "input")
+    return image
 
 
 def _format(format: TextFormat | None) -> dict[str, Any] | None:
@@ -167,13 +347,38 @@ def _format(format: TextFormat | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def _tool(tool: Tool) -> dict[str, Any]:
-    if tool.type != "function":
+def _offered(tool: Tool) -> bool:
+    """Whether the model is offered a tool. Raises ``InvalidRequest`` for one that nobody could run."""
+    if tool.type in ("function", "custom"):
+        return True
+    if tool.type in _MODELS_OWN:
+        raise InvalidRequest(
+            f"Only OpenAI's models know the tool '{tool.type}': declare a function in its place", param="tools"
+        )
+    if tool.type.startswith(_OPENAIS):
         raise InvalidRequest(f"Only OpenAI runs the tool '{tool.type}': remove it from 'tools'", param="tools")
+    if tool.type not in _LEFT_OUT:
+        _log.debug("A tool of type '%s' is left out: no chat can name it", tool.type)
+    return False
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    if tool.type == "custom":
+        return custom_function(tool.name, tool.description, tool.format)
     return function_tool(tool.name, tool.description, tool.parameters, tool.strict)
 
 
-def _choice(choice: Any) -> Any:
-    if isinstance(choice, dict) and choice.get("type") == "function":
+def _choice(choice: Any, tools: dict[str, Tool]) -> Any:
+    """The choice as chats have it. One of some ``tools`` leaves only those. Raises ``InvalidRequest``."""
+    if not isinstance(choice, dict):
+        return choice
+    type = choice.get("type")
+    if type in ("function", "custom"):
         return {"type": "function", "function": {"name": choice.get("name", "")}}
-    return choice
+    if type == "allowed_tools":
+        allowed = {each.get("name") for each in choice.get("tools") or () if isinstance(each, dict)}
+        for name in [*tools]:
+            if name not in allowed:
+                del tools[name]
+        return choice.get("mode", "auto")
+    raise InvalidRequest(f"Only OpenAI runs the tool '{type}' of 'tool_choice'", param="tool_choice")

@@ -92,7 +92,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_flood(house: OpenGateway,
 async def test_an_event_that_cannot_be_read_in_the_middle_of_a_flood(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served, models={MODEL: {"endpoints": []}}, routing={"max_retries": 0})
-    odd = b'data: {"choices":[{"delta":{"content":{}}}]}\n\n'
+    odd = b'data: {"choices":[{"delta":{"content":{"not":"text"}}}]}\n\n'
     served.streams(EVENT * 500 + odd + EVENT * 500 + LAST, served.END)
     reply = await gateway.ask(gateway.post({**ASKED["/v1/messages"], "stream": True}, path="/v1/messages"))
     assert reply.whole

@@ -6,13 +6,13 @@ import json
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from enginehouse import BodyTooLarge, Protocol, ProtocolRequest, Translation
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses
-from enginehouse_protocols.responses.request import Item
 from enginehouse_protocols.responses.stored import StoredResponses
 
 PATHS: dict[str, Protocol] = {
@@ -84,6 +84,6 @@ def test_long_texts_are_no_long_lists(path: str, text: str) -> None:
 
 async def test_a_kept_conversation_counts_too() -> None:
     stored = StoredResponses(100_000_000)
-    stored.keep({"id": "a", "output": []}, [Item(content="hi")] * 90_000)
+    stored.keep({"id": "a", "output": []}, [msgspec.Raw(b'{"content":"hi"}')] * 150_000)
     with pytest.raises(BodyTooLarge):
         await stored.conversation("a")

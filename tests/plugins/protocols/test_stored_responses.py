@@ -7,12 +7,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from enginehouse import InvalidRequest, NotFound
-from enginehouse_protocols.responses.request import Item
 from enginehouse_protocols.responses.stored import StoredResponses
 from tests.support.waiting import until
+
+HELLO = msgspec.Raw(b'{"role":"user","content":"hi"}')
 
 
 def response(id: str, text: str = "ho") -> dict[str, Any]:
@@ -35,9 +37,9 @@ def on_disk(folder: Path) -> bytes:
 
 async def test_a_conversation_ends_with_the_response() -> None:
     stored = StoredResponses(10_000)
-    stored.keep(response("a"), [Item(content="hi")])
-    asked, said = await stored.conversation("a")
-    assert (asked.role, asked.content, said.role) == ("user", "hi", "assistant")
+    stored.keep(response("a"), [HELLO])
+    asked, said = map(msgspec.json.decode, await stored.conversation("a"))
+    assert (asked["role"], asked["content"], said["role"]) == ("user", "hi", "assistant")
     assert json.loads(await stored.response("a")) == response("a")
 
 
@@ -71,9 +73,10 @@ async def test_all_processes_of_a_gateway_find_them_and_the_next_gateway_too(tmp
     one, two = StoredResponses(10_000), StoredResponses(10_000)
     for each in (one, two):
         each.open(tmp_path)
-    one.keep(response("a"), [Item(content="hi")])
+    one.keep(response("a"), [HELLO])
     await written(one)
-    assert [item.role for item in await two.conversation("a")] == ["user", "assistant"]
+    found = [msgspec.json.decode(item)["role"] for item in await two.conversation("a")]
+    assert found == ["user", "assistant"]
     await two.delete("a")
     with pytest.raises(NotFound):
         await one.response("a")
@@ -180,7 +183,7 @@ async def test_the_text_of_a_deleted_response_is_gone_from_disk(tmp_path: Path) 
     stored.open(tmp_path)
     for place in range(20):
         stored.keep(response(str(place), f"other {place}" * 1000), [])
-    stored.keep(response("a", "a secret of Ann's " * 1000), [Item(content="what she asked")])
+    stored.keep(response("a", "a secret of Ann's " * 1000), [msgspec.Raw(b'{"content":"what she asked"}')])
     await written(stored)
     assert b"secret of Ann" in on_disk(tmp_path)
     await stored.delete("a")

@@ -84,7 +84,7 @@ def test_a_conversation_with_tools_images_and_thoughts_as_a_chat() -> None:
     assert chat["messages"] == [
         {"role": "system", "content": "be kind"},
         {"role": "user", "content": parts},
-        {"role": "assistant", "content": "so", "tool_calls": [call], "reasoning_content": "hm"},
+        {"role": "assistant", "content": "so", "tool_calls": [call], "reasoning_content": "hm", "reasoning": "hm"},
         {"role": "tool", "tool_call_id": "t1", "content": "2"},
         {"role": "user", "content": "and now?"},
         {"role": "system", "content": "be quick"},
@@ -183,7 +183,7 @@ def test_a_response_repeats_its_tools_and_the_form_of_its_text() -> None:
     tool = {"type": "function", "name": "add", "description": None, "parameters": {"type": "object"}, "strict": True}
     form = {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": None}
     body = {"model": "m", "input": "hi", "tools": [tool], "text": {"format": form}}
-    whole = json.loads(translated(Responses(), "/v1/responses", body).answer({"choices": []}))
+    whole = json.loads(translated(Responses(), "/v1/responses", body).answer({"choices": [{}]}))
     assert (whole["tools"], whole["text"]["format"]) == ([tool], form)
 
 
@@ -227,7 +227,7 @@ def test_options_formats_and_thinking_of_ollama() -> None:
     chat = asked(translated(Ollama(), "/api/chat", body))
     assert (chat["model"], chat["max_tokens"], chat["repetition_penalty"]) == ("m", 7, 1.1)
     assert chat["response_format"]["json_schema"]["schema"] == schema
-    assert chat["chat_template_kwargs"] == {"enable_thinking": True}
+    assert chat["chat_template_kwargs"] == {"enable_thinking": True, "thinking": True}
     assert chat["messages"][0]["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
     assert "num_ctx" not in chat
 
@@ -243,7 +243,8 @@ PIECES = st.lists(
     st.one_of(
         st.builds(lambda text: delta(content=text), st.text(min_size=1)),
         st.builds(lambda text: delta(reasoning_content=text), st.text(min_size=1)),
-    )
+    ),
+    min_size=1,
 )
 
 

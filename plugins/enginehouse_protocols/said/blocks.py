@@ -1,0 +1,182 @@
+"""Puts what is said at once into blocks, one after the other."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Final
+
+from enginehouse import UpstreamError
+from enginehouse_protocols.said.said import (
+    Call,
+    CallBegins,
+    CallGoesOn,
+    Counted,
+    Finish,
+    Refusal,
+    Said,
+    Text,
+    Thinking,
+    Usage,
+)
+
+_MOST_HELD = 16 << 20
+"""Characters of later blocks that are held for one that is open."""
+_SPEECH: Final = (Text, Thinking, Refusal)
+Kind = type[Text] | type[Thinking] | type[Refusal] | type[Call]
+
+
+class Block:
+    """A block of an answer: text, thinking, a refusal, or the ``call`` of a tool."""
+
+    __slots__ = ("_pieces", "call", "kind")
+
+    def __init__(self, kind: Kind, call: Call | None = None) -> None:
+        self.kind = kind
+        self.call = call
+        self._pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """What it says, as far as it has come and is kept."""
+        return "".join(self._pieces)
+
+    def add(self, text: str) -> None:
+        """Keep more of what it says."""
+        self._pieces.append(text)
+
+    def take(self) -> str:
+        """Return what it says, and keep it no more."""
+        text, self._pieces = self.text, []
+        return text
+
+
+class BlockWriter(ABC):
+    """Writes blocks in the form of a dialect."""
+
+    @abstractmethod
+    def begin_block(self, block: Block) -> bytes:
+        """Return what says that a block begins."""
+
+    @abstractmethod
+    def add_to_block(self, block: Block, text: str) -> bytes:
+        """Return what adds ``text``."""
+
+    @abstractmethod
+    def end_block(self, block: Block) -> bytes:
+        """Return what says that a block ends."""
+
+
+class Blocks:
+    """The blocks of one answer, as far as they have come. ``finish`` and ``usage`` are the last that were said.
+
+    A dialect has one open block at a time. Text after text, or a piece of the same call, goes on in the open one; all
+    else ends it. A call whose arguments are not whole stays open until they are, or the answer ends: what belongs to
+    later blocks is held meanwhile. ``keeps_text``: blocks keep their text once it is written; calls have their
+    arguments anyway.
+    """
+
+    def __init__(self, *, keeps_text: bool) -> None:
+        self.all: list[Block] = []
+        self._keeps_text = keeps_text
+        self.finish = Finish("")
+        self.usage = Usage()
+        self._open: Block | None = None
+        self._held: list[Block] = []
+        self._size = 0
+
+    @property
+    def calls(self) -> bool:
+        """Whether a tool is called."""
+        return any(block.call is not None for block in self.all)
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the model refuses to answer."""
+        return any(block.kind is Refusal for block in self.all)
+
+    def take(self, said: Iterable[Said], writer: BlockWriter, out: list[bytes]) -> None:
+        """Add to ``out`` what ``writer`` makes of what is said next. Raises ``UpstreamError`` for too much to hold."""
+        for each in said:
+            if isinstance(each, _SPEECH):
+                self._say(type(each), None, each.text, writer, out)
+            elif isinstance(each, CallGoesOn):
+                self._say(Call, each.call, each.text, writer, out)
+            elif isinstance(each, CallBegins):
+                self._say(Call, each.call, "", writer, out)
+            elif isinstance(each, Counted):
+                self.usage = each.usage
+            else:
+                self.finish = each
+
+    def end(self, writer: BlockWriter, out: list[bytes]) -> None:
+        """Add what is missing at the end of the answer."""
+        self._close(writer, out)
+        while self._held:
+            self._begin(self._held.pop(0), writer, out)
+            self._close(writer, out)
+
+    def _say(self, kind: Kind, call: Call | None, text: str, writer: BlockWriter, out: list[bytes]) -> None:
+        open = self._open
+        if open is not None and open.kind is kind and open.call is call:
+            if text:
+                if self._keeps_text and call is None:
+                    open.add(text)
+                out.append(writer.add_to_block(open, text))
+        elif self._waits():
+            self._hold(kind, call, text)
+        else:
+            self._close(writer, out)
+            block = Block(kind, call)
+            block.add(text)
+            self._begin(block, writer, out)
+        while self._held and not self._waits():
+            self._close(writer, out)
+            self._begin(self._held.pop(0), writer, out)
+
+    def _waits(self) -> bool:
+        """Whether the open block is a call that is not whole yet."""
+        call = None if self._open is None else self._open.call
+        return call is not None and not call.is_whole
+
+    def _hold(self, kind: Kind, call: Call | None, text: str) -> None:
+        self._size += len(text)
+        if self._size > _MOST_HELD:
+            raise UpstreamError("The engine's answer cannot be read: a call of a tool does not end")
+        last = self._held[-1:] if call is None else [block for block in self._held if block.call is call]
+        if not last or last[0].kind is not kind:
+            last = [Block(kind, call)]
+            self._held += last
+        last[0].add(text)
+
+    def _begin(self, block: Block, writer: BlockWriter, out: list[bytes]) -> None:
+        self._open = block
+        self.all.append(block)
+        out.append(writer.begin_block(block))
+        if text := block.text if self._keeps_text else block.take():
+            out.append(writer.add_to_block(block, text))
+
+    def _close(self, writer: BlockWriter, out: list[bytes]) -> None:
+        block, self._open = self._open, None
+        if block is not None:
+            out.append(writer.end_block(block))
+
+
+class _NoWriter(BlockWriter):
+    def begin_block(self, block: Block) -> bytes:
+        return b""
+
+    def add_to_block(self, block: Block, text: str) -> bytes:
+        return b""
+
+    def end_block(self, block: Block) -> bytes:
+        return b""
+
+
+def whole(said: Iterable[Said]) -> Blocks:
+    """The blocks of a whole answer."""
+    blocks, writer = Blocks(keeps_text=True), _NoWriter()
+    nothing: list[bytes] = []
+    blocks.take(said, writer, nothing)
+    blocks.end(writer, nothing)
+    return blocks
