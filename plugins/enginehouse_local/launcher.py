@@ -29,7 +29,9 @@ from enginehouse_local.processes import (
     group_with,
     groups_with,
     identity,
+    is_marked,
     kill_group,
+    may_end,
     members,
     memory_of,
     processor_seconds_of,
@@ -112,11 +114,12 @@ class LocalLauncher(Launcher):
             return None
         if known is None:
             return None
-        log = LogFile(self._logs / known.log, output, fresh=False)
-        if identity(known.pid) == known.identity:
-            return LocalProcess(known.pid, line, log, output)
-        log.close()
-        if died_in_this_era(known.identity) and identity(known.pid) is None:
+        runs = await asyncio.to_thread(_runs, known, self._logs / known.log)
+        if runs is None:
+            _log.warning("Process %d, which is recorded as %s, is none of this gateway's engines", known.pid, name)
+        elif runs:
+            return LocalProcess(known.pid, line, LogFile(self._logs / known.log, output, fresh=False), output)
+        elif died_in_this_era(known.identity):
             await kill_group(known.pid)
         return None
 
@@ -237,6 +240,16 @@ def _start(line: LaunchLine, log: LogFile) -> Popen[bytes]:
     environment = {**line.environment_on(os.environ), ENGINE: str(log.path)}
     output = log.descriptor
     return Popen(line.command, stdin=DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True)
+
+
+def _runs(known: _Handle, log: Path) -> bool | None:
+    """Whether a recorded engine still runs; ``None`` if its number is that of something else."""
+    if not may_end(known.pid):
+        return None
+    now, of_group = identity(known.pid), members(known.pid)
+    if now == known.identity:
+        return True if known.pid in of_group and is_marked(known.pid, ENGINE, log) else None
+    return False if now is None and all(is_marked(pid, ENGINE, log) for pid in of_group) else None
 
 
 def _why_not(line: LaunchLine, files: Sequence[str]) -> str:

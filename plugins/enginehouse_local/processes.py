@@ -134,8 +134,31 @@ def processor_seconds_of(group: int) -> float:
     return total
 
 
+def is_marked(pid: int, variable: str, log: Path) -> bool:
+    """Whether a process was started with ``log`` in ``variable`` of its environment, or prints there.
+
+    A program that sets its title may overwrite the environment that the system shows.
+    """
+    with contextlib.suppress(psutil.Error):
+        if _environment(psutil.Process(pid)).get(variable) == str(log):
+            return True
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):  # not on macOS
+            if os.path.samefile(f"/proc/{pid}/fd/{descriptor}", log):
+                return True
+    return False
+
+
+def may_end(group: int) -> bool:
+    """Whether a group may be signalled at all: neither everything, nor this process's own group."""
+    return group > 1 and group != os.getpgrp()
+
+
 def signal_group(group: int, number: signal.Signals) -> None:
     """Send a signal to every running member of a group."""
+    if not may_end(group):
+        _log.error("Process group %d is no engine's, and gets no signal", group)
+        return
     with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS raises the second if only zombies are left
         os.killpg(group, number)
 
@@ -191,7 +214,7 @@ async def kill_group(group: int) -> None:
     """Kill a group and wait until its processes have ended and freed their memory."""
     deadline = asyncio.get_running_loop().time() + _DEATH_S
     pause = _SHORTEST_PAUSE_S
-    while _exists(group):
+    while may_end(group) and _exists(group):
         if asyncio.get_running_loop().time() > deadline:
             _log.error("The processes of group %d were killed and do not end: %s", group, members(group))
             return

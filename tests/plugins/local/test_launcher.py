@@ -4,8 +4,9 @@ import asyncio
 import errno
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from enginehouse.engines.ports import Ports
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.launcher import LocalProcess
 from enginehouse_local.log_file import LogFile
-from enginehouse_local.processes import identity
+from enginehouse_local.processes import identity, kill_group, signal_group
 from enginehouse_operations.pages.log_reader import follow
 from tests.support.launchers import local_launcher
 from tests.support.waiting import within
@@ -232,6 +233,42 @@ async def test_an_engine_whose_log_cannot_be_written_prints_elsewhere(
     assert "cannot be written: No such file or directory" in caplog.text
     adopted = await local_launcher(tmp_path / "missing").adopt("tiny", line, process.handle, LogRing())
     assert adopted is not None, "the handle names the file"
+    await within(adopted.stop(0))
+    await within(process.stop(0))
+
+
+@pytest.fixture
+def foreign() -> Iterator[subprocess.Popen[bytes]]:
+    """A process of the same user that no launcher has started."""
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize("whose", ["foreign", "init", "own group", "nobody"])
+async def test_what_is_recorded_but_no_engine_is_left_alone(
+    tmp_path: Path, foreign: subprocess.Popen[bytes], whose: str
+) -> None:
+    pid = {"foreign": foreign.pid, "init": 1, "own group": os.getpgrp(), "nobody": 0}[whose]
+    known = identity(pid) or identity(foreign.pid)
+    handle = {"pid": pid, "identity": known, "log": str(tmp_path / "engine.log")}
+    line = LaunchLine(command=("true",), port=4711)
+    assert await local_launcher(tmp_path).adopt("tiny", line, handle, LogRing()) is None
+    assert foreign.poll() is None
+
+
+async def test_a_group_that_is_no_engines_gets_no_signal(foreign: subprocess.Popen[bytes]) -> None:
+    for group in (-1, 0, 1, os.getpgrp()):
+        await within(kill_group(group))
+        signal_group(group, signal.SIGKILL)
+    assert foreign.poll() is None
+
+
+async def test_an_engine_that_hides_its_environment_is_found_by_its_log(tmp_path: Path) -> None:
+    line = LaunchLine(command=("sh", "-c", "exec env -i sleep 60"), port=4711)
+    process = await local_launcher(tmp_path).launch("tiny", line, LogRing())
+    adopted = await local_launcher(tmp_path).adopt("tiny", line, process.handle, LogRing())
+    assert adopted is not None
     await within(adopted.stop(0))
     await within(process.stop(0))
 
