@@ -18,6 +18,14 @@ _PLACES = re.compile(
     r"|.*_(PATH|HOME|DIR|CACHE|VISIBLE_DEVICES)|(LC|XDG|CUDA|NVIDIA|HIP|ROCR|OMP)_.*"
 )
 """Variables that launch lines use in ``${env:NAME}``, but that are no secrets: every engine may need them."""
+_SECRETS = re.compile(
+    r"(AWS|AZURE|GOOGLE|GCP|OTEL|GITHUB|GH|GITLAB|CI|VAULT|DOCKER|SSH)_.*"
+    r"|(.*_)?(API)?(KEY|TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|COOKIE|DSN|PAT|HEADERS)(_.*)?",
+    re.IGNORECASE,
+)
+"""Variables that hold secrets by their names, or lead to them: no engine needs them unless its table says so."""
+_LOGIN = re.compile(r"://[^/@\s]+:[^/@\s]+@")
+"""A password in a URL."""
 
 
 def secret_variables(config: Config) -> frozenset[str]:
@@ -39,11 +47,17 @@ def secret_values(config: Config) -> frozenset[str]:
 def withheld_from(model: ModelSettings, secrets: frozenset[str], environ: Mapping[str, str]) -> frozenset[str]:
     """The variables of ``environ`` that the engine of ``model`` must not get.
 
-    These are the ``secrets`` and all variables that configure the gateway, unless a ``${env:NAME}`` of the model names
-    them.
+    These are the ``secrets``, all variables that configure the gateway, and those of others that hold secrets by their
+    names or have a URL with a password, unless a ``${env:NAME}`` of the model names them.
     """
     named = {name for text in _texts(model) for name in _PLACEHOLDER.findall(text)}
-    return frozenset(name for name in environ if name in secrets or name.startswith(PREFIX)) - named
+    return frozenset(name for name in environ if name in secrets or _is_withheld(name, environ[name])) - named
+
+
+def _is_withheld(name: str, value: str) -> bool:
+    if name.startswith(PREFIX) or _SECRETS.fullmatch(name):
+        return True
+    return _LOGIN.search(value) is not None and not name.lower().endswith("_proxy")
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from enginehouse.config.schema import ModelSettings
 from enginehouse.config.secret_variables import secret_variables, withheld_from
 from tests.support.config_files import Load
 
@@ -50,3 +53,31 @@ def test_no_engine_gets_what_configures_the_gateway(load: Load) -> None:
     environ = {**overrides, "ENGINEHOUSE_KEY": "k3", "ELSEWHERE": "k2", "ENGINE": "x"}
     withheld = withheld_from(config.models["b"], secret_variables(config), environ)
     assert withheld == environ.keys() - {"ENGINE"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "withheld"),
+    [
+        ("HF_TOKEN", "hf_x", True),
+        ("HUGGING_FACE_HUB_TOKEN", "hf_x", True),
+        ("AWS_SECRET_ACCESS_KEY", "x", True),
+        ("AWS_SESSION", "x", True),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=x", True),
+        ("OPENAI_API_KEY", "x", True),
+        ("my_password", "x", True),
+        ("DATABASE_URL", "postgres://ann:x@db/1", True),
+        ("https_proxy", "http://ann:x@proxy:3128", False),
+        ("PATH", "/bin", False),
+        ("LD_LIBRARY_PATH", "/cuda/lib", False),
+        ("CUDA_VISIBLE_DEVICES", "0", False),
+        ("TOKENIZERS_PARALLELISM", "false", False),
+        ("VLLM_WORKER_MULTIPROC_METHOD", "spawn", False),
+        ("NCCL_SOCKET_IFNAME", "eth0", False),
+        ("HF_HOME", "/models", False),
+        ("PYTHONPATH", "/lib", False),
+    ],
+)
+def test_engines_inherit_no_secret_of_others(name: str, value: str, withheld: bool) -> None:
+    assert withheld_from(ModelSettings(), frozenset(), {name: value}) == ({name} if withheld else set())
+    named = ModelSettings(env={"ITS_OWN": f"${{env:{name}}}"})
+    assert withheld_from(named, frozenset(), {name: value}) == set()
