@@ -35,11 +35,11 @@ def served_files(paths: Sequence[Path], engines: InstalledEngines, only: Sequenc
     without any model, files of which none can be read, two files of one name, and a name that is not there.
     """
     models: dict[str, dict[str, Any]] = {}
-    skipped = []
+    skipped: list[str] = []
     missing: dict[str, str] = {}
     for path in paths:
-        found = _found(path, engines)
-        if not found:
+        found = _found(path, engines, skipped)
+        if not found and not skipped:
             remedy = "give GGUF files, folders of Hugging Face models, or folders of these"
             raise ConfigError(f"{path} has no model that an installed engine can serve", remedy=remedy)
         for type, model in found:
@@ -77,12 +77,12 @@ def _served(found: ServedFiles, missing: Mapping[str, str], only: Sequence[str])
     return ServedFiles(served, [*found.skipped, *absent])
 
 
-def _found(path: Path, engines: InstalledEngines) -> list[tuple[str, FoundModel]]:
-    """Every model at ``path`` with the driver that serves it best."""
+def _found(path: Path, engines: InstalledEngines, skipped: list[str]) -> list[tuple[str, FoundModel]]:
+    """Every model at ``path`` with the driver that serves it best. ``skipped`` gets what cannot be read, and why."""
     best: dict[tuple[str, str], tuple[str, FoundModel]] = {}
     for place in model_places(path.absolute()):
         for type, driver in engines.drivers.items():
-            for model in driver.find_models(place):
+            for model in _models_at(place, type, driver, skipped):
                 if not is_current(Path(model.path)):
                     continue
                 key = (model.path, model.name)
@@ -90,6 +90,14 @@ def _found(path: Path, engines: InstalledEngines) -> list[tuple[str, FoundModel]
                 if known is None or (known[0] != type and _is_better(type, model, known, engines)):
                     best[key] = (type, model)
     return list(best.values())
+
+
+def _models_at(place: Path, type: str, driver: SupportsLaunch, skipped: list[str]) -> Sequence[FoundModel]:
+    try:
+        return driver.find_models(place)
+    except Exception as error:  # of any driver's: the rest of the folder is served
+        skipped.append(f"the driver '{type}' cannot read {place}: {error or repr(error)}")
+        return ()
 
 
 def _is_better(type: str, model: FoundModel, than: tuple[str, FoundModel], engines: InstalledEngines) -> bool:

@@ -57,7 +57,7 @@ def build_fleet(
 
 def _report_health(callbacks: Callbacks, name: str, health: Health, why: str) -> None:
     if health is Health.UNHEALTHY:
-        _log.warning("Backend '%s' is unhealthy: %s", name, why)
+        _log.warning("Backend '%s' is unhealthy: %s", name, why or "no reason was given")
     else:
         _log.info("Backend '%s' is %s", name, health.value)
     notify(callbacks, name, health)

@@ -52,7 +52,7 @@ def impose(state: State, fleet: Fleet) -> None:
         if backend.healthy:
             fleet.succeeded(known.name)
         else:
-            fleet.mark_unhealthy(known.name, "the given state says so")
+            fleet.mark_unhealthy(known.name, "")
         load = fleet.load(known.name)  # last: a backend that becomes healthy begins its average anew
         load.pending, load.avg_latency_ms = backend.pending, backend.avg_latency_ms
         load.error_share = backend.error_share

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Sequence
 
@@ -11,6 +12,13 @@ from enginehouse.interfaces.launchers import Exit
 from enginehouse.telemetry.log_ring import LogRing
 
 _READ_LINES, _DETAILED_LINES, _QUOTED_LINES = 500, 20, 3
+_LONGEST_CAUSE = 300
+_CAUSES = (
+    re.compile(r"error loading model.*|.*(corrupted|incomplete|no such file|address already in use)", re.IGNORECASE),
+    re.compile(r"\b\w+(Error|Exception): \S"),
+    re.compile(r"\b(fatal )?error: \S", re.IGNORECASE),
+)
+"""The ways in which engines name the cause of a failed start, the clearest first."""
 _KILLED = (-9, 128 + 9)
 """The kernel's out-of-memory killer sends SIGKILL; a shell reports that as 137."""
 
@@ -43,15 +51,26 @@ class StartErrors:
         return "; its last lines were: " + " | ".join(lines) if lines else ""
 
     def did_not_start(self, why: str, first_line: int, kind: type[LoadFailed] = LoadFailed) -> LoadFailed:
-        """An error of this ``kind``. ``why``: the rest of its sentence."""
+        """An error of this ``kind``. ``why``: the rest of its sentence, after the cause that the engine names."""
+        cause = _cause(self._last_lines(_READ_LINES, first_line))
+        said = f"{cause} ({why})" if cause else why
         return kind(
-            f"Model '{self._model}' did not start: {why}{self.quote(first_line)}",
+            f"Model '{self._model}' did not start: {said}{self.quote(first_line)}",
             details={"model": self._model, "log": self._last_lines(_DETAILED_LINES, first_line)},
         )
 
     def _last_lines(self, count: int, first_line: int) -> Sequence[str]:
         self._log.finish()
         return self._log.tail(count, since=first_line)
+
+
+def _cause(lines: Sequence[str]) -> str:
+    """The first line that names the cause of a failed start, without its mark of time and level; empty if none does."""
+    for sign in _CAUSES:
+        for line in lines:
+            if found := sign.search(line):
+                return line[found.start() :].strip()[:_LONGEST_CAUSE]
+    return ""
 
 
 def how_it_ended(how: Exit) -> str:
