@@ -90,6 +90,8 @@ def time_limits(config: Config) -> dict[str, TimeoutSettings]:
 def check_start(config: Config, registry: Registry, drivers: Mapping[str, DriverSupport]) -> None:
     """Raise ``ConfigError`` or ``PluginError`` for launch lines and scheduling rules that would fail later."""
     check_launch_lines(config, drivers, registry)
+    for problem in missing_parts(config, drivers):
+        _log.warning("%s", problem)
     warn_of_roles(config, drivers, registry)
     check_scheduling(config, registry)
     build_engine_policy(config, registry)
@@ -127,29 +129,37 @@ def build_drivers(
 
 
 def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> None:
-    """Make the launch line of every model, on no port. Raises ``ConfigError``, or ``PluginError`` if a driver fails.
-
-    Logs a warning for a model whose program or file is missing on this machine: a load would fail.
-    """
+    """Make the launch line of every model, on no port. Raises ``ConfigError``, or ``PluginError`` if a driver fails."""
     check_sources(config, registry)
     for name, model in config.models.items():
         if not model.launches:
             continue
         type = model.engine_driver
         try:
-            line = launch_line(name, model, unguarded(drivers[type]).launch, port=0)
-            hosts = {host: config.host_settings(host).launcher for host in model.hosts}
-            for host, launcher in hosts.items():
-                check_placement(config, name, host, build_launcher(config, registry, launcher, host))
-            if HostSettings().launcher in hosts.values():
-                for problem in why_not(name, model, unguarded(drivers[type]).launch, line):
-                    _log.warning("%s", problem)
+            launch_line(name, model, unguarded(drivers[type]).launch, port=0)
+            for host in model.hosts:
+                launcher = build_launcher(config, registry, config.host_settings(host).launcher, host)
+                check_placement(config, name, host, launcher)
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
             problem = f"the driver '{type}' has no launch line for models.{name}: {describe(error)}"
             raise registry.get("driver", type).error(problem) from error
         launch_line(name, model, drivers[type].launch, port=0)  # the guard checks the driver's answers
+
+
+def missing_parts(config: Config, drivers: Mapping[str, DriverSupport]) -> Iterator[str]:
+    """Why engines could not be launched on this machine, with remedies: a program or a file is missing.
+
+    Looks at files and runs interpreters, which may take long. The configuration must have been checked.
+    """
+    for name, model in config.models.items():
+        if model.launches and HostSettings().launcher in (config.host_settings(host).launcher for host in model.hosts):
+            driver = unguarded(drivers[model.engine_driver]).launch
+            try:
+                yield from why_not(name, model, driver, launch_line(name, model, driver, port=0))
+            except Exception as error:
+                yield f"models.{name}: its driver cannot tell whether the engine may start: {describe(error)}"
 
 
 def check_sources(config: Config, registry: Registry) -> None:

@@ -11,8 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.app.config_change import CurrentConfig
+from enginehouse.app.build import missing_parts
+from enginehouse.app.config_change import ConfigChange, CurrentConfig
 from enginehouse.app.config_diff import ConfigDiff
 from enginehouse.app.watch import ChangeWatch, Stamp, stamp
 from enginehouse.config.load_config import LoadedConfig
@@ -99,6 +101,7 @@ class Reloader:
             if not dry_run:
                 self._current.carry_out(change)
                 _log_changes(change.diff, loaded.warnings)
+            await _warn_of_missing(change)
             return Reloaded(
                 applied=not dry_run,
                 file=str(loaded.file) if loaded.file else None,
@@ -115,7 +118,7 @@ class Reloader:
         seen, since = self._stamp(), time()
         for _ in range(_MOST_LOOKS):
             if seen is None or time() - min(since, seen.changed_ns / 1e9) >= (_QUIET_S if seen.size else _EMPTY_S):
-                loaded = await asyncio.to_thread(self._source.read)
+                loaded = await run_slowly(self._source.read)
             else:
                 loaded = None
                 await asyncio.sleep(_QUIET_S)
@@ -151,6 +154,11 @@ class Reloader:
             await asyncio.sleep(_LOOK_EVERY_S)
             if self._current.config.server.watch and watch.changed():
                 await self._reload_for(f"{what} changed")
+
+
+async def _warn_of_missing(change: ConfigChange) -> None:
+    for problem in await run_slowly(list, missing_parts(change.context.config, change.context.drivers)):
+        _log.warning("%s", problem)
 
 
 def _log_changes(diff: ConfigDiff, warnings: tuple[str, ...]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable
 from typing import Any
 from urllib.request import urlopen
 
+from enginehouse.aio.slow_work import run_slowly
 from enginehouse.api.tokens import TokenCallers
 from enginehouse.domain.foreign import describe
 
@@ -39,7 +39,7 @@ class TokenKeys:
             return
         self._asked_at = self._now()
         try:
-            self.callers.use_keys(await asyncio.to_thread(self._fetch))
+            self.callers.use_keys(await run_slowly(self._fetch))
         except Exception as error:
             if not self._problem:
                 _log.warning("The keys of %s cannot be fetched: %s", self.callers.settings.issuer, describe(error))

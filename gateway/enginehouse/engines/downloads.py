@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from threading import Event
 
+from enginehouse.aio.slow_work import run_slowly
 from enginehouse.config.pull import PullSettings
 from enginehouse.domain.errors import LoadCancelled
 from enginehouse.engines.pulled_models import PulledModels
@@ -25,7 +26,7 @@ class Downloads:
         The download ends when the last caller is cancelled. What is there then is kept.
         """
         models = PulledModels(settings, self._make_sources())
-        if await asyncio.to_thread(models.find, name) is not None:
+        if await run_slowly(models.find, name) is not None:
             return
         download = self._running.get(name)
         if download is None:
@@ -49,7 +50,7 @@ class _Download:
         self.cancelled = Event()
         self._loop = asyncio.get_running_loop()
         self._told = ""
-        self.task = asyncio.ensure_future(asyncio.to_thread(models.pull, name, self._note))
+        self.task = asyncio.ensure_future(run_slowly(models.pull, name, self._note))
         self.task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _note(self, done: int, total: int | None) -> None:

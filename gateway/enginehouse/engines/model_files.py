@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import launch_spec
-from enginehouse.interfaces.launch_spec import ModelFacts
+from enginehouse.interfaces.drivers import SupportsLaunch
+from enginehouse.interfaces.launch_spec import LaunchSpec, ModelFacts
 
 _log = logging.getLogger(__name__)
 
@@ -56,15 +58,18 @@ class ModelFiles:
                 return
             try:
                 spec = launch_spec(managed.model_name, managed.model, managed.driver.launch, managed.rules)
-                if managed.driver.launch.why_not(spec):  # reported at start, or on another machine
-                    return
-                facts = await asyncio.to_thread(managed.driver.launch.inspect, spec)
+                facts = await run_slowly(_inspect, managed.driver.launch, spec)
             except Exception as error:
                 _log.warning("The files of model '%s' cannot be read: %s", managed.model_name, error or repr(error))
                 return
-        if self._wanted.get(replica) == managed:
+        if facts is not None and self._wanted.get(replica) == managed:
             self.estimated.pop(replica, None)
             self.quantizations[replica] = facts.quantization
             if facts.memory:
                 self.estimated[replica] = facts.memory
             self._on_facts(replica, facts)
+
+
+def _inspect(driver: SupportsLaunch, spec: LaunchSpec) -> ModelFacts | None:
+    """What the files say; ``None`` if some are missing, which is reported at start, or on another machine."""
+    return None if driver.why_not(spec) else driver.inspect(spec)

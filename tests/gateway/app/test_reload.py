@@ -208,3 +208,20 @@ def test_a_404_names_the_models_that_are_listed_now(open_shared: OpenShared) -> 
     assert home.ask("c").json()["error"]["details"]["models"] == ["a", "b"]
     home.reload(table("a") + table("b") + "unlisted = true\n")
     assert home.ask("c").json()["error"]["details"]["models"] == ["a"]
+
+
+def test_a_program_that_hangs_delays_no_request(open_alone: OpenAlone, tmp_path: Path) -> None:
+    """The gateway asks the interpreter of a launch line for the engine's package."""
+    asked, go_on = tmp_path / "asked", tmp_path / "go-on"
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntouch {asked}\nread line < {go_on}\n")
+    python.chmod(0o700)
+    os.mkfifo(go_on)
+    home = open_alone("")
+    home.process.write_config(f'[models.m]\ndriver = "sim"\ncommand = "{python} -m engine --port ${{port}}"\n')
+    reload = home.operating("/api/reload")
+    home.until(lambda _: asked.exists())
+    assert home.http.get("/health").status_code == 200
+    assert not reload.done()
+    go_on.write_text("\n")
+    assert reload.result().status_code == 200
