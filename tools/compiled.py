@@ -46,7 +46,7 @@ MODULES = {
         "turns",
     ),
     "gateway/enginehouse/app/workers": ("worker_request",),
-    "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route"),
+    "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route", "tokens"),
     "gateway/enginehouse/fleet": ("error_window", "fleet", "health", "pauses", "snapshot", "stale_averages"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "queue_slot", "relay"),
     "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),

@@ -83,7 +83,7 @@ class CacheAware(Strategy):
         return self
 
     def start(self, clock: Callable[[], float]) -> None:
-        self._now = clock
+        self._now = self._costs.now = clock
 
     def use_waiting(self, waiting: Mapping[str, int]) -> None:
         self._costs.waiting = waiting
@@ -103,7 +103,7 @@ class CacheAware(Strategy):
         self._only, self._picked = None, requirements
         self._prompt = prompt = prompt_of(requirements)
         self._cached = cached = self._prefixes.leading(prompt) if prompt is not None else _NOTHING
-        chosen = self._costs.pick(candidates, cached, requirements.estimated_tokens)
+        chosen = self._costs.pick(candidates, cached, requirements.estimated_tokens, requirements.stream)
         self._plain = chosen if self._costs.were_plain else None
         return chosen
 
@@ -121,7 +121,8 @@ class CacheAware(Strategy):
             if self._blocks.is_exact(chosen.backend):
                 room *= _TRUSTED
             self._prefixes.note(chosen.replica, prompt, room)
-        learning = Learning(self._costs, self._now, engine, max(0, requirements.estimated_tokens - cached))
+        tokens = requirements.estimated_tokens
+        learning = Learning(self._costs, engine, tokens, max(0, tokens - cached), requirements.stream)
         if not is_plain:
             learning.take_note_of(chosen)
         if prompt is not None:
@@ -133,7 +134,7 @@ class CacheAware(Strategy):
         """Return what each candidate costs, in milliseconds; the score is less their sum and that of its priority."""
         prompt, tokens = prompt_of(requirements), requirements.estimated_tokens
         cached = self._prefixes.leading(prompt) if prompt is not None else _NOTHING
-        explained = self._costs.explained(candidates, cached, tokens)
+        explained = self._costs.explained(candidates, cached, tokens, requirements.stream)
         return [self._verdict(*each, cached, tokens) for each in zip(candidates, explained, strict=True)]
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:
@@ -165,12 +166,12 @@ class CacheAware(Strategy):
         self._prefixes.hear(_read_news(news))
 
     def remembered(self) -> bytes:
-        return msgspec.msgpack.encode(LearnedMemory(self._costs.sums(), self._prefixes.remembered()))
+        return msgspec.msgpack.encode(LearnedMemory(self._prefixes.remembered(), self._costs.memory()))
 
     def recall(self, remembered: bytes) -> None:
         memory = msgspec.msgpack.decode(remembered, type=LearnedMemory)
         self._prefixes.recall(memory.prefixes)
-        self._costs.recall(memory.sums)
+        self._costs.recall(memory.rates)
 
     def _verdict(
         self, candidate: Candidate, explained: tuple[float, CostParts], cached: Mapping[str, int], tokens: int
@@ -182,6 +183,7 @@ class CacheAware(Strategy):
             "backlog_s": round(parts.wait, 6),
             "own_ms": round(1e3 * parts.own, 3),
             "harm_ms": round(1e3 * parts.harm, 3),
+            "writing_ms": round(1e3 * parts.writing, 3),
         }
         return Verdict(_score(cost), figures)
 

@@ -21,5 +21,5 @@ class CacheAwareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LearnedMemory(msgspec.Struct, frozen=True):
     """What is kept: what was learned of engines, by backend, and what they have cached, by replica."""
 
-    sums: dict[str, tuple[float, float, float, float]]
     prefixes: dict[str, tuple[bytes, bytes]]
+    rates: dict[str, Annotated[list[float], msgspec.Meta(min_length=12, max_length=12)]] = {}

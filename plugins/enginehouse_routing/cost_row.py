@@ -14,6 +14,8 @@ from enginehouse_routing.learned_rate import EngineState
 
 FEW: Final = 8
 """For so many candidates, computing all anew is faster than finding out what has changed."""
+FIRST_RATE: Final = 1e-4
+"""Seconds for a token, before any engine has answered."""
 _ALIKE: Final = 1.25
 """Engines whose rates differ by less are equally fast: what each has learned depends on how busy it was."""
 _IN_TURN: Final = 2
@@ -39,10 +41,21 @@ def crowd(waiting: int, engines: int) -> float:
 
 
 def rate_beside(rate: float, fastest: float, trust: float) -> float:
-    """Seconds for a token that count beside those of the ``fastest`` engine, 0 if none is known."""
-    if rate <= fastest or fastest <= 0:
-        return rate
+    """Seconds for a token that count beside those of the ``fastest`` engine, 0 if none is known; nor of ``rate``."""
+    if fastest <= 0:
+        return rate or FIRST_RATE
     return fastest if rate < _ALIKE * fastest else fastest + (rate - fastest) * trust
+
+
+def lags(paces: Sequence[tuple[float, float]], trusts: Sequence[float]) -> list[float]:
+    """The seconds for which engines write a token later than the fastest one; empty if all are equally fast.
+
+    ``paces``: the least and the most that a token probably takes each; 0 and infinite if nothing is known.
+    """
+    fastest = min([most for _, most in paces])
+    if max([least for least, _ in paces]) < _ALIKE * fastest:
+        return []
+    return [rate_beside(least, fastest, trust) - fastest for (least, _), trust in zip(paces, trusts)]  # noqa: B905
 
 
 class CostRow:
@@ -55,6 +68,7 @@ class CostRow:
     ``ahead``: the tokens that the candidate reads first.
     ``factors``: 1, and more if others are delayed.
     ``rates``: seconds for a token, of other engines until the own ones are ``learned``; infinite there until then.
+    ``paces``: as ``lags`` takes them.
     ``trusts``: how much the rate still counts, from 0 to 1.
     ``beside``: what ``rate_beside`` makes of the rates and of the ``fastest`` one.
     ``bases``: the seconds without the own prompt. ``slopes``: those for each of its tokens that delays others.
@@ -68,7 +82,7 @@ class CostRow:
     __slots__ = (
         *("_cold", "_least", "_next", "_pendings", "_places", "_prefixes", "adapters", "ahead", "bases", "beside"),
         *("candidates", "cold", "costs", "engines", "factors", "fastest", "learned", "loads", "places", "plain"),
-        *("rates", "replicas", "seen", "slopes", "trusts", "waits", "worse"),
+        *("paces", "rates", "replicas", "seen", "slopes", "trusts", "waits", "worse"),
     )
 
     def __init__(self, candidates: Sequence[Candidate], priority_s: float) -> None:
@@ -95,6 +109,7 @@ class CostRow:
         self.waits, self.ahead, self.factors, self.rates = ([0.0] * number for _ in range(4))
         self.beside, self.bases, self.slopes = ([0.0] * number for _ in range(3))
         self.learned, self.trusts = [inf] * number, [1.0] * number
+        self.paces = [(0.0, inf)] * number
         self._least = inf
 
     def is_of(self, candidates: Sequence[Candidate]) -> bool:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heappop, heappush
 from math import exp, inf, sqrt
 from typing import Final, NamedTuple
 
 from enginehouse import Candidate
-from enginehouse_routing.cost_row import FEW, OVERHEAD, CostRow, crowd, rate_beside, work
-from enginehouse_routing.learned_rate import EngineState, LearnedRate
+from enginehouse_routing.cost_row import FEW, FIRST_RATE, OVERHEAD, CostRow, crowd, lags, rate_beside, work
+from enginehouse_routing.learned_rate import EngineState, LearnedRates, UnreadPrompt
 
-_FIRST_RATE: Final = 1e-4
-"""Seconds for a token, before any engine has answered."""
 _DELAY: Final = 0.25
 """What a token that is read costs each request that runs there, in its own time: they go on in the same steps."""
 _STEP_TOKENS: Final = 64
@@ -34,11 +33,20 @@ class CostParts(NamedTuple):
     """The expected seconds to the first token, in parts.
 
     ``wait``: for a slot, a load, or the prompts of others. ``own``: for the prompt. ``harm``: what it costs the others.
+    ``writing``: how much later than by the fastest engine the answer is written, if its client waits for all of it.
     """
 
     wait: float
     own: float
     harm: float
+    writing: float = 0.0
+
+
+def _pace(engine: EngineState | None) -> tuple[float, float]:
+    """The least and the most that the engine probably takes for a token that it writes."""
+    if engine is None or not engine.learned.per_written:
+        return 0.0, inf
+    return engine.learned.lowest_written, engine.learned.highest_written
 
 
 class EngineCosts:
@@ -52,7 +60,7 @@ class EngineCosts:
         self._priority_s = priority_s
         self._engines: OrderedDict[str, EngineState] = OrderedDict()
         """The one that was used least recently comes first."""
-        self._all = LearnedRate()
+        self._all = LearnedRates()
         self._turn = 0
         self._changed: list[str] = []
         self._forgotten = 0
@@ -60,6 +68,9 @@ class EngineCosts:
         self._rows: dict[str, CostRow] = {}
         self._kept = 0
         self._last: CostRow | None = None
+        self._due: list[tuple[float, int, UnreadPrompt]] = []
+        self._dues = 0
+        self.now: Callable[[], float] = lambda: 0.0
         self.loading: dict[str, dict[str, float]] = {}
         self.waiting: Mapping[str, int] = {}
 
@@ -83,19 +94,20 @@ class EngineCosts:
         return {
             backend: {
                 "ms_per_token": round(1e3 * known.learned.per_token, 4),
+                "ms_per_output_token": round(1e3 * known.learned.per_written, 4),
                 "slot_ms": round(1e3 * known.learned.in_slot, 1),
                 "backlog_tokens": round(known.backlog),
             }
             for backend, known in self._engines.items()
         }
 
-    def sums(self) -> dict[str, tuple[float, float, float, float]]:
+    def memory(self) -> dict[str, list[float]]:
         """What was learned of each engine, by backend; of all of them, by an empty name."""
-        return {"": self._all.sums, **{backend: known.learned.sums for backend, known in self._engines.items()}}
+        return {"": self._all.state, **{backend: known.learned.state for backend, known in self._engines.items()}}
 
-    def recall(self, sums: Mapping[str, tuple[float, float, float, float]]) -> None:
-        """Go on from what another one had learned, as ``sums`` returned it."""
-        for backend, each in sums.items():
+    def recall(self, memory: Mapping[str, Sequence[float]]) -> None:
+        """Go on from what another one had learned, as ``memory`` returned it."""
+        for backend, each in memory.items():
             (self.engine(backend).learned if backend else self._all).recall(each)
         self._forget_rows()
 
@@ -125,16 +137,57 @@ class EngineCosts:
         missed, round = self._turn - engine.used, len(self._engines)
         return exp(-missed / (_MISSED_TURNS * round)) if missed > round else 1.0
 
-    def expect(self, engine: EngineState, tokens: float) -> None:
-        """Add ``tokens`` to the engine's backlog; take them away if they are negative."""
+    def begin(self, engine: EngineState, tokens: int) -> UnreadPrompt:
+        """Add a prompt to the engine's backlog, until ``is_read``."""
+        self._expect(engine, tokens)
+        return UnreadPrompt(engine, tokens)
+
+    def is_read(self, prompt: UnreadPrompt) -> None:
+        """Take ``prompt`` from its engine's backlog."""
+        if prompt.tokens:
+            self._expect(prompt.engine, -prompt.tokens)
+            prompt.tokens = 0
+
+    def will_be_read(self, prompt: UnreadPrompt, ahead: float) -> None:
+        """Take ``prompt`` for read when it probably is, after ``ahead`` tokens. Its answer tells only at its end."""
+        if prompt.tokens:
+            rate = prompt.engine.learned.per_token or self._all.per_token or FIRST_RATE
+            self._dues += 1
+            due = self.now() + rate * (ahead + OVERHEAD + prompt.tokens)
+            heappush(self._due, (due, self._dues, prompt))
+
+    def _pass_time(self) -> None:
+        """Take prompts for read that probably are by now."""
+        due, now = self._due, self.now()
+        while due and due[0][0] <= now:
+            self.is_read(heappop(due)[2])
+
+    def _expect(self, engine: EngineState, tokens: float) -> None:
         engine.backlog += tokens
         self._changes(engine)
 
-    def answered(self, engine: EngineState, seconds: float, tokens: float) -> None:
+    def read(self, engine: EngineState, seconds: float, tokens: float) -> None:
         """Learn from a first token that came ``seconds`` after its request was sent."""
-        engine.learned.answered(seconds, tokens + OVERHEAD)
-        self._all.answered(seconds, tokens + OVERHEAD)
+        for each in self._learners(engine):
+            each.read(seconds, tokens + OVERHEAD)
+
+    def wrote(self, engine: EngineState, seconds: float, tokens: float) -> None:
+        """Learn from ``tokens`` that came in so many ``seconds`` after the first one."""
+        for each in self._learners(engine):
+            each.wrote(seconds, tokens)
+
+    def answered(self, engine: EngineState, seconds: float, read: float, written: float) -> None:
+        """Learn from an answer that came whole, of ``written`` tokens after the first one."""
+        for each in self._learners(engine):
+            each.answered(seconds, read + OVERHEAD, written)
+
+    def _learners(self, engine: EngineState) -> tuple[LearnedRates, LearnedRates]:
+        """What learns from an answer of ``engine``: what is known of it, and of all."""
+        learned = engine.learned
+        if not learned.per_token:
+            learned.begin_as(self._all)
         self._changes(engine)
+        return learned, self._all
 
     def ended(self, engine: EngineState, seconds: float) -> None:
         """Learn from a request that held its slot for so many ``seconds``."""
@@ -142,16 +195,22 @@ class EngineCosts:
         self._all.ended(seconds)
         self._changes(engine)
 
-    def pick(self, candidates: Sequence[Candidate], cached: Mapping[str, int], tokens: float) -> Candidate:
+    def pick(
+        self, candidates: Sequence[Candidate], cached: Mapping[str, int], tokens: float, stream: bool = True
+    ) -> Candidate:
         """The cheapest candidate; of those that are about equal, the one that was used least recently.
 
-        ``cached``: the tokens of the prompt that engines have, by replica; ``tokens``: of the whole prompt.
+        ``cached``: the tokens of the prompt that engines have, by replica; ``tokens``: of the whole prompt. Without a
+        ``stream``, the client waits until the answer is written.
         """
+        if self._due:
+            self._pass_time()
         row = self._last
         if row is None or row.candidates is not candidates:
             self._last = row = self._row(candidates)
         few = len(candidates) <= FEW
-        costs = self._computed_anew(row, cached, tokens) if few else self._computed(row, cached, tokens)
+        computed = self._computed_anew if few else self._computed
+        costs = computed(row, cached, tokens, stream)
         limit = min(costs) * _NEAR + _NEAR_S
         chosen, least = candidates[0], -1
         for place, cost in enumerate(costs):
@@ -171,13 +230,19 @@ class EngineCosts:
         return row.costs[place]
 
     def explained(
-        self, candidates: Sequence[Candidate], cached: Mapping[str, int], tokens: float
+        self, candidates: Sequence[Candidate], cached: Mapping[str, int], tokens: float, stream: bool = True
     ) -> list[tuple[float, CostParts]]:
         """What each candidate costs in all, with what a worse priority adds, and in parts."""
         row = CostRow(candidates, self._priority_s)
-        costs = self._computed(row, cached, tokens)
+        costs = self._computed(row, cached, tokens, stream)
+        late = lags(row.paces, row.trusts) if not stream else []
         return [
-            (costs[place], self._parts(row, place, min(tokens, cached.get(each.replica, 0)), tokens))
+            (
+                costs[place],
+                self._parts(row, place, min(tokens, cached.get(each.replica, 0)), tokens)._replace(
+                    writing=self._all.answer * late[place] if late else 0.0
+                ),
+            )
             for place, each in enumerate(candidates)
         ]
 
@@ -214,7 +279,7 @@ class EngineCosts:
         self._rows[model] = row
         return row
 
-    def _computed(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
+    def _computed(self, row: CostRow, cached: Mapping[str, int], tokens: float, stream: bool) -> list[float]:
         """The costs of a row, once what may have changed there is computed anew."""
         since = row.seen - self._forgotten
         places = row.stale(self._changed[since:]) if since >= 0 else range(len(row.candidates))
@@ -222,29 +287,37 @@ class EngineCosts:
         for place in places:
             self._renew(row, place)
         row.settle(places)
-        return self._with_adapters(row, row.compute(cached, tokens, self._crowd(row)))
+        late = lags(row.paces, row.trusts) if not stream else []
+        return self._completed(row, row.compute(cached, tokens, self._crowd(row)), late)
 
-    def _computed_anew(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
+    def _computed_anew(self, row: CostRow, cached: Mapping[str, int], tokens: float, stream: bool) -> list[float]:
         """What ``_computed`` returns, without reading or changing the columns of the row."""
         fastest, limited = 0.0, 0
         for place in range(len(row.engines)):
             limited |= row.loads[place].slots
             engine = row.engines[place] or self._known(row, place)
-            if engine is not None and (own := engine.learned.per_token) and (own < fastest or not fastest):
+            if engine is not None and (own := engine.learned.highest) and (own < fastest or not fastest):
                 fastest = own
         costs: list[float] = []
+        trusts: list[float] = []
         more = self._crowd(row) if limited else 0.0  # without slots, nobody waits for one
         for place, replica in enumerate(row.replicas):
             wait, ahead, factor, rate, trust = self._figures(row, place)
+            trusts.append(trust)
             unread = tokens
             if cached:
                 there: int = cached.get(replica, 0)
                 unread = tokens - there if there < tokens else 0.0
             read = ahead + OVERHEAD + work(unread, factor + more)
             costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
-        return self._with_adapters(row, costs)
+        late = lags([_pace(engine) for engine in row.engines], trusts) if not stream else []
+        return self._completed(row, costs, late)
 
-    def _with_adapters(self, row: CostRow, costs: list[float]) -> list[float]:
+    def _completed(self, row: CostRow, costs: list[float], late: list[float]) -> list[float]:
+        """The ``costs``, with those of adapters, and of engines that write each token so much later."""
+        if late:
+            answer = self._all.answer
+            costs = [cost + answer * lag for cost, lag in zip(costs, late, strict=True)]
         if row.adapters:
             costs = [cost + self.adapter_s(each) for cost, each in zip(costs, row.candidates, strict=True)]
         row.costs = costs
@@ -262,7 +335,8 @@ class EngineCosts:
         wait, row.ahead[place], row.factors[place], row.rates[place], row.trusts[place] = self._figures(row, place)
         row.waits[place] = wait + row.worse[place]
         engine = row.engines[place]
-        learned = (engine.learned.per_token if engine is not None else 0) or inf
+        row.paces[place] = _pace(engine)
+        learned = (engine.learned.highest if engine is not None else 0) or inf
         if learned != row.learned[place]:
             row.learn(place, learned)
 
@@ -278,11 +352,11 @@ class EngineCosts:
         load = row.loads[place]
         pending: int = load.pending
         slots: int = load.slots
-        rate, in_slot, ahead, trust = self._all.per_token, self._all.in_slot, 0.0, 1.0
+        rate, in_slot, ahead, trust = 0.0, self._all.in_slot, 0.0, 1.0
         engine = row.engines[place] or self._known(row, place)
         if engine is not None:
             learned, ahead = engine.learned, engine.backlog
-            rate, in_slot = learned.per_token or rate, learned.in_slot or in_slot
+            rate, in_slot = learned.lowest, learned.in_slot or in_slot
             if self._turn - engine.used > len(self._engines):
                 trust = self._trust(engine)
         wait = 0.0
@@ -293,7 +367,7 @@ class EngineCosts:
         if row.cold[place]:
             wait += self.load_s(row.candidates[place])
         running = float(beside) if beside <= 4 else 2 * sqrt(beside)
-        return wait, ahead + _STEP_TOKENS * pending, 1 + _DELAY * running, rate or _FIRST_RATE, trust
+        return wait, ahead + _STEP_TOKENS * pending, 1 + _DELAY * running, rate, trust
 
     def adapter_s(self, candidate: Candidate) -> float:
         """Seconds until the engine of ``candidate`` has loaded its adapter; 0 if it has, or if it is no adapter."""

@@ -4,27 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from enginehouse import Candidate, Placement
+from enginehouse import Candidate, Placement, Tokens
 from enginehouse_routing.engine_costs import EngineCosts
-from enginehouse_routing.learned_rate import EngineState
+from enginehouse_routing.learned_rate import EngineState, UnreadPrompt
 
 
 class Learning(Placement):
-    """A request at one engine: part of its backlog until the answer begins, then an example to learn from."""
+    """A request at one engine: part of its backlog until the prompt is read, then an example to learn from.
+
+    ``tokens``: of its prompt; ``unread``: those of them that the engine probably has not cached. The first byte of a
+    ``stream`` is its first token; that of another answer is its last one.
+    """
 
     __slots__ = (
-        *("_adapter", "_ahead", "_at", "_costs", "_engine", "_granted", "_now", "_tokens", "_waits", "_waking"),
-        "tokens_of",
+        *(
+            "_adapter",
+            "_ahead",
+            "_began",
+            "_costs",
+            "_engine",
+            "_first",
+            "_granted",
+            "_is_stream",
+            "_prompt",
+            "_tokens",
+        ),
+        *("_unread", "_waking", "tokens_of"),
     )
 
-    def __init__(self, costs: EngineCosts, now: Callable[[], float], engine: EngineState, tokens: int) -> None:
+    def __init__(self, costs: EngineCosts, engine: EngineState, tokens: int, unread: int, stream: bool) -> None:
         self._costs = costs
-        self._now = now
         self._engine = engine
         self._tokens = tokens
+        self._unread = unread
+        self._is_stream = stream
         self.tokens_of: Callable[[], None] | None = None
-        self._granted = self._ahead = 0.0
-        self._at = self._waits = False
+        self._granted = self._ahead = self._first = 0.0
+        self._began = False
+        self._prompt: UnreadPrompt | None = None
         self._waking: Candidate | None = None
         self._adapter = ""
 
@@ -37,36 +54,63 @@ class Learning(Placement):
         waking = self._waking
         if waking is not None:
             self._costs.loading.setdefault(waking.host, {})[waking.replica] = waking.wake_s
-        self._costs.expect(self._engine, self._tokens)
-        self._waits = True
+        self._prompt = self._costs.begin(self._engine, self._unread)
         if self._adapter:
             self._engine.begin_adapter(self._adapter)
 
     def granted(self) -> None:
-        self._granted, self._at = self._now(), True
-        self._ahead = max(0.0, self._engine.backlog - self._tokens)
+        self._granted = self._costs.now()
+        self._ahead = max(0.0, self._engine.backlog - self._unread)
+        if not self._is_stream and self._prompt is not None:
+            self._costs.will_be_read(self._prompt, self._ahead)
         self._loaded()
 
     def first_byte(self) -> None:
-        if self._at:
-            self._costs.answered(self._engine, self._now() - self._granted, self._tokens + self._ahead)
-        self._answered()
+        self._began, self._first = True, self._costs.now()
+        if self._is_stream:
+            self._costs.read(self._engine, self._first - self._granted, self._unread + self._ahead)
+        self._is_read()
         if self.tokens_of is not None:
             self.tokens_of()
             self.tokens_of = None
 
+    def counted(self, tokens: Tokens) -> None:
+        costs, engine, now, written = self._costs, self._engine, self._costs.now(), float(max(0, tokens.output - 1))
+        if self._is_stream:
+            if written:
+                costs.wrote(engine, now - self._first, written)
+            return
+        if not tokens.input:
+            return
+        read, took = self._ahead + self._read_of(tokens), now - self._granted
+        timings = tokens.timings
+        rate = (timings.decode_rate if timings is not None else None) or 0.0
+        writing = tokens.output / rate if rate > 0 else 0.0
+        if not written:
+            costs.read(engine, took, read)
+        elif 0 < writing <= took:
+            costs.read(engine, took - writing, read)
+            costs.wrote(engine, writing, written)
+        else:
+            costs.answered(engine, took, read, written)
+
     def ended(self) -> None:
-        if self._at and not self._waits:
-            self._costs.ended(self._engine, self._now() - self._granted)
-        self._answered()
+        if self._began:
+            self._costs.ended(self._engine, self._costs.now() - self._granted)
+        self._is_read()
         self._loaded()
         if self._adapter:
             self._engine.end_adapter(self._adapter)
 
-    def _answered(self) -> None:
-        if self._waits:
-            self._waits = False
-            self._costs.expect(self._engine, -self._tokens)
+    def _read_of(self, tokens: Tokens) -> float:
+        """The tokens of the prompt that the engine has read, by its own count, as prompts are measured here."""
+        if tokens.cached is None:
+            return self._unread
+        return self._tokens * max(0.0, 1 - tokens.cached / tokens.input)
+
+    def _is_read(self) -> None:
+        if self._prompt is not None:
+            self._costs.is_read(self._prompt)
 
     def _loaded(self) -> None:
         waking = self._waking

@@ -11,6 +11,7 @@ from enginehouse.domain.explanation import Verdict
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.engine_caches import EngineCaches
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.scorers import WeightedScorer
@@ -33,7 +34,13 @@ class Placement:
         """The replica has a place for the request, which is sent now."""
 
     def first_byte(self) -> None:
-        """The body of the answer begins."""
+        """The body of the answer begins. Not called for one with an error status."""
+
+    def counted(self, tokens: Tokens) -> None:
+        """The answer is whole and good, and had so many ``tokens``.
+
+        Not called if the engine counted none and the answer is no stream, or if another engine gave a part of it.
+        """
 
     def ended(self) -> None:
         """The request has left the replica: it is answered, failed, withdrawn or moved."""

@@ -9,6 +9,7 @@ from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
+from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.strategies import Placement
@@ -94,6 +95,9 @@ class GuardedPlacement(Placement):
 
     def first_byte(self) -> None:
         self._call(self._placement.first_byte)
+
+    def counted(self, tokens: Tokens) -> None:
+        self._call(lambda: self._placement.counted(tokens))
 
     def ended(self) -> None:
         self._call(self._placement.ended)

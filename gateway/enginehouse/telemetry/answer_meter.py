@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from enginehouse.domain.request_record import EngineTimings
+from enginehouse.domain.tokens import Tokens
 from enginehouse.telemetry.counted_answers import (
     Counted,
     Usage,
@@ -32,24 +31,6 @@ _TEXT: Final = re.compile(rb'"(?:content|text|reasoning|reasoning_content|argume
 _BEGINS: Final = re.compile(rb'"role"\s*:\s*"')
 _MOST_KEYS: Final = 8
 """Fields called ``usage`` that are looked at; all but one are in something that a client or a model wrote."""
-
-
-@dataclass(init=False)
-class Tokens:
-    """The tokens of a request, as its engine counted them. ``cached``: of the prompt, if the engine says so."""
-
-    input: int
-    output: int
-    cached: int | None
-    timings: EngineTimings | None
-
-    def __init__(
-        self, input: int, output: int, cached: int | None = None, timings: EngineTimings | None = None
-    ) -> None:
-        self.input = input
-        self.output = output
-        self.cached = cached
-        self.timings = timings
 
 
 AnswerSize = tuple[int, int, Tokens | None]

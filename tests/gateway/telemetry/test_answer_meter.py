@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.telemetry.answer_meter import AnswerMeter, Tokens, read_tokens
+from enginehouse.domain.tokens import Tokens
+from enginehouse.telemetry.answer_meter import AnswerMeter, read_tokens
 
 OPENAI = (
     b'"usage":{"prompt_tokens":12,"completion_tokens":9,"total_tokens":21,"prompt_tokens_details":{"cached_tokens":3}}'

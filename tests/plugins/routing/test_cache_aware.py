@@ -24,10 +24,10 @@ class Gateway:
         self.strategy = CacheAware(msgspec.convert(parameters, CacheAware.Config))
         self.strategy.start(lambda: self.now)
 
-    def asks(self, *parts: int, tokens: int = 0) -> Requirements:
+    def asks(self, *parts: int, tokens: int = 0, stream: bool = True) -> Requirements:
         """The requirements of a prompt with these parts, of one fine chunk each."""
         prompt = [part for part in parts for _ in range(64)]
-        needs = requirements(estimated_tokens=tokens or len(prompt))
+        needs = requirements(estimated_tokens=tokens or len(prompt), stream=stream)
         [extractor] = self.strategy.extractors()
         extractor.extract(request({"prompt": prompt}), needs)
         return needs
@@ -276,7 +276,10 @@ def test_the_size_of_a_cache_is_configured_or_reported(configured: int | None, r
 def test_it_shows_what_it_has_learned() -> None:
     gateway, [engine] = Gateway(), fleet("a")
     gateway.learn(gateway.asks(*range(10)), engine, first=0.0896, rest=0.4104)
-    assert gateway.strategy.learned() == {"a": {"ms_per_token": 0.1, "slot_ms": 500.0, "backlog_tokens": 0}}
+    learned = gateway.strategy.learned()["a"]
+    assert learned.keys() == {"ms_per_token", "ms_per_output_token", "slot_ms", "backlog_tokens"}
+    assert learned["ms_per_token"] == pytest.approx(0.1, rel=0.02)
+    assert (learned["slot_ms"], learned["backlog_tokens"]) == (500.0, 0)
 
 
 def adapters(*names: str, most: int = 0, slots: int = 0) -> list[Candidate]:
@@ -343,7 +346,7 @@ def test_another_instance_goes_on_where_one_has_learned() -> None:
     assert other.serve(other.asks(*range(500, 530)), engines) == first
 
 
-SHORT = msgspec.msgpack.encode({"sums": {"a": [1.0] * 4}, "prefixes": {"a": [b"1", b""]}})
+SHORT = msgspec.msgpack.encode({"rates": {"a": [1.0] * 4}, "prefixes": {"a": [b"1", b""]}})
 
 
 @pytest.mark.parametrize("memory", [b"", b"nonsense", SHORT])

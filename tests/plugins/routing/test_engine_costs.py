@@ -18,9 +18,9 @@ def random_event(chance: Random, costs: EngineCosts, candidates: list[Candidate]
     if happened == 0:
         costs.used(each.backend)
     elif happened == 1:
-        costs.expect(engine, round(1000 * number))
+        costs.begin(engine, round(1000 * number))
     elif happened == 2:
-        costs.answered(engine, number, 300)
+        costs.read(engine, number, 300)
     elif happened == 3:
         costs.ended(engine, number)
     elif happened == 4:
@@ -67,7 +67,7 @@ def test_among_many_each_is_made_anew_within_some_decisions() -> None:
 def test_changes_that_came_between_two_decisions_are_all_known_however_many() -> None:
     costs, engines = EngineCosts(1.0), replicas(20)
     costs.pick(engines, {}, 1000)
-    costs.answered(costs.engine("gpu-19"), 5.0, 300)
+    costs.read(costs.engine("gpu-19"), 5.0, 300)
     for _ in range(5000):
         costs.ended(costs.engine("gpu-2"), 0.1)
     costs.pick(engines, {}, 1000)
@@ -78,7 +78,7 @@ def test_changes_that_came_between_two_decisions_are_all_known_however_many() ->
 def test_engines_that_are_gone_are_forgotten() -> None:
     costs, engines = EngineCosts(1.0), replicas(4)
     for place in range(10_000):
-        costs.answered(costs.engine(f"gone-{place}"), 1.0, 300)
+        costs.read(costs.engine(f"gone-{place}"), 1.0, 300)
         costs.used(f"gone-{place}")
         for each in engines:
             costs.used(each.backend)
@@ -99,8 +99,8 @@ def test_engines_that_were_replaced_do_not_count_as_those_whose_turns_are_waited
 @pytest.mark.parametrize("number", [4, 40])
 def test_the_parts_are_the_cost(number: int, tokens: int) -> None:
     costs, engines = EngineCosts(1.0), replicas(number)
-    costs.answered(costs.engine("gpu-0"), 0.2, 300)
-    costs.expect(costs.engine("gpu-2"), 700)
+    costs.read(costs.engine("gpu-0"), 0.2, 300)
+    costs.begin(costs.engine("gpu-2"), 700)
     everywhere = {each.replica: 64 for each in engines}
     for cached in ({}, {"m@gpu-2": 2000}, everywhere, everywhere | {"m@gpu-1": 640, "m@gpu-3": 8000}):
         for each, (cost, parts) in zip(engines, costs.explained(engines, cached, tokens), strict=True):

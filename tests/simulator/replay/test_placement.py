@@ -21,11 +21,19 @@ from tests.support.followed_replay import FollowedReplay
 BLOCK = 64
 
 
-def asks(at: float, blocks: Iterable[int], output: int = 10) -> TraceRequest:
+def asks(at: float, blocks: Iterable[int], output: int = 10, *, stream: bool = True) -> TraceRequest:
     ids = list(blocks)
     return TraceRequest(
-        arrival=at, input_length=len(ids) * BLOCK + 7, output_length=output, prefix_ids=ids, prefix_tokens=BLOCK
+        arrival=at,
+        input_length=len(ids) * BLOCK + 7,
+        output_length=output,
+        prefix_ids=ids,
+        prefix_tokens=BLOCK,
+        stream=stream,
     )
+
+
+both_kinds = pytest.mark.parametrize("stream", [True, False], ids=["streams", "plain answers"])
 
 
 def replayed(
@@ -44,21 +52,35 @@ def replayed(
     return replay.run(), Counter(replay.places.values())
 
 
-def test_conversations_spread_over_the_caches_that_have_room_for_them() -> None:
-    turns = [asks(turn * 6 + which, range(1000 * which, 1000 * which + 17)) for turn in range(6) for which in range(6)]
+@both_kinds
+def test_conversations_spread_over_the_caches_that_have_room_for_them(stream: bool) -> None:
+    turns = [
+        asks(turn * 6 + which, range(1000 * which, 1000 * which + 17), stream=stream)
+        for turn in range(6)
+        for which in range(6)
+    ]
     record, _ = replayed(turns, 2, room=4096, cache_tokens=4096)
     ever_cached = record.input_tokens * 5 / 6
     assert record.cached_tokens > 0.95 * ever_cached
 
 
-def test_requests_with_one_beginning_share_the_slots_of_all_engines() -> None:
-    together = [asks(0, range(17), output=100), *(asks(5, [*range(17), 100 + n], output=100) for n in range(8))]
-    _, places = replayed(together, 2, slots=2)
-    assert sorted(places.values()) == [4, 5]
+@both_kinds
+def test_requests_with_one_beginning_share_the_slots_of_all_engines(stream: bool) -> None:
+    rounds = [
+        asks(5.0 * round, [*range(17), 100 + 10 * round + n], output=100, stream=stream)
+        for round in range(20)
+        for n in range(8)
+    ]
+    _, places = replayed([asks(-5.0, range(17), output=100, stream=stream), *rounds], 2, slots=2)
+    assert min(places.values()) >= 80
+    record, _ = replayed(rounds, 2, slots=2)
+    even, _ = replayed([asks(0, range(9), output=100, stream=stream)] * 2, 1, slots=2)
+    assert max(record.durations) < 1.25 * 2 * max(even.durations)
 
 
-def test_requests_in_sequence_spread_over_equal_engines() -> None:
-    _, places = replayed([asks(n, range(100 * n, 100 * n + 9)) for n in range(40)], 8)
+@both_kinds
+def test_requests_in_sequence_spread_over_equal_engines(stream: bool) -> None:
+    _, places = replayed([asks(n, range(100 * n, 100 * n + 9), stream=stream) for n in range(40)], 8)
     assert sorted(places.values()) == pytest.approx([5] * 8, abs=2)
 
 

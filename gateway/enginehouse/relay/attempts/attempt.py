@@ -10,6 +10,7 @@ from typing import Any, Final
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.route import Route
+from enginehouse.domain.tokens import Tokens
 from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.job import Job
@@ -19,6 +20,7 @@ from enginehouse.relay.upstream.connection import Connection, Receiver
 from enginehouse.relay.upstream.upload import Upload, UploadTurn
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.request_queue import RequestQueue
+from enginehouse.telemetry.answer_meter import AnswerSize
 from enginehouse.telemetry.request_facts import AttemptFacts
 
 _log = logging.getLogger("enginehouse.relay")
@@ -105,9 +107,18 @@ class Attempt:
     def begins_answer(self, now: float) -> None:
         """Note that the body of the answer begins ``now``. The request is not sent again, so its body is freed."""
         self.answered_at, self.body = now, b""
-        if self._placement is not None and not self._heard:
+        if self._placement is not None and not self._heard and (self.head is None or self.head.status < 400):
             self._heard = True
             self._placement.first_byte()
+
+    def counted(self, answer: AnswerSize) -> None:
+        """Note the size of the answer, which is whole and good."""
+        _, events, tokens = answer
+        if self._placement is not None and self._heard and self.gap is None:
+            if tokens is None and events:
+                tokens = Tokens(0, events)
+            if tokens is not None:
+                self._placement.counted(tokens)
 
     def take_free_slot(self, queue: RequestQueue, job: Job) -> bool:
         """Take a slot of ``queue`` if one is free now; whether it was."""

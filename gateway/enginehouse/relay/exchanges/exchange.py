@@ -309,6 +309,8 @@ class Exchange(AnsweredExchange):
         self._status = status
         answer = self._reply.measure()
         attempt = self._dispatch.attempt
+        if attempt is not None and outcome == "served" and status < 400 and self._joined is None:
+            attempt.counted(answer)
         job.release(answer, attempt.route.chosen.model if attempt is not None else "")
         if self._hedge is not None:
             self._hedge.end(outcome, why)

@@ -197,6 +197,8 @@ class Pick(LiveRequest):
         job, why = self.job, error.message if error is not None else ""
         answer = self._meter.total() if self._meter is not None else (0, 0, None)
         attempt = self._dispatch.attempt
+        if attempt is not None and outcome == "served" and status < 400:
+            attempt.counted(answer)
         job.release(answer, attempt.route.chosen.model if attempt is not None else "")
         self._dispatch.end(outcome, why)
         if outcome == "served" and status >= 400:
