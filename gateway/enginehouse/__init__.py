@@ -220,6 +220,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.local_limit import LocalLimit as LocalLimit
     from enginehouse.interfaces.local_limit import LocalLimitStore as LocalLimitStore
     from enginehouse.interfaces.local_limit import PassingLimits as PassingLimits
+    from enginehouse.domain.client_names import escaped as escaped
     from enginehouse_kit.limits.leased_limits import LeasedLimitStore as LeasedLimitStore
     from enginehouse_kit.limits.leased_limits import LeaseAsk as LeaseAsk
     from enginehouse_kit.limits.leased_limits import Lease as Lease

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from codecs import getincrementaldecoder
+from collections.abc import Iterable, Iterator
+
 import click
 import msgspec
+
+from enginehouse import escaped
+
+_COLOUR = re.compile(r"(\x1b\[[0-9;]{0,32}m)")
+_UNFINISHED = re.compile(r"\r\Z|\x1b(?:\[[0-9;]{0,32})?\Z")
+_RETURN = re.compile(r"\r\n?")
 
 
 def printable(text: str) -> str:
@@ -13,7 +23,25 @@ def printable(text: str) -> str:
     """
     from rich.markup import escape  # what the command line needs to start does not include it
 
-    return escape("".join(each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text))
+    return escape(escaped(text))
+
+
+def coloured_text(pieces: Iterable[bytes]) -> Iterator[str]:
+    """The text of ``pieces`` for a terminal: of its control characters, ends of lines and colours stay.
+
+    Engines print what clients send, and a control character would steer the operator's terminal.
+    """
+    decoder, rest = getincrementaldecoder("utf-8")(errors="replace"), ""
+    for piece in pieces:
+        text = rest + decoder.decode(piece)
+        rest = found.group() if (found := _UNFINISHED.search(text)) else ""
+        yield _coloured(text[: len(text) - len(rest)])
+    yield _coloured(rest + decoder.decode(b"", final=True))
+
+
+def _coloured(text: str) -> str:
+    parts = _COLOUR.split(_RETURN.sub("\n", text))
+    return "".join(part if number % 2 else escaped(part) for number, part in enumerate(parts))
 
 
 def print_json(encoded: bytes) -> None:

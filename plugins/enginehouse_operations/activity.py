@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -16,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from enginehouse import GatewayClient, gateway_options, printable
+from enginehouse_operations.csv_rows import csv_text
 
 _FOLLOW_S = 1.0
 _KEPT = 1000
@@ -85,13 +84,12 @@ def csv_lines(batches: Iterable[Sequence[Row]]) -> Iterator[str]:
     """Each batch of rows as CSV, the first one below a heading, without their attempts."""
     columns: list[str] = []
     for rows in batches:
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
+        lines: list[Sequence[Any]] = []
         if rows and not columns:
             columns = [name for name, value in rows[0].items() if not isinstance(value, list)]
-            writer.writerow(columns)
-        writer.writerows([row.get(column) for column in columns] for row in rows)
-        yield out.getvalue()
+            lines.append(columns)
+        lines += [[row.get(column) for column in columns] for row in rows]
+        yield csv_text(lines)
 
 
 def _batches(gateway: GatewayClient, query: dict[str, Any], follow: bool, sleep: Sleep = time.sleep) -> Iterator[Any]:

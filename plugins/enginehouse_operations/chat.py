@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse import GatewayClient, GatewayError, gateway_options
+from enginehouse import GatewayClient, GatewayError, escaped, gateway_options
 from enginehouse_operations import completion
 
 Messages = list[dict[str, str]]
@@ -98,7 +98,7 @@ def _answer(gateway: GatewayClient, model: str, messages: Messages, stats: bool)
                 piece = choice.delta.content or ""
                 first = first or (time.monotonic() if piece or choice.delta.reasoning_content else None)
                 text += piece
-                click.echo(piece, nl=False)
+                click.echo(escaped(piece), nl=False)
             tokens = read.usage.completion_tokens if read.usage else tokens
     click.echo()
     if stats and first is not None:

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from enginehouse import GatewayClient, gateway_options
+from enginehouse_kit.output import coloured_text
 from enginehouse_operations import completion
 
 
@@ -30,11 +31,11 @@ def logs(gateway: GatewayClient, backend: str | None, follow: bool, lines: int |
     query = {"follow": str(follow).lower()} | ({} if lines is None else {"lines": str(lines)})
     with suppress(KeyboardInterrupt):  # Ctrl-C ends a followed log
         pieces = gateway.stream(*path, **query)
-        for piece in _objects(pieces, backend) if as_json else pieces:
-            click.echo(piece, nl=False)
+        for text in _objects(pieces, backend) if as_json else coloured_text(pieces):
+            click.echo(text, nl=False)
 
 
-def _objects(pieces: Iterable[bytes], backend: str | None) -> Iterator[bytes]:
+def _objects(pieces: Iterable[bytes], backend: str | None) -> Iterator[str]:
     """Each line of ``pieces`` as a JSON object."""
     rest = b""
     for piece in pieces:
@@ -44,5 +45,5 @@ def _objects(pieces: Iterable[bytes], backend: str | None) -> Iterator[bytes]:
         yield _object(rest, backend)
 
 
-def _object(line: bytes, backend: str | None) -> bytes:
-    return msgspec.json.encode({"backend": backend, "line": line.decode(errors="replace")}) + b"\n"
+def _object(line: bytes, backend: str | None) -> str:
+    return msgspec.json.encode({"backend": backend, "line": line.decode(errors="replace")}).decode() + "\n"

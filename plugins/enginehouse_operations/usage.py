@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -15,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from enginehouse import GatewayClient, gateway_options, print_json, printable
+from enginehouse_operations.csv_rows import csv_text
 
 _FIELDS = ("key", "model", "user", "day")
 _FIGURES = ("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost")
@@ -52,7 +51,7 @@ def usage(gateway: GatewayClient, by: str, since: str | None, until: str | None,
     found = gateway.read(answer, _UsageAnswer)
     columns = [*(field for field in _FIELDS if field in by.split(",")), *_FIGURES]
     if form == "csv":
-        click.echo(_csv(columns, found.rows), nl=False)
+        click.echo(csv_text([columns, *([row[column] for column in columns] for row in found.rows)]), nl=False)
         return
     table = Table(box=None, padding=(0, 1, 0, 0))
     for column in columns:
@@ -87,14 +86,6 @@ def audit(gateway: GatewayClient, since: str | None, limit: int, as_json: bool) 
         cells = at, entry["who"], entry["address"], entry["act"], str(entry["status"]), entry["outcome"]
         table.add_row(*map(printable, cells))
     Console().print(table)
-
-
-def _csv(columns: list[str], rows: list[dict[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([row[column] for column in columns] for row in rows)
-    return out.getvalue()
 
 
 def _cell(value: object) -> str:

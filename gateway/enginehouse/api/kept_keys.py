@@ -55,8 +55,8 @@ class NewKey(KeySettings, frozen=True, kw_only=True):
 class KeptKeys:
     """Recognises keys in a file of the gateway's state folder.
 
-    From the first key on, everyone needs one: another file remembers that, so that the last key that is revoked and
-    a file that is lost open nothing.
+    From the first key on, everyone needs one: a mark beside the file remembers that, so that the last key that is
+    revoked and a file that is lost open nothing.
 
     ``taken`` returns the names that keys of the configuration have.
     ``epoch`` tells the time of day.
@@ -227,6 +227,9 @@ class KeptKeys:
         keys = {other: key for other, key in self._keys.items() if other != name}
         self._write(keys)
         del self._holders[name]
+        if not keys and self._taken():  # those of the configuration keep the gateway closed
+            self._mark.unlink(missing_ok=True)
+            self._required = False
 
     def note_used(self, names: list[str]) -> None:
         """Note that another process has just used these keys."""

@@ -10,6 +10,7 @@ import click
 
 from enginehouse.cli.options import config_option, take_over_option
 from enginehouse.cli.plugin_commands import GroupWithPlugins
+from enginehouse.domain.client_names import escaped
 from enginehouse.domain.compiled import COMPILED
 from enginehouse.domain.errors import EnginehouseError
 
@@ -56,5 +57,5 @@ def main() -> None:
     try:
         enginehouse(prog_name="enginehouse")
     except EnginehouseError as error:
-        click.secho(f"enginehouse: {error}", err=True, fg="red")
+        click.secho(f"enginehouse: {escaped(str(error))}", err=True, fg="red")
         sys.exit(1)

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
 from enginehouse.config.telemetry import TelemetrySettings
+from enginehouse.domain.client_names import escaped
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.log_ring import LogRing
@@ -59,6 +60,13 @@ class TextLines(logging.Formatter):
         trace = f" trace_id={request.trace_id}" if request is not None and request.trace_id else ""
         record.ids = f" request_id={request.request_id}{trace}" if request is not None else ""
         return self._redaction.apply(super().format(record))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = _continued(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return f"  {_continued(super().formatException(ei))}"
 
 
 class JsonLines(logging.Formatter):
@@ -140,6 +148,11 @@ def configure_logs(
     logging.basicConfig(level=settings.log_level.upper(), handlers=[own], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     return own
+
+
+def _continued(text: str) -> str:
+    """``text`` with its further lines indented. Clients choose parts of it, and none may look like another line."""
+    return escaped(text).replace("\n", "\n  ")
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

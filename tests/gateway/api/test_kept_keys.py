@@ -278,3 +278,10 @@ def test_a_setting_of_a_later_version_is_named(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace('"models"', '"colour":"red","models"'))
     with pytest.raises(ConfigError, match=r"key 'alice': .*`colour`"):
         Ring(tmp_path, OPS)
+
+
+def test_keys_of_the_configuration_need_no_mark(tmp_path: Path) -> None:
+    ring = Ring(tmp_path, OPS)
+    ring.new("alice")
+    ring.kept.revoke("alice")
+    assert Ring(tmp_path).who("whatever") == "anyone", "whoever removes the keys of the configuration means it"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Callable
 from typing import Literal
 
@@ -89,3 +90,17 @@ def test_a_line_after_the_end_of_the_loop_is_still_printed(
     logging.getLogger("x").info("goodbye")
     [line] = capsys.readouterr().err.splitlines()
     assert line.endswith(" INFO x: goodbye")
+
+
+def test_no_text_of_a_client_looks_like_a_line_of_its_own(configure: Configure) -> None:
+    own = configure()
+    name = "ann\n2026-01-01 00:00:00,000 ERROR enginehouse: forged\r\x1b[2J\x9b1m\u202e"
+    logging.getLogger("test").warning("user '%s'", name)
+    try:
+        raise ValueError(name)
+    except ValueError:
+        logging.getLogger("test").exception("failed")
+    lines = own.ring.tail(100)
+    heads = [line.split(" ", 4)[2:] for line in lines if not line.startswith(" ")]
+    assert [head[:2] for head in heads] == [["WARNING", "test:"], ["ERROR", "test:"]]
+    assert not re.search("[\x1b\r\x9b\u202e]", "\n".join(lines))

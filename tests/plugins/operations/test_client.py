@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import io
 import json
 import socket
 from collections.abc import Iterator
@@ -9,11 +11,13 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from click import unstyle
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
 from enginehouse.cli.listen import configured_url
 from enginehouse.domain.errors import EnginehouseError, GatewayError
+from enginehouse_kit.output import coloured_text
 from enginehouse_operations import waiting
 
 FIGURES = dict.fromkeys(("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost"), 1)
@@ -349,3 +353,23 @@ def test_a_port_that_only_the_gateway_knows_must_be_given(tmp_path: Path) -> Non
     (tmp_path / "own.toml").write_text("server.port = 0")
     with pytest.raises(GatewayError, match=r"server\.port is 0"):
         configured_url(tmp_path / "own.toml")
+
+
+def test_logs_do_not_steer_the_terminal(gateway: FakeGateway) -> None:
+    log = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b[2J 10 %\r20 %\r\nä\x9b1m\n".encode()
+    gateway.answer = (200, {}, log)
+    pieces = [log[number : number + 1] for number in range(len(log))]
+    shown = "".join(coloured_text(pieces))
+    assert shown == "\x1b[31mred\x1b[0m \\x1b]0;title\\x07 \\x1b[2J 10 %\n20 %\nä\\x9b1m\n"
+    assert run("logs", "--url", gateway.url).stdout == unstyle(shown), "a pipe gets no colours"
+
+
+def test_values_of_clients_are_no_formulas(gateway: FakeGateway) -> None:
+    figures = dict.fromkeys(("requests", "failed", "tokens_in", "tokens_cached", "tokens_out", "seconds", "cost"), -1)
+    users = ["=HYPERLINK(1)", "+1", "-1", "@a", "\t=1", "a\x1b[2J", 'a"b,c']
+    rows = [{"key": None, "model": None, "user": user, "day": None, **figures} for user in users]
+    gateway.answer = (200, {}, json.dumps({"rows": rows, "total": figures}).encode())
+    shown = run("usage", "--by", "user", "--csv", "--url", gateway.url).stdout
+    found = [row[0] for row in csv.reader(io.StringIO(shown))]
+    assert found == ["user", "'=HYPERLINK(1)", "'+1", "'-1", "'@a", "'\t=1", "a\\x1b[2J", 'a"b,c']
+    assert "'-1,-1" in shown, "numbers stay"
