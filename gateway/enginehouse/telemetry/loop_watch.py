@@ -25,6 +25,7 @@ _LOOK_S = 0.025
 _SLOW_S = 0.1
 _STUCK_S = 5.0
 _LOG_EVERY_S = 10.0
+_LOOP_RUNNERS = frozenset({"asyncio.runners", "uvicorn.server", "uvicorn._compat"})
 _LEAST_S = 0.2
 """A shorter time says little of how busy the loop is."""
 
@@ -158,10 +159,12 @@ class LoopWatchdog(threading.Thread):
             self._leave(1)
 
     def _plugin_on(self, frame: FrameType | None) -> str:
-        """The plugin whose code is innermost on the stack; empty if there is none."""
+        """The plugin whose code the event loop runs, the innermost one; empty if there is none."""
         while frame is not None:
-            module = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-            if module in self._plugins:
+            name = str(frame.f_globals.get("__name__", ""))
+            if name in _LOOP_RUNNERS:  # below is the command that runs the loop, perhaps a plugin's
+                return ""
+            if (module := name.partition(".")[0]) in self._plugins:
                 return self._plugins[module]
             frame = frame.f_back
         return ""

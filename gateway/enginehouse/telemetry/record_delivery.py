@@ -26,9 +26,9 @@ _LOG_EVERY_S: Final = 60.0
 class RecordDelivery:
     """Calls ``callbacks`` with each record, on a later turn of the event loop than the one that ended the request.
 
-    Observers hold the loop for 5 ms at once and what the last call takes more. If records are left then, they wait four
-    times as long, so slow observers take a fifth of the loop's time. ``most`` records may wait; ``dropped`` counts
-    those that came when so many did, and the log tells of them once a minute.
+    Observers hold the loop for 5 ms at once and what the last call takes more. Then they get no records for four times
+    as long, so slow observers take a fifth of the loop's time. ``most`` records may wait; ``dropped`` counts those that
+    came when so many did, and the log tells of them once a minute.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class RecordDelivery:
         self._clock = clock
         self._loop = loop
         self._most = most
+        self._rests_until = 0.0
         self._waiting: deque[RequestRecord] = deque()
         self._next: asyncio.Handle | None = None
         self._limit = RateLimit(_LOG_EVERY_S, clock)
@@ -54,7 +55,10 @@ class RecordDelivery:
             return
         self._waiting.append(record)
         if self._next is None:
-            self._next = self._loop().call_soon(self._deliver)
+            rest = self._rests_until - self._clock()
+            self._next = (
+                self._loop().call_later(rest, self._deliver) if rest > 0 else self._loop().call_soon(self._deliver)
+            )
 
     def close(self) -> None:
         """Deliver all records that wait."""
@@ -76,6 +80,8 @@ class RecordDelivery:
             self._deliver_one()
             now = self._clock()
         pause = (now - began) * _PAUSE
+        if now - began >= _LONGEST_S:
+            self._rests_until = now + pause
         self._next = self._loop().call_later(pause, self._deliver) if self._waiting else None
 
     def _deliver_one(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from time import monotonic
 from typing import Any
 
@@ -48,6 +49,19 @@ def test_a_loop_that_turns_and_a_loop_without_a_plugin_are_not_told(
 ) -> None:
     stage = Stage()
     stage.look(held, in_plugin=in_plugin)
+    assert not caplog.records
+    assert not stage.monitor.slow
+
+
+def test_the_plugin_of_the_command_that_runs_the_loop_is_not_blamed(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+
+    async def held() -> None:
+        stage.look(0.3, in_plugin=False)
+
+    scope: dict[str, Any] = {"__name__": "enginehouse_acme.command", "asyncio": asyncio}
+    exec("def serve(work): asyncio.run(work)", scope)
+    scope["serve"](held())
     assert not caplog.records
     assert not stage.monitor.slow
 
