@@ -35,6 +35,7 @@ from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.rescheduling.planner import Planner
 from enginehouse.rescheduling.recent_moves import RecentMoves
+from enginehouse.routing.body.end_user import end_user
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.recorder import explain_unread
 from enginehouse.scheduling.explain import explain_swap
@@ -106,10 +107,11 @@ class OfflineGateway:
             names = ", ".join(f"'{name}'" for name in unknown)
             warn(f"the models of {names} are not configured: name them in the state, or ask a gateway with --url")
         try:
-            needs = router.requirements(read_request(path, headers, body))
+            asked = read_request(path, headers, body)
+            needs = router.requirements(asked)
         except RequestError as error:
             return explain_unread(error)
-        needs.caller = caller
+        needs.caller, needs.user = caller, end_user(asked.body, config.auth.hash_users)
         router.apply_rules(needs, headers, rehearsal=True)
         drivers = drivers_by_backend(config, build_drivers(config, self._registry, {}, Outside()))
         return router.explain(needs, fleet.snapshot, hand_over_rules(drivers, path))

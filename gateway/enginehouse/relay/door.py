@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from enginehouse.aio.write_batch import BatchedTransport
@@ -18,7 +18,8 @@ class Door(ABC):
 
     The exchange calls ``start``, ``write`` any number of times, and ``finish``; or ``answer`` alone; or ``abort`` at
     any point. ``start`` sends nothing by itself: the head leaves together with the first piece. The door calls the
-    exchange's ``client_disconnected``, ``pause`` and ``resume``.
+    exchange's ``client_disconnected``, ``pause`` and ``resume``. A door that watches the answer raises ``RequestError``
+    to refuse the rest of it.
     """
 
     __slots__ = ()
@@ -43,6 +44,13 @@ class Door(ABC):
     @abstractmethod
     def write(self, chunk: bytes) -> None:
         """Send a piece of the body."""
+
+    def settle(self, then: Callable[[RequestError | None], None]) -> None:
+        """Call ``then`` once it is decided what the client gets of an answer that was finished.
+
+        It gets the error that takes the place of the answer, or ends it; ``None`` for the answer.
+        """
+        then(None)
 
     def chunks_to(self) -> BatchedTransport | None:
         """Where chunks of a body of unknown length may be written once a piece was; ``None`` if all must come here."""

@@ -193,12 +193,8 @@ class Relay:
         if path in context.protocols:
             job.protocol_line = b"x-enginehouse-protocol: native\r\n"
         exchange = self._exchange(job, gathering or door)
-        if gathering is not None:
-            gathering.cancel = exchange.cancel
         if context.guards is None:
             return exchange
-        if watching is not None:
-            watching.cancel = exchange.cancel
         return GuardedExchange(context.guards, exchange, job, watching)
 
     def _open_mirror(

@@ -82,4 +82,7 @@ def _refusal_of(
     if not known:
         return unknown_model(model, snapshot.unlisted)
     left = [candidate for candidate in known if candidate.replica not in exclude]
-    return filter_chain.refusal(model, requirements, left) if left else NoHealthyBackend(model)
+    error = filter_chain.refusal(model, requirements, left) if left else NoHealthyBackend(model)
+    if requirements.zones and isinstance(error, NoHealthyBackend):
+        return ZoneUnavailable(model, requirements.zones)
+    return error

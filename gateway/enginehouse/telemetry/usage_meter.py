@@ -12,6 +12,7 @@ from enginehouse.telemetry.counters import OTHER
 from enginehouse.telemetry.request_facts import RequestFacts
 
 HOUR_S: Final = 3600
+_LEFT: Final = "client_left"
 _MOST_USERS: Final = 10_000
 _MOST_BACK: Final = 20_000
 """The most rows that wait for a store that cannot write. With more, end users are no longer told apart."""
@@ -75,7 +76,7 @@ class UsageMeter:
             used.tokens_in += facts.tokens_in or 0
             used.tokens_cached += facts.tokens_cached or 0
             used.tokens_out += tokens_out
-        elif facts.events:
+        elif facts.events or facts.outcome == _LEFT:  # then an engine has at least read the prompt
             used.tokens_in += prompt
             used.tokens_out += facts.events
 

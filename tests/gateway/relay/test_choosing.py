@@ -42,3 +42,10 @@ async def test_a_question_to_explain_is_nobodys_turn(house: OpenGateway, engine:
 
 def _explain(gateway: ServedGateway) -> bytes:
     return gateway.post({"model": "x", "messages": []}, path="/api/explain/route")
+
+
+async def test_an_explanation_knows_the_end_user(house: OpenGateway, engine: StartEngine) -> None:
+    """A strategy may read it."""
+    gateway = await house(await engine(), auth={"hash_users": False})
+    asked = gateway.post({"messages": [], "user": "ben"}, path="/api/explain/route")
+    assert msgspec.json.decode((await gateway.ask(asked)).body)["requirements"]["user"] == "ben"

@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
 from enginehouse import Change, Guard, GuardAnswer, GuardRequest, Refuse
@@ -14,7 +15,7 @@ from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.registry import Registered, Registry
 from tests.support.keys import bearer, key
 from tests.support.raw_client import RawResponse
-from tests.support.scripted_engine import ScriptedEngine, StartEngine
+from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk
 from tests.support.served_gateway import OpenGateway, ServedGateway
 from tests.support.waiting import until
 
@@ -162,7 +163,7 @@ async def test_a_whole_answer_is_changed_or_refused(house: OpenGateway, engine: 
 def events(*texts: str) -> bytes:
     chunks = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in texts]
     chunks.append({"choices": [{"index": 0, "text": "", "finish_reason": "stop"}]})
-    return b"".join(b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks) + b"data: [DONE]\n\n"
+    return b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks) + b"data: [DONE]\n\n"
 
 
 def text_of(body: bytes) -> str:
@@ -199,6 +200,58 @@ async def test_a_refused_text_ends_the_stream_with_an_error(house: OpenGateway, 
     assert b"never seen" not in reply.body
     assert b"[DONE]" not in reply.body
     await gateway.quiet()
+
+
+async def recorded(gateway: ServedGateway) -> tuple[int, str | None]:
+    """The status and the code of the request ``r1``, as its record has them once it has ended."""
+    await gateway.until(lambda: not gateway.relay.live)
+    found = msgspec.json.decode((await gateway.ask(gateway.get("/api/requests/r1"))).body)
+    return found["status"], found["code"]
+
+
+@pytest.mark.parametrize("later", [False, True])
+async def test_nothing_finishes_past_a_refusal(house: OpenGateway, engine: StartEngine, later: bool) -> None:
+    """The refused text is in the last read of the stream, or before it; either way the client learns of it."""
+    served, gate = await engine(), asyncio.Event()
+    gate.set()
+    gateway = await house(served, guards=["texts"])
+    whole = events("fine ", "so far, ", "stop", " never seen")
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    served.plays(*([head + chunk(whole), gate, served.END] if later else [head + chunk(whole) + served.END]))
+    reply = await ask(gateway, "x", b"x-request-id: r1", stream=True)
+    assert reply.body.count(b"event: error") == 1
+    assert b"That is enough" in reply.body
+    assert b"never seen" not in reply.body
+    assert b"[DONE]" not in reply.body
+    assert await recorded(gateway) == (403, "stopped")
+
+
+async def test_the_record_says_what_the_client_got(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, auth={"keys": [key("a", admin=True)]}, guards=["answers"])
+    served.says(b'{"choices": [{"text": "a bad one"}]}')
+    reply = await ask(gateway, "x", bearer("a"), b"x-request-id: r1")
+    assert (reply.status, reply.code) == (422, "bad_answer")
+    await gateway.until(lambda: not gateway.relay.live)
+    page = await gateway.ask(gateway.get("/api/requests/r1", bearer("a")))
+    found = msgspec.json.decode(page.body)
+    assert (found["status"], found["code"], found["attempts"][0]["outcome"]) == (422, "bad_answer", "served")
+
+
+async def test_tokens_do_not_spell_what_a_guard_hides(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, guards=["texts"])
+    chunks = [
+        {"choices": [{"index": 0, "text": text, "finish_reason": None, "logprobs": {"tokens": [text]}}]}
+        for text in ("a ", "secret", "!")
+    ]
+    chunks.append({"choices": [{"index": 0, "text": "", "finish_reason": "stop", "logprobs": {"tokens": []}}]})
+    served.streams(
+        b"".join(b"data: %s\n\n" % json.dumps(each).encode() for each in chunks), b"data: [DONE]\n\n", served.END
+    )
+    reply = await ask(gateway, "x", stream=True, logprobs=1)
+    assert text_of(reply.body) == "a ******!"
+    assert b"secret" not in reply.body
 
 
 async def test_without_guards_an_exchange_is_what_it_was(house: OpenGateway, engine: StartEngine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from enginehouse import UsageRow
 from enginehouse.config.usage import Prices
 from enginehouse.telemetry.usage_meter import UsageMeter
+from tests.support.fake_clock import StoppedClock
+from tests.support.keys import bearer, key
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
 
@@ -125,3 +128,24 @@ async def test_what_a_response_repeats_of_its_request_is_no_usage(
     assert reply.status == 200
     [row] = await rows(gateway, meter)
     assert (row.tokens_in, row.tokens_out) == (1000, 500)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_client_that_leaves_pays_for_the_prompt(house: OpenGateway, engine: StartEngine, streams: bool) -> None:
+    """An engine has read it, whether or not the client waits for the answer; its limits and its usage have it."""
+    served, clock = await engine(), StoppedClock(0.0)
+    auth, prices = {"keys": [key("a", budget_per_day=0.0005)]}, {"m": {"input": 1.0, "output": 2.0}}
+    gateway = await house(served, clock=clock, auth=auth, prices=prices)
+    meter = UsageMeter(lambda: 1_700_000_000.0, Prices(gateway.gateway.path.config.prices))
+    gateway.relay.context.usage = meter
+    served.plays(asyncio.Event())
+    client = await gateway.client()
+    client.send(gateway.post(None, bearer("a"), prompt="word " * 800, stream=streams))
+    await served.call()
+    client.close()
+    (row,) = await rows(gateway, meter)
+    assert row.tokens_in > 600
+    assert row.cost is not None
+    assert row.cost > 0.0005
+    refused = await gateway.ask(gateway.post(None, bearer("a")))
+    assert (refused.status, refused.code) == (429, "budget_exhausted")

@@ -17,6 +17,7 @@ from enginehouse.domain.errors import InvalidRequest, NotFound
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.relay import Relay
+from enginehouse.routing.body.end_user import end_user
 from enginehouse.routing.body.read import read_request
 from enginehouse.telemetry.decisions import MOST
 
@@ -111,7 +112,9 @@ class Operations:
         """The route that the request in the body would get now, as in ``enginehouse explain route``."""
         path = request.query_params.get("path", "/v1/chat/completions")
         context = self._relay.context
-        needs = context.router.requirements(read_request(path, request.headers.raw, await request.body()))
+        asked = read_request(path, request.headers.raw, await request.body())
+        needs = context.router.requirements(asked)
+        needs.user = end_user(asked.body, context.hash_users)
         context.router.apply_rules(needs, request.headers.raw, rehearsal=True)
         rules = hand_over_rules(context.drivers, path)
         explanation = context.router.explain(needs, context.fleet.snapshot, rules)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 import msgspec
 
-from enginehouse.domain.errors import RequestError, UpstreamError, status_of
+from enginehouse.domain.errors import UpstreamError, status_of
 from enginehouse.relay.answers.gathered_answer import GatheredAnswer
 from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.door import Door
@@ -22,15 +19,15 @@ class GatheringDoor(PassingDoor):
     """Passes a stream on as one JSON object when it has ended. Other answers pass as they come.
 
     ``gathers``: the client asked for no stream; otherwise everything passes as it comes. An error event becomes an
-    error with its own status, because the client has nothing yet. ``cancel``: ends a request whose answer is too large.
+    error with its own status, because the client has nothing yet. An answer that is too large is refused.
     """
 
-    __slots__ = ("_answer", "_lines", "_memory", "cancel", "gathers")
+    __slots__ = ("_answer", "_dropped", "_lines", "_memory", "gathers")
 
     def __init__(self, door: Door, memory: EngineMemory) -> None:
         super().__init__(door)
         self._memory = memory
-        self.cancel: Callable[[RequestError], None] | None = None
+        self._dropped = False
         self.gathers = False
         self._lines = b""
         self._answer: GatheredAnswer | None = None
@@ -47,12 +44,10 @@ class GatheringDoor(PassingDoor):
             self._door.write(chunk)
         else:
             self._answer.add(chunk)
-            if self._answer.why:
-                asyncio.get_running_loop().call_soon(self._drop)  # later: the exchange is in the middle of a piece
+            self._check_room(self._answer)
 
     def release(self) -> None:
-        """Drop the answer, and the exchange that uses this door: their cycle would wait for the collector."""
-        self.cancel = None
+        """Drop the answer."""
         if self._answer is not None:
             self._answer.release()
 
@@ -63,20 +58,17 @@ class GatheringDoor(PassingDoor):
             return
         answer.add(chunk)
         answer.read()
-        if answer.why and self._drop():
-            return
+        self._check_room(answer)
         error = answer.error
         status, body = (200, answer.body()) if error is None else (_status(error), msgspec.json.encode(error))
         self._door.start(status, self._lines, len(body))
         self._door.finish(body)
 
-    def _drop(self) -> bool:
-        """End the request, whose answer is too large, with an error, unless that is done; whether it is done here."""
-        cancel, self.cancel = self.cancel, None
-        if cancel is None or self._answer is None:
-            return False
-        cancel(UpstreamError(f"The engine's answer was dropped while the gateway gathered it: {self._answer.why}"))
-        return True
+    def _check_room(self, answer: GatheredAnswer) -> None:
+        """Raise ``UpstreamError``, once, if ``answer`` is too large; then comes the event that says so."""
+        if answer.why and not self._dropped:
+            self._dropped = True
+            raise UpstreamError(f"The engine's answer was dropped while the gateway gathered it: {answer.why}")
 
 
 def _status(envelope: dict[str, object]) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from enginehouse.aio.write_batch import BatchedTransport
+from enginehouse.domain.errors import RequestError
 from enginehouse.relay.continuation.added_fields import Cut
 from enginehouse.relay.door import Door
 from enginehouse.telemetry.trace_context import MOST_CAPTURED
@@ -28,6 +31,9 @@ class PassingDoor(Door):
 
     def finish(self, chunk: bytes) -> None:
         self._door.finish(chunk)
+
+    def settle(self, then: Callable[[RequestError | None], None]) -> None:
+        self._door.settle(then)
 
     def unread(self) -> int:
         return self._door.unread()

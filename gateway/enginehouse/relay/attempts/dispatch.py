@@ -186,7 +186,7 @@ class Dispatch(RoutedJob):
         waiting_since = attempt.waiting_since
         if attempt.sent_at:
             context.budget.take(context.clock.now())
-        self._leave(outcome, why)
+        self.leave(outcome, why)
         self._state = state = decision.state
         try:
             self._follow(decision.route, decision.body, waiting_since)

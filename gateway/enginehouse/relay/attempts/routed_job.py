@@ -88,7 +88,7 @@ class RoutedJob(ABC):
 
     def replace(self, attempt: Attempt, outcome: str, why: str = "") -> None:
         """Continue with ``attempt``. The current one ends with ``outcome``; ``why``: the message of its error."""
-        self._leave(outcome, why)
+        self.leave(outcome, why)
         self.attempt = attempt
 
     def end_attempt(self, attempt: Attempt, outcome: str, why: str = "") -> None:
@@ -105,9 +105,9 @@ class RoutedJob(ABC):
     def end(self, outcome: str, why: str = "") -> None:
         """End the current attempt, if there is one. Nothing may follow."""
         self._sender = None  # otherwise the cycle of the two waits for the garbage collector
-        self._leave(outcome, why)
+        self.leave(outcome, why)
 
-    def _leave(self, outcome: str, why: str) -> None:
+    def leave(self, outcome: str, why: str = "") -> None:
         """Leave the waiting room, or end the current attempt. A request that waits owns no attempt."""
         place, self.place = self.place, None
         if place is not None:

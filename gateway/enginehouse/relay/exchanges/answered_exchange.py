@@ -45,6 +45,7 @@ class AnsweredExchange(MovableExchange):
     _joined: JoinedReply | None = None
     _overhead: float = 0.0
     _refusal: FirstRefusal | None = None
+    _served_model: str = ""
     _suspects: Suspects = ()
 
     @abstractmethod
@@ -208,6 +209,23 @@ class AnsweredExchange(MovableExchange):
         return True
 
     def _served(self, attempt: Attempt, status: int) -> None:
-        """Tell that the whole answer was good, and end the request."""
+        """Tell that the engine's whole answer was good, and end the request, as soon as its client has the answer.
+
+        What a door still holds keeps no place at the engine.
+        """
         self._dispatch.job.served(attempt.route, status, self._suspects)
-        self._end(status, "served")
+        self._reply.door.settle(self._settled)
+        if not self._status:
+            if status < 400 and self._joined is None:
+                attempt.counted(self._reply.measure())
+            self._served_model = attempt.route.chosen.model
+            self._dispatch.leave("served")
+
+    def _settled(self, error: RequestError | None) -> None:
+        """End the request with what its client got: the engine's answer, or ``error``."""
+        if self._status:
+            return
+        if error is None:
+            self._end(self._reply.status, "served")
+        else:
+            self._end(error.status, error.code, error)

@@ -264,7 +264,7 @@ class Exchange(AnsweredExchange):
 
     def _finish(self, attempt: Attempt, body: bytes) -> None:
         problem = self._reply.finish(body)
-        if self._status:  # its door has refused the last piece
+        if self._status:  # a door has ended the request with an error
             return
         if problem is not None:
             self._spoil(attempt, problem)
@@ -301,7 +301,11 @@ class Exchange(AnsweredExchange):
             error = self._rest.failed(error)
         elif not self._reply.begun:
             job.context.refused(job.request_id, job.key, job.requirements, error)
-        self._reply.fail(error, job.request_id, self._dispatch.sent)
+        try:
+            self._reply.fail(error, job.request_id, self._dispatch.sent)
+        except Exception:
+            defect("a client could not be told of an error")
+            self._reply.door.abort()
         self._end(error.status, error.code, error)
 
     def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:
@@ -311,7 +315,8 @@ class Exchange(AnsweredExchange):
         attempt = self._dispatch.attempt
         if attempt is not None and outcome == "served" and status < 400 and self._joined is None:
             attempt.counted(answer)
-        job.release(answer, attempt.route.chosen.model if attempt is not None else "")
+        model = attempt.route.chosen.model if attempt is not None else self._served_model
+        job.release(answer, model, left=status == CLIENT_LEFT and self._dispatch.sent > 0)
         if self._hedge is not None:
             self._hedge.end(outcome, why)
         self._dispatch.end(outcome, why)

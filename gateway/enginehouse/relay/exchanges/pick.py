@@ -199,7 +199,8 @@ class Pick(LiveRequest):
         attempt = self._dispatch.attempt
         if attempt is not None and outcome == "served" and status < 400:
             attempt.counted(answer)
-        job.release(answer, attempt.route.chosen.model if attempt is not None else "")
+        model, left = attempt.route.chosen.model if attempt is not None else "", status == CLIENT_LEFT
+        job.release(answer, model, left=left and self._dispatch.sent > 0)
         self._dispatch.end(outcome, why)
         if outcome == "served" and status >= 400:
             outcome = "engine_error"

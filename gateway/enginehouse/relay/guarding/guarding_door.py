@@ -20,23 +20,25 @@ from enginehouse.relay.heads.headers import lines_without
 _JSON: Final = b"content-type: application/json\r\n"
 _REPLACED: Final = (b"content-type:", b"content-length:")
 _DONE: Final = b"[DONE]"
+_SPELLED: Final = ("logprobs", "token_ids")
+"""The fields of a choice that have its text once more: of OpenAI, and of vLLM."""
 _object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class GuardingDoor(ChangingDoor):
     """Passes on what guards leave of an answer.
 
-    ``request`` and ``caller``: as the guards let them go on. ``cancel`` ends a live stream with an error.
+    ``request`` and ``caller``: as the guards let them go on.
     """
 
-    __slots__ = ("_guards", "_task", "_texts", "caller", "cancel", "request")
+    __slots__ = ("_guards", "_task", "_texts", "_then", "caller", "request")
 
     def __init__(self, door: Door, guards: Guards, memory: EngineMemory) -> None:
         super().__init__(door, memory)
         self._guards = guards
         self.request = GuardRequest("", "", {}, b"")
         self.caller: str | None = None
-        self.cancel: Callable[[RequestError | None], None] | None = None
+        self._then: Callable[[RequestError | None], None] | None = None
         self._texts: dict[int, list[GuardedText]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -51,12 +53,20 @@ class GuardingDoor(ChangingDoor):
         else:
             self._task = asyncio.ensure_future(self._decide(body))
 
+    def settle(self, then: Callable[[RequestError | None], None]) -> None:
+        if self._task is not None:
+            self._then = then
+        else:
+            super().settle(then)
+
     def release(self) -> None:
+        self._then = None
         if self._task is not None:
             self._task.cancel()
         super().release()
 
     async def _decide(self, body: bytes) -> None:
+        refusal: RequestError | None = None
         try:
             if self._dropped:
                 raise UpstreamError(f"The engine's answer was dropped before guards saw it: {self._dropped}")
@@ -64,8 +74,17 @@ class GuardingDoor(ChangingDoor):
         except RequestError as error:
             lines = lines_without(self._lines, _REPLACED) + _JSON
             self._deliver(error.status, lines, msgspec.json.encode(error.envelope()))
+            refusal = error.with_traceback(None)
+        else:
+            self._deliver(self._status, self._lines, body)
+        then, self._then, self._task = self._then, None, None
+        if then is None:
             return
-        self._deliver(self._status, self._lines, body)
+        if refusal is None:
+            super().settle(then)
+        else:
+            then(refusal)
+        refusal = None  # its context may refer to this frame
 
     # --- streams
 
@@ -83,9 +102,9 @@ class GuardingDoor(ChangingDoor):
                 pieces.extend(self._event(event.data, text))
             except RequestError as error:
                 self._guards = Guards(())
-                if self.cancel is not None:  # on the next turn: the exchange is still busy with this piece
-                    asyncio.get_running_loop().call_soon(self.cancel, error)
-                return b"".join(pieces)
+                if pieces:
+                    self._door.write(b"".join(pieces))
+                raise error.with_traceback(None) from None
         return b"".join(pieces)
 
     def _event(self, data: bytes, text: bytes) -> Iterator[bytes]:
@@ -106,7 +125,11 @@ class GuardingDoor(ChangingDoor):
         yield _written(event) if changed else text
 
     def _choice(self, choice: dict[str, Any]) -> bool:
-        """Let guards see the text of a choice. Whether they changed it."""
+        """Let guards see the text of a choice. Whether it has changed.
+
+        Tokens spell the text as the engine wrote it, and ahead of what guards still hold, so they do not pass.
+        """
+        changed = bool([name for name in _SPELLED if choice.pop(name, None) is not None])
         number = choice.get("index") or 0
         delta = choice.get("delta")
         place, name = (delta, "content") if isinstance(delta, dict) else (choice, "text")
@@ -115,10 +138,10 @@ class GuardingDoor(ChangingDoor):
         if not isinstance(text, str):
             text = ""
         if not text and not (last and number in self._texts):
-            return False
+            return changed
         passed = self._through(number, text, last=last)
         if passed == text:
-            return False
+            return changed
         place[name] = passed
         return True
 

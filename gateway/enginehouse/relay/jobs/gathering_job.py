@@ -38,8 +38,8 @@ class GatheringJob(InferenceJob):
         if self._gathering is not None and self.path in PATHS and not self.requirements.stream:
             self._gathering.gathers = _is_continuable(body)
 
-    def release(self, answer: AnswerSize, model: str) -> None:
-        super().release(answer, model)
+    def release(self, answer: AnswerSize, model: str, *, left: bool = False) -> None:
+        super().release(answer, model, left=left)
         if self._gathering is not None:
             self._gathering.release()
 

@@ -15,6 +15,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Ticket
+from enginehouse.domain.tokens import Tokens
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Caller, ClientAddresses, Reserved
@@ -221,8 +222,13 @@ class Job(ABC):
         if reserved is not None:
             self._reserved, self.limit_lines = (*self._reserved, reserved), self.limit_lines or reserved.lines
 
-    def release(self, answer: AnswerSize, model: str) -> None:
-        """Count the request out, with the ``answer`` of ``model``, if ``admit`` has counted it in."""
+    def release(self, answer: AnswerSize, model: str, *, left: bool = False) -> None:
+        """Count the request out, with the ``answer`` of ``model``, if ``admit`` has counted it in.
+
+        ``left``: its client left while an engine worked for it, whose work counts as far as it can be estimated.
+        """
+        if left and answer[2] is None and self.requirements is not None:
+            answer = answer[0], answer[1], Tokens(self.requirements.estimated_tokens, answer[1])
         if self._turn is not None:
             self._settle_turn(answer)
         reserved, self._reserved = self._reserved, ()

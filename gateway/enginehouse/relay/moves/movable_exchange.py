@@ -34,6 +34,8 @@ class MovableExchange(LiveRequest):
     def _live_phase(self) -> Phase:
         if self.moving is not None or (self._rest is not None and not self._reply.begun):
             return Phase.MIGRATING
+        if self._reply.begun and self._dispatch.attempt is None:  # what the engine has answered is still decided about
+            return Phase.SERVING
         return self._dispatch.phase
 
     @property

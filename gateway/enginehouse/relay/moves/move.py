@@ -189,6 +189,12 @@ class Move:
         self._attempt.send(self, request, reuse=reuse)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
+        try:
+            self._answered(head, body, complete)
+        except Exception as error:  # a guard may refuse the text
+            self._stream.fail_alone(error)
+
+    def _answered(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
         attempt, reply = self._attempt, self._reply
         assert reply is not None
         if complete:

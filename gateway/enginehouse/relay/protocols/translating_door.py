@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +52,7 @@ class TranslatingDoor(ChangingDoor):
         "_place",
         "_problem",
         "_protocol",
+        "_then",
         "_turns",
         "_waiting",
         "exchange",
@@ -62,6 +64,7 @@ class TranslatingDoor(ChangingDoor):
         self._protocol = protocol
         self._turns = turns
         self._problem: RequestError | None = None
+        self._then: Callable[[RequestError | None], None] | None = None
         self._waiting = b""
         self._place = 0
         self._client_is_slow = self._ends = self._holds = self._joined = False
@@ -95,7 +98,16 @@ class TranslatingDoor(ChangingDoor):
     def unread(self) -> int:
         return self._left + self._door.unread()
 
+    def settle(self, then: Callable[[RequestError | None], None]) -> None:
+        if self._left:
+            self._then = then
+        elif self._problem is not None:
+            then(self._problem)
+        else:
+            super().settle(then)
+
     def release(self) -> None:
+        self._then = None
         self._forget()
         super().release()
 
@@ -152,6 +164,10 @@ class TranslatingDoor(ChangingDoor):
                 self._translate_last(piece)
             else:
                 self._translate(piece)
+        then = self._then
+        if then is not None and not self._left:
+            self._then = None
+            self.settle(then)
         if self._holds and self._left <= _MOST_WAITING // 2 and self.exchange is not None:
             self._holds = False
             if not self._client_is_slow:
@@ -239,6 +255,7 @@ class TranslatingDoor(ChangingDoor):
             return status, self._protocol.error(status, envelope)
         except Exception as error:
             problem = known(error, self._protocol)
+        self._problem = problem.with_traceback(None)
         if envelope is None:
             status, envelope = problem.status, problem.envelope()
             try:
