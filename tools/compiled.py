@@ -45,7 +45,7 @@ MODULES = {
         "time_limits",
         "turns",
     ),
-    "gateway/enginehouse/app/workers": ("worker_request",),
+    "gateway/enginehouse/processes/workers": ("worker_request",),
     "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route", "tokens"),
     "gateway/enginehouse/fleet": ("error_window", "fleet", "health", "pauses", "snapshot", "stale_averages"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "queue_slot", "relay"),

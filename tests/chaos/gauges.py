@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from enginehouse.app.gateway import Gateway
-from enginehouse.app.workers.worker import Worker
+from enginehouse.processes.workers.worker import Worker
 
 _LOG = (256 + 8) * 1024
 

@@ -9,13 +9,13 @@ import types
 from typing import TYPE_CHECKING, Any, cast
 
 from enginehouse.app.gateway import Gateway
-from enginehouse.app.workers.fork_server import ForkServer
-from enginehouse.app.workers.worker import Worker
-from enginehouse.app.workers.worker_channel import WorkerChannel
-from enginehouse.app.workers.worker_memory import WorkerMemory
-from enginehouse.app.workers.worker_pool import WorkerPool
 from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.listen import Listeners
+from enginehouse.processes.workers.fork_server import ForkServer
+from enginehouse.processes.workers.worker import Worker
+from enginehouse.processes.workers.worker_channel import WorkerChannel
+from enginehouse.processes.workers.worker_memory import WorkerMemory
+from enginehouse.processes.workers.worker_pool import WorkerPool
 from enginehouse.relay.upstream.outside import Outside
 from tests.chaos.chaos_loop import ProcessLoop
 from tests.chaos.network import Factory, ListeningAddress
@@ -129,7 +129,7 @@ def replace() -> None:
     """Replace what would read the machine in a worker."""
     worker, server, pool = (
         _module(f"enginehouse.{name}")
-        for name in ("app.workers.worker", "cli.worker_server", "app.workers.worker_pool")
+        for name in ("processes.workers.worker", "cli.worker_server", "processes.workers.worker_pool")
     )
     worker.Outside = lambda: Outside(GATEWAY_CLOCK)
     server.configure_logs = lambda *_: None

@@ -21,10 +21,10 @@ from enginehouse.api.doors.admission import INFERENCE_PATHS
 from enginehouse.api.doors.fast import FastDoor, Resumed, fast_door, web_socket_protocol
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
-from enginehouse.app.workers.worker import Worker
 from enginehouse.config.schema import Config
 from enginehouse.config.usage import Prices
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.processes.workers.worker import Worker
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.exchanges.exchange import Exchange
 from enginehouse.relay.relay import Relay

@@ -8,11 +8,11 @@ import socket
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
-from enginehouse.app.workers.fork_server import ForkServer
-from enginehouse.app.workers.worker import Worker
-from enginehouse.app.workers.worker_channel import WorkerChannel
-from enginehouse.app.workers.worker_memory import WorkerMemory
-from enginehouse.app.workers.worker_pool import WorkerPool
+from enginehouse.processes.workers.fork_server import ForkServer
+from enginehouse.processes.workers.worker import Worker
+from enginehouse.processes.workers.worker_channel import WorkerChannel
+from enginehouse.processes.workers.worker_memory import WorkerMemory
+from enginehouse.processes.workers.worker_pool import WorkerPool
 from enginehouse.telemetry.logs import GatewayLog
 
 

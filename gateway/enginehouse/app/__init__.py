@@ -1,4 +1,4 @@
-"""The composition root: the only package that knows all others.
+"""The composition root: builds all parts of a gateway in one process.
 
 ::
 
@@ -26,8 +26,6 @@
     usage_keeper        writes what callers have used
     discovery/          lets found backends join
     scaling/            sizes models
-    workers/            shares the work among processes
-    take_over/          lets a new process take over
     virtual/            the gateway's decisions on a virtual clock, for simulations
 """
 

@@ -15,11 +15,11 @@ from starlette.types import ASGIApp
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.api.doors.admission import Admission
 from enginehouse.api.doors.fast import FastDoor, PassOn, Resumed, fast_door, web_socket_protocol
-from enginehouse.app.take_over.connections import SuccessorGateway
-from enginehouse.app.take_over.messages import PassedConnection
 from enginehouse.cli.allocator import Allocator
 from enginehouse.cli.listen import Listeners
 from enginehouse.config.server import ServerSettings
+from enginehouse.processes.take_over.connections import SuccessorGateway
+from enginehouse.processes.take_over.messages import PassedConnection
 
 _PONG_TIMEOUT_S = 120.0
 """Not shorter than an engine may stall: a client's pong waits behind messages that the engine has not yet taken."""

@@ -14,14 +14,14 @@ import click
 
 from enginehouse.aio.timeouts import run_unless
 from enginehouse.app import Gateway
-from enginehouse.app.take_over.connections import SuccessorGateway
-from enginehouse.app.take_over.new_side import Predecessor, TakeOverFailed
 from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.listen import Listeners
 from enginehouse.cli.replacement import Replacement
 from enginehouse.cli.service_manager import ServiceManager
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.engines.state_file import StateFile, state_folder
+from enginehouse.processes.take_over.connections import SuccessorGateway
+from enginehouse.processes.take_over.new_side import Predecessor, TakeOverFailed
 from enginehouse.telemetry.loop_watch import LoopWatchdog
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
-from enginehouse.app.take_over.messages import PassedConnection
-from enginehouse.app.take_over.new_side import TakeOverFailed
-from enginehouse.app.take_over.running_side import ReplaceableGateway, TakeOverServer
 from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.interfaces.limit_stores import TakenLimit
+from enginehouse.processes.take_over.messages import PassedConnection
+from enginehouse.processes.take_over.new_side import TakeOverFailed
+from enginehouse.processes.take_over.running_side import ReplaceableGateway, TakeOverServer
 
 _log = logging.getLogger(__name__)
 

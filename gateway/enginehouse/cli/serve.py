@@ -16,7 +16,6 @@ import msgspec
 from enginehouse.app import Gateway
 from enginehouse.app.rehearsal import rehearse_start
 from enginehouse.app.reload import ConfigSource
-from enginehouse.app.take_over.new_side import Predecessor
 from enginehouse.app.watch import ChangeWatch, watch_folders
 from enginehouse.cli.gateway_server import GatewayServer
 from enginehouse.cli.listen import Listeners
@@ -28,6 +27,7 @@ from enginehouse.config.server import worker_count
 from enginehouse.engines.state_file import state_folder
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.processes.take_over.new_side import Predecessor
 from enginehouse.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:

@@ -15,19 +15,19 @@ import uvicorn
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.app import Gateway
-from enginehouse.app.take_over.connections import SuccessorGateway
-from enginehouse.app.workers.fork_server import ForkServer
-from enginehouse.app.workers.messages import ToWorkerServer
-from enginehouse.app.workers.worker import Worker
-from enginehouse.app.workers.worker_channel import SentLog, WorkerChannel
-from enginehouse.app.workers.worker_memory import WorkerMemory
-from enginehouse.app.workers.worker_pool import WorkerPool
 from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.fair_listener import FairListener
 from enginehouse.cli.listen import Listeners
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.processes.take_over.connections import SuccessorGateway
+from enginehouse.processes.workers.fork_server import ForkServer
+from enginehouse.processes.workers.messages import ToWorkerServer
+from enginehouse.processes.workers.worker import Worker
+from enginehouse.processes.workers.worker_channel import SentLog, WorkerChannel
+from enginehouse.processes.workers.worker_memory import WorkerMemory
+from enginehouse.processes.workers.worker_pool import WorkerPool
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
 
 

@@ -1,0 +1,158 @@
+"""The side of a running gateway: lets another one take over, and takes the connections of an earlier one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from socket import socket
+from typing import Protocol
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import run_within
+from enginehouse.interfaces.limit_stores import TakenLimit
+from enginehouse.processes.take_over.channel import ChannelClosed, MessageChannel
+from enginehouse.processes.take_over.connections import adopt_connections
+from enginehouse.processes.take_over.messages import (
+    FORMAT,
+    VERSION,
+    Built,
+    EnginesLeft,
+    EnginesTaken,
+    Hello,
+    PassedConnection,
+    Retired,
+    TakeOverOffer,
+)
+from enginehouse.processes.take_over.place import listen_in
+
+_log = logging.getLogger(__name__)
+
+_HELLO_S = 10.0
+"""How long whoever connects may say nothing."""
+_BUILD_S = 30.0
+"""How long the new gateway may take to load its plugins and to probe backends. Then others may take over."""
+_LEAVE_S = 30.0
+"""How long engines that are being stopped may delay a take-over."""
+_TAKE_S = 30.0
+"""How long the new gateway may take to find the engines. Then this one goes on."""
+
+
+class ReplaceableGateway(Protocol):
+    """What the server of a running gateway does for a take-over."""
+
+    def listening(self) -> Sequence[int]:
+        """The descriptors of the listening sockets."""
+
+    async def pause(self) -> int:
+        """Accept no connections and touch no engine. Returns the descriptor of the lock."""
+
+    def resume(self) -> None:
+        """Go on as before ``pause``."""
+
+    def taken(self) -> Mapping[str, TakenLimit]:
+        """What is taken of the limits of keys."""
+
+    def leave(self, pid: int) -> None:
+        """The process ``pid`` has taken over: drain, give it the connections, and end."""
+
+    def adopt(self, connection: socket, passed: PassedConnection) -> None:
+        """Serve a client of an earlier gateway."""
+
+
+class TakeOverServer:
+    """Listens in the state folder ``folder`` for other gateways, from ``open`` to ``close``."""
+
+    def __init__(self, folder: Path, gateway: ReplaceableGateway) -> None:
+        self._folder = folder
+        self._gateway = gateway
+        self._tasks = BackgroundTasks()
+        self._adopting = BackgroundTasks()
+        self._busy = False
+
+    def open(self) -> None:
+        """Listen. A folder in which that is impossible only rules a take-over out."""
+        try:
+            listener = listen_in(self._folder)
+        except OSError as error:
+            _log.warning("No other gateway can take over from this one: %s", error)
+            return
+        self._tasks.start(self._accept(listener))
+
+    def close(self) -> None:
+        """Listen no more. Connections that an earlier gateway passes still come."""
+        self._tasks.cancel()
+
+    async def _accept(self, listener: socket) -> None:
+        with closing(listener):
+            while True:
+                connection, _ = await asyncio.get_running_loop().sock_accept(listener)
+                channel = MessageChannel(connection)
+                self._adopting.start(self._converse(channel))
+
+    async def _converse(self, channel: MessageChannel) -> None:
+        with closing(channel):
+            try:
+                hello, _ = await run_within(_HELLO_S, channel.receive(Hello))
+                if hello.format == FORMAT and hello.wants == "connections":
+                    await adopt_connections(channel, self._gateway.adopt)
+                else:
+                    await self._offer(channel, hello)
+            except (ChannelClosed, TimeoutError) as error:
+                _log.info("A gateway that wanted to take over has given up: %s", str(error) or "it said nothing")
+
+    async def _offer(self, channel: MessageChannel, hello: Hello) -> None:
+        if refused := self._why_not(hello):
+            _log.warning("Process %d may not take over: %s", hello.pid, refused)
+            await channel.send(TakeOverOffer(version=VERSION, pid=os.getpid(), refused=refused))
+            return
+        self._busy = True
+        try:
+            _log.info("Process %d (version %s) is about to take over", hello.pid, hello.version)
+            await channel.send(TakeOverOffer(version=VERSION, pid=os.getpid()), self._gateway.listening())
+            if await self._built(channel, hello.pid):
+                await self._hand_over(channel, hello.pid)
+        finally:
+            self._busy = False
+
+    async def _built(self, channel: MessageChannel, pid: int) -> bool:
+        """Wait until the new gateway is built. Returns false, and tells it so, if that takes too long."""
+        try:
+            await run_within(_BUILD_S, channel.receive(Built))
+        except TimeoutError:
+            _log.error("Process %d was not ready to take over within %g s, and may do so no more", pid, _BUILD_S)
+            await channel.send(EnginesLeft(refused=f"this gateway was not ready within {_BUILD_S:g} s; start it again"))
+            return False
+        return True
+
+    def _why_not(self, hello: Hello) -> str:
+        if hello.format != FORMAT:
+            mine, other = f"{VERSION} in format {FORMAT}", f"{hello.version} in format {hello.format}"
+            return f"it hands over as {mine}, the new one is {other}: stop the running one, then start the new one"
+        return "another gateway is taking over already" if self._busy else ""
+
+    async def _hand_over(self, channel: MessageChannel, pid: int) -> None:
+        """Leave the engines to the new gateway. If it does not take them, go on as if nothing had happened."""
+        try:
+            lock = await run_within(_LEAVE_S, self._gateway.pause())
+        except TimeoutError:
+            self._gateway.resume()
+            refused = f"engines have been stopping for {_LEAVE_S:g} s; try again when they have stopped"
+            await channel.send(EnginesLeft(refused=refused))
+            return
+        try:
+            await channel.send(EnginesLeft(), [lock])
+            await run_within(_TAKE_S, channel.receive(EnginesTaken))
+            await channel.send(Retired(limits=self._gateway.taken()))
+        except (ChannelClosed, TimeoutError) as error:
+            _log.error("Process %d has not taken over, and this gateway goes on: %s", pid, str(error) or "too late")
+            self._gateway.resume()
+            self.close()
+            self.open()  # the other one may have taken the place in the folder
+        else:
+            _log.info("Process %d has taken over. This gateway drains and ends", pid)
+            self._gateway.leave(pid)
+            await asyncio.Event().wait()  # the end of this process ends the conversation

@@ -1,0 +1,186 @@
+"""Calls between the owner and one worker, over a unix socket, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from functools import cache
+from types import GenericAlias
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, cast, get_type_hints
+
+import msgspec
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.domain.errors import RequestError, ShuttingDown
+from enginehouse.processes.workers.sent_error import SentError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_LENGTH: Final = 4
+_DEFECT: Final = "A message between the gateway's processes met a defect"
+_encode = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(tuple[str, int, msgspec.Raw]).decode
+
+
+class Send(Protocol):
+    """Calls a method of the other side soon. ``method``: as its class in ``messages`` declares it."""
+
+    def __call__(
+        self, method: Callable[Concatenate[Any, P], None], /, *arguments: P.args, **no_others: P.kwargs
+    ) -> None: ...
+
+
+class Channel(asyncio.Protocol):
+    """One side of the connection. Calls of one turn of the event loop are written together.
+
+    ``on_lost`` is called when the other process is gone.
+    """
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self._on_lost = on_lost
+        self._transport: asyncio.WriteTransport | None = None
+        self._received = bytearray()
+        self._outgoing: list[bytes] = []
+        self._methods: dict[str, tuple[Callable[..., Any], Callable[[msgspec.Raw], Any]]] = {}
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._last_asked = 0
+        self._tasks = BackgroundTasks()
+        self.closed = False
+        self._take(Channel._told, self._told)
+
+    async def open(self, connected: socket.socket) -> None:
+        """Begin on a connected socket, of the running event loop."""
+        await asyncio.get_running_loop().create_connection(lambda: self, sock=connected)
+
+    def attach(self, interface: type[T], part: T) -> None:
+        """Have ``part`` do what the other side calls of ``interface``, a class of ``messages``."""
+        for name, declared in vars(interface).items():
+            if inspect.isfunction(declared):
+                assert getattr(type(part), name) is not declared, f"{type(part).__name__} has no method '{name}'"
+                self._take(declared, getattr(part, name))
+
+    def send(self, method: Callable[Concatenate[Any, P], None], /, *arguments: P.args, **_: P.kwargs) -> None:
+        """Call a ``method`` of the other side soon. Does nothing once the other process is gone."""
+        self._send(method.__name__, 0, arguments)
+
+    async def ask(
+        self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], /, *arguments: P.args, **_: P.kwargs
+    ) -> T:
+        """Call a ``method`` of the other side and return its result. Raises ``RequestError``."""
+        if self.closed:
+            raise _gone()
+        self._last_asked += 1
+        call = self._last_asked
+        answer = self._asked[call] = asyncio.get_running_loop().create_future()
+        self._send(method.__name__, call, arguments)
+        try:
+            result: T = msgspec.convert(await answer, _hints(method)["return"])
+            return result
+        finally:
+            del self._asked[call]
+
+    @property
+    def waiting(self) -> int:
+        """The bytes that the other process has not read."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def flush(self) -> None:
+        """Write the calls that wait."""
+        outgoing, self._outgoing = self._outgoing, []
+        if self._transport is not None and outgoing and not self.closed:
+            self._transport.write(b"".join(outgoing))
+
+    def close(self) -> None:
+        """End the connection, when all is written."""
+        self.flush()
+        self.closed = True
+        self._tasks.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+    # --- from the event loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.WriteTransport", transport)  # uvloop's has no such base
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        received = self._received
+        received += data
+        place = 0
+        while len(received) - place >= _LENGTH:
+            end = place + _LENGTH + int.from_bytes(received[place : place + _LENGTH], "big")
+            if len(received) < end:
+                break
+            message = bytes(received[place + _LENGTH : end])
+            place = end
+            try:
+                self._receive(*_decode(message))
+            except Exception:
+                _log.exception(_DEFECT)
+        del received[:place]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._tasks.cancel()
+        for waiting in self._asked.values():
+            if not waiting.done():
+                waiting.set_exception(_gone())
+        self._on_lost()
+
+    # --- inside
+
+    def _send(self, name: str, call: int, arguments: tuple[object, ...]) -> None:
+        if self.closed:
+            return
+        data = _encode((name, call, arguments))
+        self._outgoing += (len(data).to_bytes(_LENGTH, "big"), data)
+        if len(self._outgoing) == 2:  # the first one of this turn of the event loop
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def _take(self, declared: Callable[..., Any], method: Callable[..., Any]) -> None:
+        self._methods[declared.__name__] = method, _decoder(declared)
+
+    def _receive(self, name: str, call: int, arguments: msgspec.Raw) -> None:
+        method, decode = self._methods[name]
+        result = method(*decode(arguments))
+        if call:
+            self._tasks.start(self._answer(call, result))
+
+    async def _answer(self, call: int, result: Coroutine[Any, Any, object]) -> None:
+        try:
+            self.send(Channel._told, call, await result, None)
+        except RequestError as error:
+            self.send(Channel._told, call, None, SentError.of(error))
+        except Exception:
+            _log.exception(_DEFECT)
+            self.send(Channel._told, call, None, SentError.of(RequestError("Internal error; see the gateway's log")))
+
+    def _told(self, call: int, value: Any, error: SentError | None) -> None:
+        waiting = self._asked.get(call)
+        if waiting is None or waiting.done():
+            return
+        if error is None:
+            waiting.set_result(value)
+        else:
+            waiting.set_exception(error.received())
+
+
+_hints = cache(get_type_hints)  # it reads annotations that are text, which takes longer than all else
+
+
+@cache
+def _decoder(method: Callable[..., Any]) -> Callable[[msgspec.Raw], Any]:
+    """Decodes the arguments of a method that a class of ``messages`` declares."""
+    types = [type for name, type in _hints(method).items() if name != "return"]
+    return msgspec.msgpack.Decoder(GenericAlias(tuple, tuple(types))).decode
+
+
+def _gone() -> ShuttingDown:
+    return ShuttingDown("The process of the gateway that should answer has ended; send the request again")

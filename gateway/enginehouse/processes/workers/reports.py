@@ -1,0 +1,125 @@
+"""What a worker tells of its requests, and how the owner adds it to what it shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from enginehouse.app.gateway import Gateway
+from enginehouse.app.request_path import RequestPath
+from enginehouse.domain.ticket import Ticket
+from enginehouse.fleet.fleet import Fleet
+from enginehouse.fleet.outcome_reports import Answers, Latencies, News
+from enginehouse.processes.workers.messages import WorkerReport
+from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_state import LiveState
+from enginehouse.telemetry import counter_transfer
+from enginehouse.telemetry.loop_watch import LoopLoad, LoopMonitor
+
+_MOST_ANSWERS: Final = 64
+"""More answers at once change an average no further than so many do."""
+_SHOWN_HEADER: Final = b"user-agent"
+
+
+class Reporter:
+    """Makes the reports of a worker. ``ticket``: the owner's number of a ticket."""
+
+    def __init__(self, path: RequestPath, monitor: LoopMonitor, ticket: Callable[[Ticket], int | None]) -> None:
+        self._path = path
+        self._relay = path.relay
+        self._monitor = monitor
+        self._ticket = ticket
+        self._load = LoopLoad()
+        self._ended = self._told = 0
+
+    def report(self, *, live: bool, past: bool) -> WorkerReport:
+        """What has happened since the last report. ``live``: also the live requests. ``past``: also the ended ones."""
+        context = self._relay.context
+        count = context.activity.count
+        ended, self._ended = count - self._ended, count
+        rows = context.activity.since(self._told) if past else []
+        self._told = count if past else self._told
+        shown = {_SHOWN_HEADER, *(name.encode() for name in self._path.session_headers())}
+        filter_drops, engine_drops = _drained(context.router.filter_drops), _drained(context.engine_memory.dropped)
+        dropped, self._relay.endings.delivery.dropped = self._relay.endings.delivery.dropped, 0
+        return WorkerReport(
+            counter_transfer.take(context.counters),
+            ended,
+            [each._replace(headers=[pair for pair in each.headers if pair[0] in shown]) for each in rows],
+            msgspec.json.encode(context.decisions.drain()) if past else b"[]",
+            self._load.share(),
+            len(self._relay.live),
+            counter_transfer.take_histogram(self._monitor.lag),
+            self._path.admission.body_memory.held,
+            context.engine_memory.held,
+            dropped,
+            filter_drops,
+            engine_drops,
+            self._live() if live else None,
+        )
+
+    def find(self, number: int) -> LiveRequest | None:
+        """The live request with this number."""
+        return next((each for each, its in self._relay.live.items() if its == number), None)
+
+    def _live(self) -> list[LiveState]:
+        waiting = self._relay.context.waiting_room.waiting()
+        states = []
+        for each, number in self._relay.live.items():
+            place = waiting.get(each.ticket) if each.ticket is not None else None
+            position = place.position if place is not None else None
+            ticket = self._ticket(each.ticket) if each.ticket is not None else None
+            states.append(msgspec.structs.replace(each.state(), number=number, ticket=ticket, position=position))
+        return states
+
+
+def add_report(gateway: Gateway, report: WorkerReport, before: WorkerReport | None) -> None:
+    """Add what a worker has counted to what the owner, ``gateway``, shows; ``before``: its last report."""
+    context = gateway.relay.context
+    counter_transfer.add(context.counters, report.counted)
+    counter_transfer.add_histogram(gateway.loop_monitor.lag, report.lag)
+    hold(gateway, report, 1)
+    if before is not None:
+        hold(gateway, before, -1)
+    if report.ended or report.rows:
+        context.activity.tell(report.ended, report.rows)
+    decisions: list[dict[str, Any]] = msgspec.json.decode(report.decisions)
+    if decisions:
+        context.decisions.tell(decisions)
+    gateway.relay.endings.delivery.dropped += report.records_dropped
+    for drops, told in (
+        (context.router.filter_drops, report.filter_drops),
+        (context.engine_memory.dropped, report.engine_drops),
+    ):
+        for name, count in told.items():
+            drops[name] += count
+
+
+def hold(gateway: Gateway, report: WorkerReport, times: int) -> None:
+    """Count the memory that a worker holds in, or with -1 out again."""
+    gateway.admission.body_memory.held += times * report.body_bytes
+    gateway.relay.context.engine_memory.held += times * report.engine_bytes
+
+
+def take_outcomes(fleet: Fleet, good: Answers, latencies: Latencies, news: News) -> None:
+    """Have ``fleet`` judge its backends by what a worker's requests tell."""
+    names = {each.name for each in fleet.backends()} if latencies else set()
+    for name, number in good.items():
+        for _ in range(number):
+            fleet.succeeded(name)
+    for name, (count, total) in latencies.items():
+        if name in names:
+            load = fleet.load(name)
+            for _ in range(min(count, _MOST_ANSWERS)):
+                fleet.answered(load, total / count)
+    for method, facts in news:
+        getattr(fleet, method)(*facts)
+
+
+def _drained(counter: Counter[str]) -> dict[str, int]:
+    counted = dict(counter)
+    counter.clear()
+    return counted

@@ -1,0 +1,226 @@
+"""One worker: doors, admission, router and relay. All else is the owner's."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.app.build import build_drivers
+from enginehouse.app.request_path import PathChange, RequestPath
+from enginehouse.config.schema import Config
+from enginehouse.domain.errors import CannotContinue
+from enginehouse.fleet.backend_view import BackendView
+from enginehouse.fleet.load_board import BoardReader
+from enginehouse.fleet.outcome_reports import OutcomeReports
+from enginehouse.plugin_manager.registry import Registry
+from enginehouse.processes.workers.messages import (
+    BackendPlace,
+    Configuration,
+    ToOwner,
+    ToWorker,
+    ToWorkerPages,
+    ToWorkerQueues,
+)
+from enginehouse.processes.workers.pages import OwnerPages
+from enginehouse.processes.workers.remote_queue import OwnerQueues
+from enginehouse.processes.workers.reports import Reporter
+from enginehouse.processes.workers.request_events import OwnerExporter, RequestEvents
+from enginehouse.processes.workers.room_turns import RoomTurns
+from enginehouse.processes.workers.sent_error import SentError
+from enginehouse.processes.workers.worker_application import WorkerApplication
+from enginehouse.processes.workers.worker_channel import WorkerChannel
+from enginehouse.processes.workers.worker_memory import WorkerMemory
+from enginehouse.relay.live.live_request import MovedStream
+from enginehouse.relay.upstream.outside import Outside
+from enginehouse.telemetry.logs import GatewayLog
+from enginehouse.telemetry.loop_watch import LoopMonitor
+from enginehouse.telemetry.observers import notify
+
+_log = logging.getLogger(__name__)
+
+_BEAT_S: Final = 0.1
+_REPORT_S: Final = 1.0
+
+
+class Worker(ToWorker):
+    """Relays requests along ``path``, by the configuration and the state of backends that the owner sends.
+
+    ``application`` answers what the fast door does not. ``loop_monitor``: of its event loop.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        first: Configuration,
+        registry: Registry,
+        channel: WorkerChannel,
+        memory: WorkerMemory,
+        log: GatewayLog,
+    ) -> None:
+        self.number = number
+        self._board = board = memory.board
+        self._channel = channel
+        self.version = first.version
+        config = _share_of(pickle.loads(first.config), board.workers)
+        outside = Outside()
+        self._now = outside.clock.now
+        self.exporter = OwnerExporter(channel)
+        self.queues = OwnerQueues(
+            channel, lambda: self.path.config.scheduling.priorities, lambda: self._queue_changed()
+        )
+        self.path = path = RequestPath(
+            config,
+            registry,
+            outside,
+            self.queues.by_backend,
+            log,
+            self.exporter,
+            memory.limit_store(config, number),
+            observed=False,
+        )
+        self.relay, self.admission = path.relay, path.admission
+        self._queue_changed = partial(notify, path.observers.callbacks("queue_changed"))
+        self._reader = BoardReader(self._now)
+        self._outcomes = OutcomeReports(
+            lambda good, latencies, news: channel.send(ToOwner.judge, good, latencies, news)
+        )
+        path.fleet.reports, path.fleet.refresh = self._outcomes, self._reader.refresh
+        self.relay.context.router.strategies.recall(first.memories)
+        room = self.relay.context.waiting_room
+        room.join_others(RoomTurns(board, number, room.plan, room.models))
+        path.callers.share(memory.key_changes)
+        path.open(Path(first.folder), lambda rows, used: channel.send(ToOwner.take_usage, rows, used))
+        self.loop_monitor = LoopMonitor()
+        self._reporter = Reporter(path, self.loop_monitor, self.queues.number)
+        self.pages = OwnerPages(channel.send)
+        self.application = WorkerApplication(path, self.pages)
+        self._tasks = BackgroundTasks()
+        self._events: RequestEvents | None = None
+        self._share_load(first.columns)
+        channel.attach(ToWorker, self)
+        channel.attach(ToWorkerQueues, self.queues)
+        channel.attach(ToWorkerPages, self.pages)
+        channel.when_lost.append(self.pages.lost)
+
+    def start(self) -> None:
+        """Begin to report, on the running event loop."""
+        self.path.start()
+        self._tasks.start(self.path.callers.start())
+        self.path.follow_caches()
+        self._beat()
+        self._tasks.every(_BEAT_S, self._beat)
+        self._tasks.every(_REPORT_S, self._report)
+
+    def tell_ready(self) -> None:
+        """Tell the owner that connections are accepted."""
+        self._channel.send(ToOwner.ready, self.version)
+
+    async def stop(self) -> None:
+        """End requests, and send the last report."""
+        self.relay.refuse_new()
+        self.relay.close()
+        self.path.caches.close()
+        await self.path.close()
+        self.exporter.flush()
+        self._outcomes.flush()
+        self._report()
+        self._tasks.cancel()
+
+    # --- from the owner
+
+    def configure(self, configuration: Configuration) -> None:
+        path, config = self.path, _share_of(pickle.loads(configuration.config), self._board.workers)
+        PathChange(path, config, build_drivers(config, path.registry, path.drivers, path.outside)).carry_out()
+        self.version = configuration.version
+        for name in [name for name in self.queues.by_backend if name not in self.relay.context.upstreams]:
+            del self.queues.by_backend[name]
+        self._share_load(configuration.columns)
+        self.tell_ready()
+
+    def follow(self, backends: list[tuple[BackendView, BackendPlace]]) -> None:
+        for view, place in backends:
+            upstream = self.relay.context.upstreams.get(place.name)
+            if upstream is None:
+                continue
+            if place.url is not None and upstream.pool.address != place.url:
+                upstream.locate(place.url)
+            self.queues.place(place, self._hosts[place.name])
+            if not self._outcomes.awaits_judgement(view.name):
+                self.path.fleet.follow(view)
+        self._queue_changed()
+
+    def judged(self) -> None:
+        self._outcomes.judged()
+
+    def queue_changed(self) -> None:
+        self._reader.expire()
+        self._queue_changed()
+
+    def watch_requests(self, wanted: bool) -> None:
+        if wanted and self._events is None:
+            self._events = RequestEvents(self._channel.send)
+            self.path.observers.add(self._events)
+        elif not wanted and self._events is not None:
+            self.path.observers.remove(self._events)
+            self._events = None
+
+    def learn(self, news: dict[str, bytes]) -> None:
+        self.relay.context.router.strategies.hear(news)
+
+    def drain(self, step: str, place: str, error: SentError | None, why: str) -> None:
+        more = [error.received()] if error is not None else [why] if why else []
+        getattr(self.relay.drains, step)(place, *more)
+
+    def fail(self, request: int, error: SentError) -> None:
+        if (live := self._reporter.find(request)) is not None:
+            live.fail(error.received())
+
+    def cut_off(self, request: int, why: str) -> None:
+        if (live := self._reporter.find(request)) is not None:
+            live.cut_off(why)
+
+    async def move(self, request: int, destination: str, engine_request: str, cause: str) -> MovedStream:
+        live = self._reporter.find(request)
+        if live is None:
+            raise CannotContinue("The request has ended")
+        return await live.move(destination, engine_request, cause)
+
+    async def report(self, past: bool) -> None:
+        self._outcomes.flush()
+        self._report(live=True, past=past)
+
+    # --- inside
+
+    def _beat(self) -> None:
+        self._board.beats[self.number] = self._now()
+        self._outcomes.flush()
+        if news := self.relay.context.router.strategies.news():
+            self._channel.send(ToOwner.learned, news)
+
+    def _report(self, *, live: bool = False, past: bool = False) -> None:
+        self._channel.send(ToOwner.take_report, self._reporter.report(live=live, past=past))
+
+    def _share_load(self, columns: dict[str, int]) -> None:
+        self._hosts = {each.name: each.host for each in self.path.fleet.backends()}
+        loads = []
+        for name in self.relay.context.upstreams:
+            load, column = self.path.fleet.load(name), columns.get(name)
+            load.share(None if column is None else self._board.cells(column), self.number)
+            loads.append(load)
+        self._reader.watch(loads)
+
+
+def _share_of(config: Config, workers: int) -> Config:
+    """``config`` with the limits of memory that one of the ``workers`` has."""
+    server = config.server
+    # the share of a worker must hold at least one body; 0 stands for no limit
+    body_memory = server.max_body_memory and max(server.max_body, server.max_body_memory // workers)
+    engine_memory = server.max_engine_memory and max(1, server.max_engine_memory // workers)
+    server = msgspec.structs.replace(server, max_body_memory=body_memory, max_engine_memory=engine_memory)
+    return msgspec.structs.replace(config, server=server)

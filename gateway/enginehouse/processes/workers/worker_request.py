@@ -1,0 +1,89 @@
+"""A live request of a worker, in the process that shows and moves the requests of all workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.requirements import Requirements, heard
+from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.processes.workers.channel import Channel
+from enginehouse.processes.workers.messages import ToWorker
+from enginehouse.processes.workers.sent_error import SentError
+from enginehouse.relay.live.live_request import LiveRequest, MovedStream
+from enginehouse.relay.live.live_state import LiveState, StreamTokens
+
+
+class WorkerRequest(LiveRequest):
+    """Shows the last ``state`` that its ``worker`` told, and passes orders on to it."""
+
+    def __init__(self, state: LiveState, worker: Channel) -> None:
+        self._state = state
+        self._worker = worker
+        self._route: Route | None = None
+        self._held: Ticket | None = None
+
+    def renew(self, state: LiveState, route_of: Callable[[LiveState], Route | None], held: Ticket | None) -> None:
+        """Take a newer ``state`` over. ``route_of`` makes the route that it tells. ``held``: the request's ticket here.
+
+        The route stays the same object until the request goes elsewhere: that is how ``PlacedRequests`` sees it.
+        """
+        before, self._state, self._held = self._state, state, held
+        if self._route is None or (state.replica, len(state.attempts)) != (before.replica, len(before.attempts)):
+            self._route = route_of(state)
+
+    def state(self) -> LiveState:
+        return self._state
+
+    @property
+    def request_id(self) -> bytes:
+        return self._state.id
+
+    @property
+    def requirements(self) -> Requirements | None:
+        told = self._state.requirements
+        return heard(told) if told is not None else None
+
+    @property
+    def began(self) -> float:
+        return self._state.began
+
+    @property
+    def route(self) -> Route | None:
+        return self._route
+
+    @property
+    def model(self) -> str | None:
+        return self._state.model
+
+    @property
+    def ticket(self) -> Ticket | None:
+        return self._held
+
+    @property
+    def phase(self) -> Phase:
+        return self._state.phase
+
+    @property
+    def position(self) -> int | None:
+        return self._state.position
+
+    def tokens(self) -> StreamTokens:
+        return self._state.tokens
+
+    @property
+    def why_not_movable(self) -> str | None:
+        return self._state.stays
+
+    async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
+        return await self._worker.ask(ToWorker.move, self._state.number, destination, engine_request, cause)
+
+    def fail(self, error: RequestError) -> None:
+        self._worker.send(ToWorker.fail, self._state.number, SentError.of(error))
+
+    def cut_off(self, why: str) -> None:
+        self._worker.send(ToWorker.cut_off, self._state.number, why)
+
+    def check_time(self, now: float) -> None:
+        """Its worker does."""

@@ -1,0 +1,70 @@
+"""The tickets of a worker at the owner's queues."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, cast
+
+from enginehouse.domain.ticket import Ticket
+from enginehouse.processes.workers.channel import Send
+from enginehouse.processes.workers.desk import TicketDesk
+from enginehouse.scheduling.collaborators import TicketHolder
+from enginehouse.scheduling.request_queue import RequestQueue
+
+
+class OneAtOnce:
+    """A queue that grants one ticket at once, and the next one when that has ended."""
+
+    launches = True
+    last_swap = 0
+
+    def __init__(self) -> None:
+        self.waiting: dict[Ticket, TicketHolder] = {}
+        self.in_use: Counter[str] = Counter()
+
+    def submit(self, ticket: Ticket, holder: TicketHolder) -> None:
+        self.waiting[ticket] = holder
+        self._grant()
+
+    def served(self, replica: str, caller: str | None = None, keep_alive: float | None = None) -> None:
+        self.in_use[replica] -= 1
+        self._grant()
+
+    def cancel(self, ticket: Ticket) -> None:
+        self.waiting.pop(ticket, None)
+
+    def generation(self, replica: str) -> int:
+        return 1
+
+    def _grant(self) -> None:
+        while self.waiting and not any(self.in_use.values()):
+            ticket = next(iter(self.waiting))
+            if self.waiting.pop(ticket).granted():
+                self.in_use[ticket.replica] += 1
+
+
+def keeping(sent: list[Any]) -> Send:
+    def send(_: object, *told: object, **__: object) -> None:
+        sent.append(told)
+
+    return cast("Send", send)
+
+
+def test_the_places_of_a_worker_that_has_died_are_given_back_once() -> None:
+    queue = OneAtOnce()
+    sent: list[Any] = []
+    queues = {"a": cast("RequestQueue", queue)}
+    desk = TicketDesk(0, queues, keeping(sent), lambda: None, lambda _: None)
+    for number in (1, 2, 3):
+        desk.submit(number, "a", Ticket(id=f"request-{number}/1", replica="m@a"))
+    assert queue.in_use == {"m@a": 1}
+    desk.release()
+    assert not any(queue.in_use.values()), "a place that came free as the first went back was never the worker's"
+    assert not queue.waiting
+
+
+def test_a_request_for_a_backend_that_is_gone_is_told_so() -> None:
+    sent: list[Any] = []
+    desk = TicketDesk(0, {}, keeping(sent), lambda: None, lambda _: None)
+    desk.submit(1, "a", Ticket(id="request/1", replica="m@a"))
+    assert "The replica 'm@a' was lost while the request waited for it" in str(sent)
