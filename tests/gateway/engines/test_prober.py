@@ -150,6 +150,7 @@ def test_a_hanging_probe_is_a_failure_after_the_timeout(
 
     in_virtual_time(scenario())
     assert sink.verdicts == ["no answer to its health check within 4 s"] * 2
+    assert {type(each) for each in sink.verdicts} == {str}, "pages and workers get it"
 
 
 def test_a_probe_that_resists_its_cancellation_holds_up_nothing(

@@ -157,7 +157,7 @@ class _ProbeLoop:
         if why is None:
             why = await self._test()
         if why is not None:
-            self.fleet.probe_failed(self.name, why, late=late)
+            self.fleet.probe_failed(self.name, str(why), late=late)  # a text of its own kind cannot be sent as JSON
             if self.hang_watch is not None and late:
                 await self.hang_watch.late(asyncio.get_running_loop().time())
             return False
