@@ -83,7 +83,7 @@ async def run(order: Order) -> None:
         ports={name: record.port for name, record in state_file.records.items()},
         ready=[replica for replica, state in engines.states().items() if state is ReplicaState.READY],
         measured=engines.measured,
-        log={replica: supervisor.log.tail(20) for replica, supervisor in engines.supervisors.items()},
+        log={replica: supervisor.log.tail(20) for replica, supervisor in engines.engines.items()},
     )
     await end.wait()
     await engines.close()

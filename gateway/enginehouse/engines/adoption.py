@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.domain.errors import ConfigError, EnginehouseError
 from enginehouse.domain.replica import ReplicaState
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.launch_line import fingerprint
 from enginehouse.engines.state_file import EngineRecord
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
 from enginehouse.interfaces.places import Place
 from enginehouse.telemetry.log_ring import LogRing
@@ -27,7 +27,7 @@ _FIRST_LOOK_S = 2.0
 class Adoption:
     """Takes over the engines of one host that run already.
 
-    ``supervisors``: by replica; live. ``examine``: called with an engine that is ready. ``on_exited``: called for a
+    ``engines``: by replica; live. ``examine``: called with an engine that is ready. ``on_exited``: called for a
     replica whose engine could not be taken over. ``before``: what must end before a replica may start, such as its
     adoption. ``strays``: the ends of engines that no replica wants.
     """
@@ -35,14 +35,14 @@ class Adoption:
     def __init__(
         self,
         launcher: HostLauncher,
-        supervisors: Mapping[str, Supervisor],
+        engines: Mapping[str, Engine],
         tasks: BackgroundTasks,
-        examine: Callable[[str, Supervisor], Awaitable[None]],
+        examine: Callable[[str, Engine], Awaitable[None]],
         on_exited: Callable[[str], None],
     ) -> None:
         self._launcher = launcher
         self._state_file = launcher.state_file
-        self._supervisors = supervisors
+        self._engines = engines
         self._tasks = tasks
         self._examine = examine
         self._on_exited = on_exited
@@ -67,9 +67,9 @@ class Adoption:
         self.before[replica] = self._tasks.start(self._adopt(replica, process, place))
 
     async def _take_over(self, name: str, record: EngineRecord, drained: asyncio.Future[None] | None) -> None:
-        named = ((replica, supervisor) for replica, supervisor in self._supervisors.items() if supervisor.name == name)
-        replica, supervisor = next(named, (None, None))
-        process, fits = await _find(name, record, supervisor, self._launcher)
+        named = ((replica, engine) for replica, engine in self._engines.items() if engine.name == name)
+        replica, engine = next(named, (None, None))
+        process, fits = await _find(name, record, engine, self._launcher)
         if process is not None and not fits:
             stopping = self._stop_stray(name, process, drained)
             if drained is None:
@@ -90,34 +90,34 @@ class Adoption:
         self._launcher.ended(process)
 
     async def _adopt(self, replica: str, process: EngineProcess, place: Place) -> None:
-        supervisor = self._supervisors[replica]
+        engine = self._engines[replica]
         try:
-            await supervisor.adopt(process, place, asleep=supervisor.name in self._state_file.sleepers)
-            await self._examine(replica, supervisor)
-        except EnginehouseError:  # the supervisor has logged it
-            if supervisor.state is ReplicaState.FAILED:
+            await engine.adopt(process, place, asleep=engine.name in self._state_file.sleepers)
+            await self._examine(replica, engine)
+        except EnginehouseError:  # the engine has logged it
+            if engine.state is ReplicaState.FAILED:
                 self._on_exited(replica)
 
 
 async def _find(
-    name: str, record: EngineRecord, supervisor: Supervisor | None, launcher: HostLauncher
+    name: str, record: EngineRecord, engine: Engine | None, launcher: HostLauncher
 ) -> tuple[EngineProcess | None, bool]:
     """Return the process of a recorded engine, ``None`` if it no longer runs, and whether it is still wanted.
 
-    It is not if ``supervisor`` would launch it differently now, or if there is no supervisor.
+    It is not if ``engine`` would launch it differently now, or if there is no engine.
     """
-    if supervisor is not None:
-        supervisor.setup.gpus = record.gpus
-    line = _line_now(supervisor, record.place)
+    if engine is not None:
+        engine.gpus = record.gpus
+    line = _line_now(engine, record.place)
     fits = line is not None and fingerprint(line) == record.fingerprint
     line = line or LaunchLine(command=(), port=record.port, bind=record.place.bind, place=record.placed)
-    log = supervisor.log if supervisor is not None and fits else LogRing()
+    log = engine.log if engine is not None and fits else LogRing()
     return await launcher.adopt(name, line, log), fits
 
 
-def _line_now(supervisor: Supervisor | None, place: Place) -> LaunchLine | None:
+def _line_now(engine: Engine | None, place: Place) -> LaunchLine | None:
     """The current launch line of an engine, ``None`` if it is not configured or cannot be launched."""
     try:
-        return supervisor.setup.launch_line(place) if supervisor is not None else None
+        return engine.launch_line(place) if engine is not None else None
     except ConfigError:
         return None

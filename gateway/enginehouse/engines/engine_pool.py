@@ -13,11 +13,11 @@ from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed,
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.adoption import Adoption
 from enginehouse.engines.back_off import Pauses
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.memory_meter import MemoryMeter
 from enginehouse.engines.second_tries import SecondTries
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.interfaces.places import Place
@@ -59,13 +59,11 @@ class EnginePool(EngineControl):
         self._on_state = on_state
         self._on_examined = on_examined
         self._on_exited = on_exited
-        self._states: dict[str, ReplicaState] = {}
-        self._pauses = Pauses(self._running, lambda replica: self.supervisors[replica].problem)
+        self._pauses = Pauses(self._running, lambda replica: self.engines[replica].problem)
         self._second_tries = SecondTries(self.gpus)
-        self._retired: set[str] = set()
-        self.supervisors: dict[str, Supervisor] = {}
+        self.engines: dict[str, Engine] = {}
         self._tasks = BackgroundTasks()
-        self._adoption = Adoption(launcher, self.supervisors, self._tasks, self._examine, on_exited)
+        self._adoption = Adoption(launcher, self.engines, self._tasks, self._examine, on_exited)
         self._before = self._adoption.before
         for replica, managed in replicas.items():
             self.put(replica, managed, relaunch=False)
@@ -93,9 +91,9 @@ class EnginePool(EngineControl):
         self._tasks.cancel()
         self._launcher.close()
         self.gpus.close()
-        supervisors = self.supervisors.values()
+        engines = self.engines.values()
         stays = self._launcher.ownership.given_up
-        ends = (each.leave() if stays or each.setup.elsewhere else each.stop() for each in supervisors)
+        ends = (each.leave() if stays or each.elsewhere else each.stop() for each in engines)
         await asyncio.gather(*ends, return_exceptions=True)
 
     def put(
@@ -106,53 +104,52 @@ class EnginePool(EngineControl):
         ``relaunch``: a running engine does not fit the settings, and the caller retires it. ``after``: the retirement
         of another engine of the same name, which must end before this one starts.
         """
-        is_new = replica not in self.supervisors
+        is_new = replica not in self.engines
         if is_new:
-            self._states[replica] = ReplicaState.STOPPED
             connect, on_state = partial(self._connect, managed.backend), partial(self._note_state, replica)
-            self.supervisors[replica] = Supervisor(managed, self._launcher, connect=connect, on_state=on_state)
+            self.engines[replica] = Engine(managed, self._launcher, connect=connect, on_state=on_state)
         else:
-            self.supervisors[replica].setup.reconfigure(managed)
+            self.engines[replica].reconfigure(managed)
         if is_new or relaunch:
             self._pauses.reset(replica)
-            self.supervisors[replica].setup.version += 1
+            self.engines[replica].version += 1
             self.reported.pop(replica, None)
             self._meter.reset(replica)
-            self._meter.recall(replica, self.supervisors[replica])
+            self._meter.recall(replica, self.engines[replica])
         if after is not None:
             self._before[replica] = after
 
     def retire(self, replica: str) -> None:
         """Show ``replica`` as stopping until its engine has stopped, so that it gets no new requests."""
-        self._retired.add(replica)
-        self._states[replica] = ReplicaState.STOPPING
+        self.engines[replica].retire()
 
     def remove(self, replica: str) -> None:
         """Remove a replica whose engine has stopped."""
-        self.supervisors.pop(replica).setup.version += 1
-        del self._states[replica]
+        self.engines.pop(replica).version += 1
         self._pauses.remove(replica)
-        self._retired.discard(replica)
         self._before.pop(replica, None)
         self._meter.reset(replica)
         self.reported.pop(replica, None)
 
     def states(self) -> Mapping[str, ReplicaState]:
-        """The state of every replica; live."""
-        return self._states
+        return {replica: engine.shown for replica, engine in self.engines.items()}
+
+    def state_of(self, replica: str) -> ReplicaState | None:
+        engine = self.engines.get(replica)
+        return None if engine is None else engine.shown
 
     @asynccontextmanager
     async def prepared(self, replica: str, evict: Sequence[str]) -> AsyncIterator[None]:
         await self._pauses.wait_out(replica, evict)
-        supervisor = self.supervisors.get(replica) if evict else None
-        if supervisor is None:
+        engine = self.engines.get(replica) if evict else None
+        if engine is None:
             yield
             return
         try:
-            await supervisor.prepare()
+            await engine.prepare()
             yield
         finally:
-            await supervisor.setup.give_place_up()
+            await engine.give_place_up()
 
     async def start(self, replica: str) -> None:
         """Wake or launch an engine, or join its adoption, and wait until it is ready.
@@ -163,59 +160,59 @@ class EnginePool(EngineControl):
         while True:
             if (before := self._before.get(replica)) is not None:
                 await asyncio.wait({before})
-            if (supervisor := self.supervisors.get(replica)) is None:
+            if (engine := self.engines.get(replica)) is None:
                 raise LoadFailed(f"'{replica}' is no longer configured")
-            version = supervisor.setup.version
+            version = engine.version
             try:
-                await self._start(replica, supervisor)
+                await self._start(replica, engine)
             except EnginehouseError:
-                if version == supervisor.setup.version:
+                if version == engine.version:
                     raise
             else:
-                if version == supervisor.setup.version:
+                if version == engine.version:
                     return
-            await supervisor.stop()  # it was launched by the line of before
+            await engine.stop()  # it was launched by the line of before
 
-    async def _start(self, replica: str, supervisor: Supervisor) -> None:
-        if supervisor.state is ReplicaState.READY:
+    async def _start(self, replica: str, engine: Engine) -> None:
+        if engine.state is ReplicaState.READY:
             return
         self._pauses.refuse_too_soon(replica)
         self._pauses.note_start(replica)
         try:
             if self._adoption.strays:
                 await asyncio.wait(self._adoption.strays)
-            await self._prepare_gpus(replica, supervisor)
-            await supervisor.start(self._second_tries.begin(replica, self.measured.get(replica)))
+            await self._prepare_gpus(replica, engine)
+            await engine.start(self._second_tries.begin(replica, self.measured.get(replica)))
         except NotEnoughMemory:
             self._pauses.note_crowded(replica)
             raise
         except ConfigError as error:
             raise LoadFailed(f"'{replica}' cannot be launched: {error}") from error
-        examination = self._tasks.start(self._examine(replica, supervisor))
+        examination = self._tasks.start(self._examine(replica, engine))
         if replica not in self.measured:  # else it was as large, and took as many requests, the last time
             await examination
-        if self._states.get(replica) is not ReplicaState.READY:
-            raise LoadFailed(f"'{replica}' exited as soon as it was ready: {supervisor.problem}")
+        if engine.shown is not ReplicaState.READY:
+            raise LoadFailed(f"'{replica}' exited as soon as it was ready: {engine.problem}")
 
-    async def _prepare_gpus(self, replica: str, supervisor: Supervisor) -> None:
+    async def _prepare_gpus(self, replica: str, engine: Engine) -> None:
         """Choose the GPUs of an engine that is launched, and wait until ended engines have freed them."""
-        if supervisor.setup.elsewhere or self._launcher.places_gpus:
+        if engine.elsewhere or self._launcher.places_gpus:
             return
-        if not supervisor.is_asleep:
-            wanted = supervisor.setup.managed.model.gpus
-            supervisor.setup.gpus = await self.gpus.assign(replica, wanted)
+        if not engine.is_asleep:
+            wanted = engine.managed.model.gpus
+            engine.gpus = await self.gpus.assign(replica, wanted)
         await self.gpus.until_free(replica, self.measured.get(replica))
 
-    async def _examine(self, replica: str, supervisor: Supervisor) -> None:
+    async def _examine(self, replica: str, engine: Engine) -> None:
         """Measure the memory of an engine that has just become ready, and ask for its limit."""
         try:
-            limit, _ = await asyncio.gather(supervisor.concurrency(), self._meter.measure(replica, supervisor))
+            limit, _ = await asyncio.gather(engine.concurrency(), self._meter.measure(replica, engine))
             if limit:
                 self.reported[replica] = limit
             else:
                 self.reported.pop(replica, None)
         finally:  # an engine stays ready even if nobody waits for it any more
-            if self._states.get(replica) is ReplicaState.READY:
+            if self.state_of(replica) is ReplicaState.READY:
                 self._on_examined(replica)
 
     async def stop(self, replica: str, timeout: float | None) -> None:
@@ -223,21 +220,19 @@ class EnginePool(EngineControl):
 
         The engine has freed its memory when this returns.
         """
-        if (supervisor := self.supervisors.get(replica)) is not None:
+        if (engine := self.engines.get(replica)) is not None:
             if self.gpus.now:
-                self.gpus.ended(await supervisor.processes())
-            await supervisor.stop(timeout)
-            if replica in self._retired:  # no engine ran, so no event reports the state
-                self._note_state(replica, supervisor.state)
+                self.gpus.ended(await engine.processes())
+            await engine.stop(timeout)
 
     async def evict(self, replica: str) -> None:
         """Free the memory of an engine: by sleep if its model says so and that frees most of it, else by its end."""
-        supervisor = self.supervisors.get(replica)
-        if supervisor is not None and supervisor.state is ReplicaState.READY and not supervisor.setup.elsewhere:
-            await supervisor.sleep_or_stop(evicted=True)
-            if supervisor.is_asleep:
-                await self._meter.measure_asleep(replica, supervisor)
-            if supervisor.is_asleep and self._meter.frees_by_sleep(replica):
+        engine = self.engines.get(replica)
+        if engine is not None and engine.state is ReplicaState.READY and not engine.elsewhere:
+            await engine.sleep_or_stop(evicted=True)
+            if engine.is_asleep:
+                await self._meter.measure_asleep(replica, engine)
+            if engine.is_asleep and self._meter.frees_by_sleep(replica):
                 return
         await self.stop(replica, None)
 
@@ -246,50 +241,45 @@ class EnginePool(EngineControl):
 
         The replica is no longer ready when this returns; ``on_exited`` follows.
         """
-        supervisor = self.supervisors[replica]
-        if supervisor.state is ReplicaState.READY:
-            self._tasks.start(self._report_exit(replica, supervisor.sleep_or_stop()))
+        engine = self.engines[replica]
+        if engine.state is ReplicaState.READY:
+            self._tasks.start(self._report_exit(replica, engine.sleep_or_stop()))
 
     async def _report_exit(self, replica: str, end: asyncio.Future[None]) -> None:
         await end
-        supervisor = self.supervisors.get(replica)
-        if supervisor is not None and supervisor.is_asleep:
-            await self._meter.measure_asleep(replica, supervisor)
+        engine = self.engines.get(replica)
+        if engine is not None and engine.is_asleep:
+            await self._meter.measure_asleep(replica, engine)
         self._on_exited(replica)
 
-    def _note_state(self, replica: str, state: ReplicaState) -> None:
+    def _note_state(self, replica: str, shown: ReplicaState) -> None:
+        engine = self.engines[replica]
+        state, before = engine.state, engine.before
         self._pauses.note(replica, state)
-        before, was_retired = self._states[replica], replica in self._retired
-        supervisor = self.supervisors[replica]
-        self._launcher.state_file.sleepers.follow(supervisor.name, state, may_sleep=supervisor.setup.may_sleep)
+        self._launcher.state_file.sleepers.follow(engine.name, state, may_sleep=engine.may_sleep)
         if state is not ReplicaState.SLEEPING:
             self._meter.asleep.pop(replica, None)
         if state in AT_REST:
             self.gpus.release(replica)
-            self._retired.discard(replica)
-        elif was_retired:
-            state = ReplicaState.STOPPING
-        self._states[replica] = state
-        self._on_state(replica, state)
+        self._on_state(replica, shown)
         was_up = before in (ReplicaState.READY, ReplicaState.SLEEPING)
-        if state in (*AT_REST, ReplicaState.SLEEPING) and (was_up or before is ReplicaState.STOPPING):
+        if shown in (*AT_REST, ReplicaState.SLEEPING) and (was_up or before is ReplicaState.STOPPING):
             self._second_tries.note_end()
-        if (state in AT_REST and was_up) or (state is ReplicaState.FAILED and was_retired):
+        if (state in AT_REST and was_up) or (state is ReplicaState.FAILED and engine.was_retired):
             self._on_exited(replica)
 
     def _running(self) -> Sequence[str]:
-        return [replica for replica, state in self._states.items() if state not in AT_REST]
+        return [replica for replica, engine in self.engines.items() if engine.shown not in AT_REST]
 
     async def _keep_measuring(self) -> None:
         while True:
             await asyncio.sleep(_MEASURE_EVERY_S)
-            for replica in list(self._states):
-                supervisor = self.supervisors.get(replica)  # another one may have been removed meanwhile
-                if supervisor is not None and self._states[replica] is ReplicaState.READY:
-                    await self._meter.measure(replica, supervisor)
+            for replica, engine in list(self.engines.items()):
+                if self.state_of(replica) is ReplicaState.READY:  # it may have been removed meanwhile
+                    await self._meter.measure(replica, engine)
 
     def found(self, replica: str, process: EngineProcess) -> None:
         """Take over a model that a server elsewhere has loaded by itself."""
         before = self._before.get(replica)
-        if self._states[replica] in AT_REST and (before is None or before.done()):
+        if self.state_of(replica) in AT_REST and (before is None or before.done()):
             self._adoption.begin(replica, process, Place(port=0))

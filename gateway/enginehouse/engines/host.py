@@ -167,7 +167,7 @@ class Host(QueueListener):
     def rest(self, replicas: Sequence[str]) -> None:
         """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""
         for replica in replicas:
-            if self.pool.states()[replica] is ReplicaState.READY and not self.queue.in_flight(replica):
+            if self.pool.engines[replica].shown is ReplicaState.READY and not self.queue.in_flight(replica):
                 self.pool.sleep_or_stop(replica)
 
     async def close(self, error: RequestError) -> None:
@@ -229,7 +229,7 @@ class Host(QueueListener):
         self.queue.reject(self.replicas.retiring, self._removed_error)
 
     def _restart_probes(self, replica: str) -> None:
-        if self.pool.states()[replica] is ReplicaState.READY:
+        if self.pool.engines[replica].shown is ReplicaState.READY:
             self._probe(replica)
 
     def _remove_unlisted(self, listed: Collection[str]) -> None:
@@ -253,10 +253,10 @@ class Host(QueueListener):
         Returns the task of its retirement; ``None`` if it does not run.
         """
         end = None
-        if self.pool.states()[replica] not in AT_REST:
+        if self.pool.engines[replica].shown not in AT_REST:
             self._leave_service(replica)
             end = self.queue.retire(replica, within)
-        self._publisher.show(replica, self.pool.states()[replica])
+        self._publisher.show(replica, self.pool.engines[replica].shown)
         return end
 
     def _retire_and_remove(self, replica: str, within: float) -> None:
@@ -301,14 +301,14 @@ class Host(QueueListener):
     # --- events of the engines
 
     def _note_state(self, replica: str, state: ReplicaState) -> None:
-        managed, supervisor = self.replicas[replica], self.pool.supervisors[replica]
+        managed, engine = self.replicas[replica], self.pool.engines[replica]
         if replica not in self.replicas.retiring:
             if state is ReplicaState.READY:
-                self._publisher.ready(replica, managed, supervisor)
+                self._publisher.ready(replica, managed, engine)
             else:
-                self._publisher.not_ready(replica, managed, state, supervisor.problem)
-            if state is ReplicaState.FAILED and supervisor.is_lost:
-                self._drains.cut_off(replica, supervisor.problem)
+                self._publisher.not_ready(replica, managed, state, engine.problem)
+            if state is ReplicaState.FAILED and engine.is_lost:
+                self._drains.cut_off(replica, engine.problem)
         self._publisher.state(replica, state)
 
     def _note_examined(self, replica: str) -> None:
@@ -320,15 +320,15 @@ class Host(QueueListener):
             self._probe(replica, is_healthy=True)
 
     def _probe(self, replica: str, *, is_healthy: bool = False) -> None:
-        supervisor, in_flight = self.pool.supervisors[replica], partial(self.queue.in_flight, replica)
-        self._publisher.probe(self.replicas[replica], supervisor, in_flight, is_healthy=is_healthy)
+        engine, in_flight = self.pool.engines[replica], partial(self.queue.in_flight, replica)
+        self._publisher.probe(self.replicas[replica], engine, in_flight, is_healthy=is_healthy)
 
     def _read_files(self) -> None:
         self._files.follow(self.replicas.kept(), self._servers.estimates())
 
     def _note_facts(self, replica: str, facts: ModelFacts) -> None:
         managed = self.replicas[replica]
-        if self.pool.states()[replica] is not ReplicaState.READY:  # its engine knows better
+        if self.pool.engines[replica].shown is not ReplicaState.READY:  # its engine knows better
             self._context.fleet.set_models(managed.backend, {managed.model_name: facts.capabilities})
 
     def _note_found(self, replica: str, process: EngineProcess) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import HostSettings
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import EnginehouseError
@@ -67,6 +68,7 @@ class HostLauncher:
         self._ports = ports
         self._prepared: asyncio.Task[None] | None = None
         self._marked: dict[str, int] = {}
+        self._kept: dict[str, Place] = {}
         self._running: dict[EngineProcess, tuple[str, EngineRecord]] = {}
 
     def reconfigure(self, settings: HostSettings) -> None:
@@ -102,12 +104,36 @@ class HostLauncher:
             options=decode_placement(self._launcher, managed.placement),
         )
 
-    async def no_room(self, needs: EngineNeeds) -> str:
-        """Why no machine could hold the engine even if no other engine ran; empty if one can, or nobody knows."""
-        await self.prepare()
-        return await self._launcher.no_room(needs)
+    async def find_room(self, name: str, needs: EngineNeeds, timeout: float, waits: Callable[[str], None]) -> None:
+        """Find a place now and keep it, if no machine could hold the engine even if no other one ran.
 
-    async def place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
+        As ``find_place``, which then returns this place.
+        """
+        if not self.places:
+            return
+        await self.prepare()
+        if why := await self._launcher.no_room(needs):
+            waits(why)
+            self._kept[name] = await self.find_place(name, needs, timeout, waits)
+
+    async def give_up(self, name: str) -> None:
+        """Free the place that was kept for ``name``, if no engine was launched there."""
+        if (place := self._kept.pop(name, None)) is not None:
+            await self.release(name, place)
+
+    async def find_place(self, name: str, needs: EngineNeeds, timeout: float, waits: Callable[[str], None]) -> Place:
+        """A place for the engine ``name``. Calls ``waits`` with the reason why there is none yet.
+
+        Raises ``TimeoutError`` after ``timeout`` seconds, 0 for no limit, what the launcher raises, and ``LoadFailed``
+        if all ports are taken.
+        """
+        if (kept := self._kept.pop(name, None)) is not None:
+            return kept
+        found = await run_within(timeout or None, self._place(name, needs, waits))
+        # not in the task: a start that is cancelled now would keep the port
+        return found or Place(port=self._ports.take())
+
+    async def _place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
         """Ask the launcher for a place. It is recorded meanwhile, because the gateway may die before the launch."""
         await self.prepare()
         begun = EngineRecord(host=self.host, port=0, fingerprint="", handle={})
@@ -116,10 +142,6 @@ class HostLauncher:
             return await self._launcher.place(name, needs, waits)
         finally:
             self.state_file.remove(name, begun)
-
-    def own_place(self) -> Place:
-        """One of the ports, for an engine that the launcher does not place. Raises ``LoadFailed`` if all are taken."""
-        return Place(port=self._ports.take())
 
     def claim(self, place: Place) -> None:
         """Note that an engine of an earlier gateway runs in ``place``."""

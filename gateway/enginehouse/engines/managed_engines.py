@@ -171,7 +171,7 @@ class ManagedEngines:
         for host, replica in found[:replicas]:
             self._tasks.start(preload(host.queue, replica))
         for host, replica in found:
-            if len(found) > 1 and host.pool.states()[replica] is not ReplicaState.READY:
+            if len(found) > 1 and host.pool.engines[replica].shown is not ReplicaState.READY:
                 host.queue.reject([replica], ReplicaLost)
 
     def rest(self, model: str) -> None:
@@ -249,8 +249,8 @@ class ManagedEngines:
 
     def logs(self) -> Mapping[str, LogRing]:
         """The log of each launched backend. It outlives a restart of the engine."""
-        supervisors = (each for host in self._hosts.values() for each in host.pool.supervisors.values())
-        return {each.name: each.log for each in supervisors}
+        engines = (each for host in self._hosts.values() for each in host.pool.engines.values())
+        return {each.name: each.log for each in engines}
 
     def explain_swap(self, target: str, running: Sequence[str] | None = None) -> SwapPlan:
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""

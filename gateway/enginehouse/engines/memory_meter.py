@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 
 from enginehouse.aio.timeouts import run_within
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.state_file import Footprints
-from enginehouse.engines.supervisor import Supervisor
 
 _log = logging.getLogger(__name__)
 
@@ -32,26 +32,26 @@ class MemoryMeter:
         self.measured.pop(replica, None)
         self.asleep.pop(replica, None)
 
-    def recall(self, replica: str, supervisor: Supervisor) -> None:
+    def recall(self, replica: str, engine: Engine) -> None:
         """Take the size that an earlier gateway measured for an engine with the same launch line."""
-        key = supervisor.setup.footprint_key()
+        key = engine.footprint_key()
         if key is not None and (known := self._footprints.known.get(key)):
             self.measured[replica] = known
 
-    async def measure(self, replica: str, supervisor: Supervisor) -> None:
+    async def measure(self, replica: str, engine: Engine) -> None:
         """Measure the engine of ``replica`` once. A failure is logged."""
-        version = supervisor.setup.version
-        memory = await self._read(replica, supervisor)
-        if memory and version == supervisor.setup.version and memory > self.measured.get(replica, 0):
+        version = engine.version
+        memory = await self._read(replica, engine)
+        if memory and version == engine.version and memory > self.measured.get(replica, 0):
             # the most ever: caches grow with requests, and a swap must find room for all of it
             self.measured[replica] = memory
-            self._keep(memory, supervisor)
+            self._keep(memory, engine)
 
-    async def measure_asleep(self, replica: str, supervisor: Supervisor) -> None:
+    async def measure_asleep(self, replica: str, engine: Engine) -> None:
         """Measure the memory that the sleeping engine of ``replica`` still holds. A failure is logged."""
-        version = supervisor.setup.version
-        memory = await self._read(replica, supervisor)
-        if memory is not None and version == supervisor.setup.version:
+        version = engine.version
+        memory = await self._read(replica, engine)
+        if memory is not None and version == engine.version:
             self.asleep[replica] = memory
 
     def frees_by_sleep(self, replica: str) -> bool:
@@ -62,21 +62,21 @@ class MemoryMeter:
             _log.info("%s keeps %s of %s bytes asleep: it is stopped to make room", replica, kept, before)
         return frees
 
-    async def _read(self, replica: str, supervisor: Supervisor) -> int | None:
+    async def _read(self, replica: str, engine: Engine) -> int | None:
         try:
-            return await run_within(_TIMEOUT_S, self._taken(replica, supervisor))
+            return await run_within(_TIMEOUT_S, self._taken(replica, engine))
         except Exception as error:
             _log.warning("The memory of %s could not be measured: %r", replica, error)
             return None
 
-    async def _taken(self, replica: str, supervisor: Supervisor) -> int | None:
+    async def _taken(self, replica: str, engine: Engine) -> int | None:
         if self._gpus.now:
-            on_gpus = await self._gpus.used_by(await supervisor.processes())
-            if on_gpus or (supervisor.is_asleep and replica in self.measured):
+            on_gpus = await self._gpus.used_by(await engine.processes())
+            if on_gpus or (engine.is_asleep and replica in self.measured):
                 return on_gpus
-        return await supervisor.memory()
+        return await engine.memory()
 
-    def _keep(self, memory: int, supervisor: Supervisor) -> None:
-        key = supervisor.setup.footprint_key()
+    def _keep(self, memory: int, engine: Engine) -> None:
+        key = engine.footprint_key()
         if key is not None:
             self._footprints.put(key, memory)

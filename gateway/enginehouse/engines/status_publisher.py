@@ -9,11 +9,11 @@ from contextlib import suppress
 from enginehouse.config.schema import BackendSettings
 from enginehouse.domain.errors import NotFound
 from enginehouse.domain.replica import ASSUMED_LOAD_S, ReplicaState
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.probing.hang_watch import HangWatch
 from enginehouse.engines.probing.prober import Prober
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.telemetry.observers import notify
@@ -49,13 +49,13 @@ class StatusPublisher:
             self._wake_s[replica] = now - self._starting_since.get(replica, now)
         notify(self._on_replica_state, replica, state)
 
-    def ready(self, replica: str, managed: ManagedReplica, supervisor: Supervisor) -> None:
+    def ready(self, replica: str, managed: ManagedReplica, engine: Engine) -> None:
         """Let requests go to a ready engine."""
         if managed.server is not None:
             self.show(replica, ReplicaState.READY)
             return
-        self.context.upstreams[managed.backend].locate(supervisor.address or "")
-        if (place := supervisor.place) is not None:
+        self.context.upstreams[managed.backend].locate(engine.address or "")
+        if (place := engine.place) is not None:
             self.context.fleet.locate(managed.backend, place.node, place.unit)
         self.context.fleet.set_state(replica, ReplicaState.READY)
         self.context.fleet.succeeded(managed.backend)
@@ -76,7 +76,7 @@ class StatusPublisher:
     def probe(
         self,
         managed: ManagedReplica,
-        supervisor: Supervisor,
+        engine: Engine,
         in_flight: Callable[[], int],
         *,
         is_healthy: bool = False,
@@ -89,7 +89,7 @@ class StatusPublisher:
             return
         client = Client(self.context.upstreams[managed.backend], self.context.config.checks.timeout)
         path = managed.model.health_path
-        watch = HangWatch(self.context.config.checks, supervisor.processor_seconds, in_flight, supervisor.end_hung)
+        watch = HangWatch(self.context.config.checks, engine.processor_seconds, in_flight, engine.end_hung)
         driver = managed.driver
         self._prober.add(managed.backend, driver, client, path, is_healthy=is_healthy, hang_watch=watch)
 

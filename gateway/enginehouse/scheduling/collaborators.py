@@ -19,6 +19,10 @@ class EngineControl(ABC):
     def states(self) -> Mapping[str, ReplicaState]:
         """The current state of every replica."""
 
+    def state_of(self, replica: str) -> ReplicaState | None:
+        """The current state of one replica; ``None`` if it is unknown."""
+        return self.states().get(replica)
+
     @asynccontextmanager
     async def prepared(self, replica: str, evict: Sequence[str]) -> AsyncIterator[None]:
         """Have everything for the start of an engine that can be had before ``evict`` are stopped for it.

@@ -202,7 +202,7 @@ class HostQueue(RequestQueue):
     # --- effects
 
     def replica_state(self, replica: str) -> ReplicaState | None:
-        return self._engines.states().get(replica)
+        return self._engines.state_of(replica)
 
     def running(self) -> Mapping[str, ReplicaState]:
         return {replica: state for replica, state in self._engines.states().items() if state not in AT_REST}

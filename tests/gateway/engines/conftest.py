@@ -11,10 +11,10 @@ from enginehouse import (
     ReplicaState,
 )
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.testing import HttpEngineClient
 from enginehouse_llamacpp import LlamaCppDriver
@@ -52,7 +52,7 @@ async def llama_server(
     )
     states: list[ReplicaState] = []
     state_file = StateFile(tmp_path / "state")
-    supervisor = Supervisor(
+    supervisor = Engine(
         ManagedReplica("tiny", "tiny", model, support_of(LlamaCppDriver())),
         host_launcher(local_launcher(tmp_path), state_file, ports=Ports()),
         connect=HttpEngineClient,

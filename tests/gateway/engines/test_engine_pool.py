@@ -180,7 +180,7 @@ def test_an_engine_is_started_measured_and_stopped(in_virtual_time: Run, stage: 
         await seen_by_its_scheduler.start("a@a")
         assert seen_by_its_scheduler.states() == {"a@a": READY, "b@b": STOPPED}
         assert engines.measured == {"a@a": 1000}
-        assert set(stage.connected) == {("a", engines.supervisors["a@a"].address)}
+        assert set(stage.connected) == {("a", engines.engines["a@a"].address)}
         assert stage.remembered() == {"a"}
         await engines.start("a@a")
         await engines.stop("a@a", 3)
@@ -494,13 +494,13 @@ def test_an_engine_that_still_runs_is_adopted_and_not_launched(in_virtual_time: 
         engines = stage.gateway()
         await engines.open()
         assert engines.states()["a@a"] is READY
-        assert engines.supervisors["a@a"].address == stage.launcher.launched[0].address
+        assert engines.engines["a@a"].address == stage.launcher.launched[0].address
         assert engines.measured == {"a@a": 1000}
         await engines.start("a@a")
         assert len(stage.launcher.launched) == 1
         stage.launcher.launched[0].end.set_result(None)
         await asyncio.sleep(1)
-        assert engines.supervisors["a@a"].problem == "The engine ended by itself"
+        assert engines.engines["a@a"].problem == "The engine ended by itself"
         assert stage.remembered() == set()
 
     in_virtual_time(scenario())

@@ -19,13 +19,13 @@ from enginehouse import (
     UpstreamError,
 )
 from enginehouse.config.schema import CheckSettings, ModelSettings
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.load_request import load
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
 from enginehouse.engines.remote.remote_server import RemoteLoad, RemoteServer
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.host_queue import HostQueue
@@ -90,9 +90,9 @@ async def status() -> None:
     await asyncio.sleep(1)
 
 
-def supervisor(driver: ScriptedDriver, launcher: FakeLauncher) -> Supervisor:
+def supervisor(driver: ScriptedDriver, launcher: FakeLauncher) -> Engine:
     model = ModelSettings(command="engine", start_timeout=60, stop_timeout=7)
-    return Supervisor(
+    return Engine(
         ManagedReplica("tiny-1", "tiny", model, support_of(driver)), host_launcher(launcher),
         connect=lambda address: FakeClient({}), on_state=lambda state: None,
     )  # fmt: skip

@@ -11,9 +11,9 @@ import pytest
 from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed, PluginFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
@@ -124,7 +124,7 @@ def test_an_engine_that_cannot_be_stopped_leaves_its_replica_at_rest(
             return Stubborn(f"http://127.0.0.1:{line.port}")
 
     async def scenario() -> None:
-        supervisor = Supervisor(
+        supervisor = Engine(
             ManagedReplica("tiny-1", "tiny", ModelSettings(command="engine"), support_of(ScriptedDriver())),
             host_launcher(guarded(Launches())),
             connect=lambda address: FakeClient({}), on_state=lambda state: None,
@@ -140,7 +140,7 @@ def test_an_engine_that_cannot_be_stopped_leaves_its_replica_at_rest(
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: type(failure).__name__)
 def test_clients_learn_nothing_of_a_failed_launch_but_whose_it_is(failure: BaseException, in_virtual_time: Run) -> None:
     async def scenario() -> None:
-        supervisor = Supervisor(
+        supervisor = Engine(
             ManagedReplica("tiny-1", "tiny", ModelSettings(command="engine"), support_of(ScriptedDriver())),
             host_launcher(guarded(Gives(failure))),
             connect=lambda address: FakeClient({}), on_state=lambda state: None,

@@ -9,9 +9,9 @@ import pytest
 from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import ShuttingDown
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, LaunchLine
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
@@ -32,8 +32,8 @@ class Engines(FakeLauncher):
         await self.free.wait()
         return await super().launch(name, line, output)
 
-    def supervisor(self, name: str, ownership: EngineOwnership) -> Supervisor:
-        return Supervisor(
+    def supervisor(self, name: str, ownership: EngineOwnership) -> Engine:
+        return Engine(
             ManagedReplica(name, name, ModelSettings(command="engine"), support_of(ScriptedDriver())),
             host_launcher(self, ownership=ownership),
             connect=lambda _: FakeClient({}),

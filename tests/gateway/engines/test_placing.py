@@ -23,13 +23,13 @@ from enginehouse import (
 )
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.placements import check_placement, placement_of
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_vllm import VllmDriver
@@ -99,7 +99,7 @@ class Stage:
         self.states: list[ReplicaState] = []
         self.addresses: list[str] = []
         self.ports = Ports(25_000, 25_999)
-        self.supervisor = Supervisor(
+        self.supervisor = Engine(
             _managed(ModelSettings()), host_launcher(self.cluster, ports=self.ports), connect=self._connect,
             on_state=self.states.append,
         )  # fmt: skip
@@ -107,7 +107,7 @@ class Stage:
 
     def set(self, **model: Any) -> None:
         managed = _managed(ModelSettings(**{"start_timeout": 60.0, **model}))
-        self.supervisor.setup.reconfigure(managed._replace(placement={"nodes": 2}))
+        self.supervisor.reconfigure(managed._replace(placement={"nodes": 2}))
 
     def _connect(self, address: str) -> FakeClient:
         self.addresses.append(address)
@@ -167,7 +167,7 @@ def test_a_place_that_is_not_wanted_any_more_is_given_up(in_virtual_time: Run, s
             await waiting
         waiting.cancel()
         await asyncio.wait([waiting])
-        await stage.supervisor.setup.give_place_up()
+        await stage.supervisor.give_place_up()
         assert found or stage.supervisor.state is STOPPED
 
     in_virtual_time(scenario())
@@ -230,7 +230,7 @@ def test_the_launcher_is_asked_for_the_files_that_the_driver_names(in_virtual_ti
     stage = Stage()
     stage.cluster.room.set()
     model = ModelSettings(driver="vllm", path="/models/qwen", start_timeout=1.0)
-    stage.supervisor.setup.reconfigure(_managed(model, VllmDriver()))
+    stage.supervisor.reconfigure(_managed(model, VllmDriver()))
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed):
@@ -245,7 +245,7 @@ def test_an_engine_on_two_machines_has_a_command_for_each(in_virtual_time: Run) 
     stage.cluster.room.set()
     stage.cluster.place_found = Place(port=5000, bind="10.0.0.7", others=("10.0.0.8",), meet_at="10.0.0.7:5001")
     model = ModelSettings(driver="vllm", path="org/large", start_timeout=1.0, args=["-tp", "8"])
-    stage.supervisor.setup.reconfigure(_managed(model, VllmDriver()))
+    stage.supervisor.reconfigure(_managed(model, VllmDriver()))
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed):
@@ -289,7 +289,7 @@ async def test_an_engine_is_recorded_while_it_waits_for_its_place(tmp_path: Path
     file = StateFile(tmp_path / "state")
     cluster = Cluster()
     launcher = host_launcher(cluster, file, host="far")
-    wait = asyncio.ensure_future(launcher.place("a", EngineNeeds(), lambda why: None))
+    wait = asyncio.ensure_future(launcher.find_place("a", EngineNeeds(), 0, lambda why: None))
     await cluster.was_asked.wait()
     assert file.records["a"].handle == {}
     cluster.room.set()
@@ -316,8 +316,10 @@ async def test_a_launcher_is_prepared_when_it_is_needed_first_and_again_after_a_
     file, cluster = StateFile(tmp_path / "state"), SlowToPrepare()
     launcher = host_launcher(cluster, file, host="far")
     with pytest.raises(LoadFailed, match="no cluster answers"):
-        await launcher.place("a", EngineNeeds(), lambda why: None)
-    first, second = (asyncio.ensure_future(launcher.place(name, EngineNeeds(), lambda why: None)) for name in "ab")
+        await launcher.find_place("a", EngineNeeds(), 0, lambda why: None)
+    first, second = (
+        asyncio.ensure_future(launcher.find_place(name, EngineNeeds(), 0, lambda why: None)) for name in "ab"
+    )
     await asyncio.sleep(0.01)
     first.cancel()
     cluster.connected.set()

@@ -17,9 +17,9 @@ from enginehouse import (
     SupportsLoading,
 )
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.remote.remote_server import RemoteServer
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import Exit
 from enginehouse.telemetry.log_ring import LogRing
@@ -119,10 +119,10 @@ def managed(scene: RemoteSetting, start_timeout: float) -> ManagedReplica:
 async def test_a_load_has_the_time_limit_of_the_configuration_in_force() -> None:
     scene = RemoteSetting()
     launcher = host_launcher(FakeLauncher())
-    supervisor = Supervisor(
+    supervisor = Engine(
         managed(scene, 20.0), launcher, connect=lambda address: FakeClient({}), on_state=lambda state: None
     )
-    supervisor.setup.reconfigure(managed(scene, 30.0))
+    supervisor.reconfigure(managed(scene, 30.0))
     await supervisor.start()
     assert scene.timeouts[0] == 30.0
     await supervisor.stop()

@@ -11,8 +11,8 @@ import pytest
 
 from enginehouse import EngineOutput, EngineProcess, LaunchLine, LoadFailed
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
@@ -46,15 +46,15 @@ class ReadingLauncher(FakeLauncher):
         return reading
 
 
-def starter(driver: ScriptedDriver, launcher: FakeLauncher, **settings: float) -> Supervisor:
+def starter(driver: ScriptedDriver, launcher: FakeLauncher, **settings: float) -> Engine:
     model = ModelSettings(command="engine", **settings)  # type: ignore[arg-type]
-    return Supervisor(
+    return Engine(
         ManagedReplica("tiny-1", "tiny", model, support_of(driver)), host_launcher(launcher),
         connect=lambda address: FakeClient({}), on_state=lambda state: None,
     )  # fmt: skip
 
 
-async def fails_at(seconds: float, supervisor: Supervisor, reason: str) -> None:
+async def fails_at(seconds: float, supervisor: Engine, reason: str) -> None:
     with pytest.raises(LoadFailed, match=reason):
         await supervisor.start()
     assert asyncio.get_running_loop().time() == pytest.approx(seconds, abs=6)

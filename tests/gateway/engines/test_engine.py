@@ -12,9 +12,9 @@ import pytest
 
 from enginehouse import ConfigError, Launcher, LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.supervisor import Supervisor
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.host_launchers import host_launcher
@@ -42,7 +42,7 @@ class Stage:
         self.states: list[ReplicaState] = []
         self.addresses: list[str] = []
         self.ports = Ports(25_000, 25_999)
-        self.supervisor = Supervisor(
+        self.supervisor = Engine(
             ManagedReplica("tiny-1", "tiny", model, support_of(driver)),
             host_launcher(launches_with or launcher, ports=self.ports), connect=self._connect,
             on_state=self.states.append,
