@@ -128,7 +128,7 @@ def _used(usage: Mapping[str, Any]) -> dict[str, Any]:
     details = usage.get("prompt_tokens_details") or {}
     return {
         "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": number(details, "cached_tokens") or 0},
+        "input_tokens_details": {"cached_tokens": number(details, "cached_tokens") or 0, "cache_write_tokens": 0},
         "output_tokens": made,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": prompt + made,

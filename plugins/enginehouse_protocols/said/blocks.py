@@ -27,13 +27,17 @@ Kind = type[Text] | type[Thinking] | type[Refusal] | type[Call]
 
 
 class Block:
-    """A block of an answer: text, thinking, a refusal, or the ``call`` of a tool."""
+    """A block of an answer: text, thinking, a refusal, or the ``call`` of a tool.
 
-    __slots__ = ("_pieces", "call", "kind")
+    ``size``: the characters of it that have come.
+    """
+
+    __slots__ = ("_pieces", "call", "kind", "size")
 
     def __init__(self, kind: Kind, call: Call | None = None) -> None:
         self.kind = kind
         self.call = call
+        self.size = 0
         self._pieces: list[str] = []
 
     @property
@@ -120,6 +124,7 @@ class Blocks:
         open = self._open
         if open is not None and open.kind is kind and open.call is call:
             if text:
+                open.size += len(text)
                 if self._keeps_text and call is None:
                     open.add(text)
                 out.append(writer.add_to_block(open, text))
@@ -128,6 +133,7 @@ class Blocks:
         else:
             self._close(writer, out)
             block = Block(kind, call)
+            block.size = len(text)
             block.add(text)
             self._begin(block, writer, out)
         while self._held and not self._waits():
@@ -135,9 +141,11 @@ class Blocks:
             self._begin(self._held.pop(0), writer, out)
 
     def _waits(self) -> bool:
-        """Whether the open block is a call that is not whole yet."""
-        call = None if self._open is None else self._open.call
-        return call is not None and not call.is_whole
+        """Whether the open block is a call of which more is to come."""
+        block = self._open
+        if block is None or (call := block.call) is None:
+            return False
+        return block.size < call.size or not call.is_whole
 
     def _hold(self, kind: Kind, call: Call | None, text: str) -> None:
         self._size += len(text)
@@ -147,6 +155,7 @@ class Blocks:
         if not last or last[0].kind is not kind:
             last = [Block(kind, call)]
             self._held += last
+        last[0].size += len(text)
         last[0].add(text)
 
     def _begin(self, block: Block, writer: BlockWriter, out: list[bytes]) -> None:

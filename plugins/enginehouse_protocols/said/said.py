@@ -20,15 +20,15 @@ class Usage(NamedTuple):
 
 
 class Call:
-    """A call of a tool, with its arguments as far as they have come."""
+    """A call of a tool, with its arguments as far as they have come. ``size``: the characters of those."""
 
-    __slots__ = ("_depth", "_escapes", "_in_text", "_pieces", "_read", "id", "name")
+    __slots__ = ("_depth", "_escapes", "_in_text", "_pieces", "_read", "id", "name", "size")
 
     def __init__(self, id: str, name: str) -> None:
         self.id = id
         self.name = name
         self._pieces: list[str] = []
-        self._read = self._depth = 0
+        self.size = self._read = self._depth = 0
         self._in_text = self._escapes = False
 
     @property
@@ -39,6 +39,7 @@ class Call:
     def add(self, arguments: str) -> None:
         """A further piece."""
         self._pieces.append(arguments)
+        self.size += len(arguments)
 
     @property
     def is_whole(self) -> bool:

@@ -185,9 +185,9 @@ class TranslatingDoor(ChangingDoor):
         if self._problem is None:
             return
         self._forget()
-        if self._ends or self.exchange is None:
+        if self._ends:
             self._translate_last(b"")
-        else:  # later: the exchange is still busy with this piece
+        elif self.exchange is not None:  # later: the exchange is still busy with this piece
             asyncio.get_running_loop().call_soon(self.exchange.cancel, self._problem)
 
     def _translate_last(self, chunk: bytes) -> None:

@@ -1,0 +1,212 @@
+"""Answers of engines in all their forms, translated, mean to the vendors' own clients what they meant.
+
+``make test`` tries some seeds, ``make slow`` many more: ``ENGINEHOUSE_FUZZ=50`` multiplies those of both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+
+from enginehouse import Protocol, ProtocolRequest, Translation
+from enginehouse.relay.door import Door
+from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.relay.events.sse import whole_events
+from enginehouse.relay.protocols.translating_door import TranslatingDoor
+from enginehouse.relay.protocols.turns import TranslationTurns
+from enginehouse_protocols.messages.protocol import Messages
+from enginehouse_protocols.ollama.protocol import Ollama
+from enginehouse_protocols.responses.protocol import Responses
+from tests.plugins.protocols.generated.engine_answers import AnswerMaker, Meaning
+from tests.plugins.protocols.generated.readers import (
+    Understood,
+    read_as_codex,
+    read_message,
+    read_ollama,
+    read_response,
+    read_whole_message,
+    read_whole_response,
+)
+from tests.support.waiting import until
+
+HELLO = [{"role": "user", "content": "hi"}]
+FACTOR = int(os.environ.get("ENGINEHOUSE_FUZZ", "1"))
+
+
+class Dialect(NamedTuple):
+    protocol: Protocol
+    path: str
+    asked: dict[str, Any]
+    read: Callable[[bytes], Understood]
+    read_whole: Callable[[bytes], Understood]
+
+
+DIALECTS = {
+    "messages": Dialect(
+        Messages(), "/v1/messages", {"messages": HELLO, "max_tokens": 9}, read_message, read_whole_message
+    ),
+    "responses": Dialect(Responses(), "/v1/responses", {"input": "hi"}, read_response, read_whole_response),
+    "ollama": Dialect(Ollama(), "/api/chat", {"messages": HELLO}, read_ollama, read_ollama),
+}
+FOUND = (0, 1, 55, 75, 198, 256)
+"""Seeds that have found something: a field that strict clients need, errors told twice, a call that came in two."""
+
+
+class Client(Door):
+    def __init__(self) -> None:
+        self.got = b""
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        assert status == 200
+
+    def write(self, chunk: bytes) -> None:
+        self.got += chunk
+
+    finish = write
+
+    def abort(self) -> None:
+        raise AssertionError
+
+    def unread(self) -> int:
+        return 0
+
+
+def asked(dialect: Dialect, *, stream: bool) -> Translation:
+    body = json.dumps({"model": "m", "stream": stream, **dialect.asked}).encode()
+    made = dialect.protocol.translate(ProtocolRequest(dialect.path, body, lambda _: True))
+    assert isinstance(made, Translation)
+    return made
+
+
+async def streamed(dialect: Dialect, stream: bytes, rng: Random) -> bytes:
+    """What a client gets of an engine's ``stream``, which comes in pieces with borders anywhere."""
+    client = Client()
+    door = TranslatingDoor(client, dialect.protocol, EngineMemory(), TranslationTurns())
+    door.translation = asked(dialect, stream=True)
+    door.start(200, b"content-type: text/event-stream\r\n", None)
+    borders = sorted(rng.randrange(len(stream) + 1) for _ in range(rng.randrange(12)))
+    held = b""
+    for begin, end in zip([0, *borders], borders, strict=False):
+        piece, held = whole_events(held + stream[begin:end])
+        if piece:
+            door.write(piece)
+    door.finish(held + stream[borders[-1] if borders else 0 :])
+    await until(lambda: not door.unread())
+    return client.got
+
+
+def written(events: list[dict[str, Any] | str], rng: Random) -> bytes:
+    """The events as they stand on the wire."""
+    end = rng.choice((b"\n\n", b"\n\n", b"\r\n\r\n"))
+    parts = [
+        b": %s" % event.encode() if isinstance(event, str) else b"data: %s" % json.dumps(event).encode()
+        for event in events
+    ]
+    return b"".join(part + end for part in [*parts, b"data: [DONE]"])
+
+
+def compare(name: str, meaning: Meaning, understood: Understood) -> None:
+    if meaning.breaks:
+        assert understood.error
+        assert meaning.spoken.startswith(understood.spoken)
+        return
+    assert not understood.error
+    assert (understood.thinking, understood.spoken) == (meaning.thinking, meaning.spoken)
+    assert _sorted(understood.calls) == _sorted(meaning.calls)
+    assert all(understood.ids)
+    assert len({*understood.ids}) == len(meaning.calls)
+    assert (understood.prompt, understood.output) == (meaning.prompt, meaning.output)
+    if name != "ollama":
+        assert understood.cached == meaning.cached
+    assert understood.finish == _FINISHES[name](meaning)
+
+
+def _sorted(calls: list[tuple[str, dict[str, Any]]]) -> list[str]:
+    return sorted(json.dumps(call, sort_keys=True) for call in calls)
+
+
+def _of_message(meaning: Meaning) -> str:
+    cut = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use", "function_call": "tool_use"}
+    usual = "tool_use" if meaning.calls else "refusal" if meaning.refusal else "end_turn"
+    return cut.get(meaning.finish, usual)
+
+
+def _of_response(meaning: Meaning) -> str:
+    return {"length": "max_output_tokens", "content_filter": "content_filter"}.get(meaning.finish, "completed")
+
+
+_FINISHES: dict[str, Callable[[Meaning], str]] = {
+    "messages": _of_message,
+    "responses": _of_response,
+    "ollama": lambda meaning: "length" if meaning.finish == "length" else "stop",
+}
+
+
+async def try_stream(seed: int) -> None:
+    maker = AnswerMaker(seed)
+    events = maker.events()
+    stream = written(events, maker.rng)
+    for name, dialect in DIALECTS.items():
+        got = await streamed(dialect, stream, maker.rng)
+        try:
+            if name != "responses" or seed % 5 == 0:
+                compare(name, maker.meaning, dialect.read(got))
+            else:
+                compare(name, maker.meaning, read_response(got, by_sdk=False))
+            if name == "responses":
+                _compare_with_codex(maker.meaning, read_as_codex(got))
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, {name}: {error!r}\n{stream.decode()}\n{got.decode()}") from error
+
+
+def _compare_with_codex(meaning: Meaning, understood: Understood) -> None:
+    if _of_response(meaning) == "completed" or meaning.breaks:
+        if meaning.refusal:
+            understood.spoken = meaning.spoken
+        compare("responses", meaning, understood)
+
+
+def try_whole(seed: int) -> None:
+    maker = AnswerMaker(seed)
+    answer = maker.whole()
+    for name, dialect in DIALECTS.items():
+        got = asked(dialect, stream=False).answer(json.loads(json.dumps(answer)))
+        try:
+            compare(name, maker.meaning, dialect.read_whole(got))
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, {name}: {error!r}\n{json.dumps(answer)}\n{got.decode()}") from error
+
+
+@pytest.mark.parametrize("seed", FOUND)
+async def test_seeds_that_have_found_something(seed: int) -> None:
+    await try_stream(seed)
+    try_whole(seed)
+
+
+async def test_streams_mean_what_they_meant() -> None:
+    for seed in range(400 * FACTOR):
+        await try_stream(seed)
+
+
+def test_whole_answers_mean_what_they_meant() -> None:
+    for seed in range(200 * FACTOR):
+        try_whole(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+async def test_many_streams_mean_what_they_meant() -> None:
+    for seed in range(1_000_000, 1_000_000 + 20_000 * FACTOR):
+        await try_stream(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_whole_answers_mean_what_they_meant() -> None:
+    for seed in range(1_000_000, 1_000_000 + 5_000 * FACTOR):
+        try_whole(seed)
