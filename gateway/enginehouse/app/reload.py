@@ -115,14 +115,14 @@ class Reloader:
         Editors empty a file before they write it, and no text at all, or the first half of a file, may be a valid
         configuration: one without keys.
         """
-        seen, since = self._stamp(), time()
+        seen, since = await run_slowly(self._stamp), time()
         for _ in range(_MOST_LOOKS):
             if seen is None or time() - min(since, seen.changed_ns / 1e9) >= (_QUIET_S if seen.size else _EMPTY_S):
                 loaded = await run_slowly(self._source.read)
             else:
                 loaded = None
                 await asyncio.sleep(_QUIET_S)
-            before, seen = seen, self._stamp()
+            before, seen = seen, await run_slowly(self._stamp)
             if seen != before:
                 since = time()
             elif loaded is not None:
@@ -152,7 +152,7 @@ class Reloader:
     async def _keep_watching(self, watch: ChangeWatch, what: str) -> None:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            if self._current.config.server.watch and watch.changed():
+            if self._current.config.server.watch and await run_slowly(watch.changed):
                 await self._reload_for(f"{what} changed")
 
 
