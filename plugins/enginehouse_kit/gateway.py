@@ -31,7 +31,7 @@ class RunningGateway(RunningServer):
     ``url`` is the gateway's address, ``greeting`` the text it printed first.
     """
 
-    greets: ClassVar[re.Pattern[str]] = re.compile(r"listening on (http://[^\s,]+)")
+    greets: ClassVar[re.Pattern[str]] = re.compile(r"listening on (http://[^\s,\"]+)")
 
     def __init__(
         self,

@@ -43,6 +43,8 @@ def check(config: Path | None, in_full: bool, as_json: bool, strict: bool) -> No
         raise
     for warning in checked.warnings:
         warn(warning)
+    for hint in checked.hints:
+        click.echo(f"note: {hint}", err=True)
     if as_json:
         file = str(checked.file) if checked.file else None
         why = {"workers": checked.workers._asdict()}

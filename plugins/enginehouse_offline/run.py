@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,7 @@ def run(
     mmproj file belongs to it. Models are loaded on demand, as many at once as memory has room for; the least recently
     used stop first. New models in a folder are served too.
     """
+    _find_built_engines()
     engines = InstalledEngines()
     memory = engines.memory()
     names = [name.strip() for name in only.split(",")] if only else ()
@@ -71,6 +73,14 @@ def run(
             take_over=take_over,
             greeting=greeting,
         )
+
+
+def _find_built_engines() -> None:
+    """Look for programs also where a checkout's ``make engines`` puts them, behind those of the PATH."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(cache) / "enginehouse" / "engines"
+    if folder.is_dir():
+        os.environ["PATH"] = os.pathsep.join([*filter(None, [os.environ.get("PATH")]), str(folder)])
 
 
 def _folders(paths: Sequence[Path]) -> Iterator[Path]:

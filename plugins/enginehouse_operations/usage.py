@@ -24,6 +24,10 @@ class _UsageAnswer(msgspec.Struct):
     total: dict[str, Any]
 
 
+class _Keys(msgspec.Struct):
+    keys: list[dict[str, Any]]
+
+
 class _Audit(msgspec.Struct):
     entries: list[dict[str, Any]]
 
@@ -62,6 +66,18 @@ def usage(gateway: GatewayClient, by: str, since: str | None, until: str | None,
     total = {**dict.fromkeys(_FIELDS, ""), columns[0]: "total", **found.total}
     table.add_row(*(_cell(total[column]) for column in columns))
     Console().print(table)
+    if not found.rows and not own:
+        _say_why(gateway)
+
+
+def _say_why(gateway: GatewayClient) -> None:
+    """Say why nothing was used."""
+    keys = gateway.read(gateway.get("/api/keys"), _Keys).keys
+    if keys:
+        why = "No request of a key has ended in this time."
+    else:
+        why = 'A gateway without keys counts nothing unless it is told where: set auth.keys, or usage.store = "sqlite".'
+    click.echo(why, err=True)
 
 
 @click.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,11 @@ from enginehouse.config.load_config import load_config
 from enginehouse.config.render import changed, effective, effective_data
 from enginehouse.config.schema import Config
 from enginehouse.config.server import WorkerCount, worker_count
+from enginehouse.config.shape import dotted
+from enginehouse.config.warnings import hints
+from enginehouse.domain.errors import ConfigError, ConfigErrors
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registry
 
 
 class CheckedConfig(NamedTuple):
@@ -42,6 +47,11 @@ class CheckedConfig(NamedTuple):
         return changed(self.written)
 
     @property
+    def hints(self) -> Sequence[str]:
+        """What is right if an engine has it: no warnings."""
+        return hints(self.config)
+
+    @property
     def workers(self) -> WorkerCount:
         """How many processes would serve."""
         return worker_count(self.config.server)
@@ -55,9 +65,45 @@ def check_config(file: Path | None) -> CheckedConfig:
     try:
         with loaded.naming_file():
             found = load_plugins(loaded.config.plugins)
-            rehearse_start(loaded.config, found.registry)
+            _rehearse(loaded.config, found.registry)
     finally:
         logging.getLogger().removeHandler(heard)
     settled = settle(loaded.config, found.registry)[0]
     warnings = (*loaded.warnings, *(record.getMessage() for record in heard.buffer))
     return CheckedConfig(loaded.file, settled, warnings, len(found.plugins))
+
+
+def _rehearse(config: Config, registry: Registry) -> None:
+    """Raise the error that keeps a gateway from starting, with all further types that no plugin has."""
+    try:
+        rehearse_start(config, registry)
+    except ConfigError as first:
+        others = [error for error in _unknown_types(config, registry) if error.key != first.key]
+        if not others:
+            raise
+        raise ConfigErrors([first, *others]) from None
+
+
+def _unknown_types(config: Config, registry: Registry) -> Iterator[ConfigError]:
+    for kind, type, *path in _named_types(config):
+        try:
+            registry.get(kind, type, dotted(tuple(path)))
+        except ConfigError as error:  # noqa: PERF203 - of each
+            yield error
+
+
+def _named_types(config: Config) -> Iterator[tuple[str, ...]]:
+    """The kind, the type and the path of what the configuration names in its own tables."""
+    for name, backend in config.backends.items():
+        yield "driver", backend.driver, "backends", name, "driver"
+    for name, model in config.models.items():
+        if model.driver:
+            yield "driver", model.driver, "models", name, "driver"
+    for name, host in config.hosts.items():
+        yield "launcher", host.launcher, "hosts", name, "launcher"
+    for name, source in config.discovery.items():
+        yield "discoverer", source.type, "discovery", name, "type"
+    for each in config.routing.filters or ():
+        yield "filter", each, "routing", "filters"
+    yield "scheduler", config.scheduling.scheduler, "scheduling", "scheduler"
+    yield "swapper", config.scheduling.swapper, "scheduling", "swapper"

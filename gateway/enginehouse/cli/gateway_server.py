@@ -22,6 +22,7 @@ from enginehouse.domain.errors import EnginehouseError
 from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.processes.take_over.connections import SuccessorGateway
 from enginehouse.processes.take_over.new_side import Predecessor, TakeOverFailed
+from enginehouse.telemetry.logs import json_line
 from enginehouse.telemetry.loop_watch import LoopWatchdog
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ class GatewayServer(AcceptingServer):
             await self._gateway.settled()  # operators' pages answer meanwhile
         else:
             _log.info("This gateway serves in place of process %d", self._predecessor.pid)
-        click.echo(self._greeting(self.listeners.url))
+        greeting = self._greeting(self.listeners.url)
+        json = self._gateway.config.telemetry.log_format == "json"
+        click.echo(json_line(_log.name, greeting.splitlines()[0]) if json else greeting)
         self._ready()
 
     async def _take_over(self, predecessor: Predecessor) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
@@ -20,6 +19,7 @@ from enginehouse.config.environment import CONFIG_FILE, Overrides, override
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.secrets import read_secret
 from enginehouse.config.shape import config_type, dotted
+from enginehouse.config.syntax import syntax_error
 from enginehouse.domain.errors import ConfigError, ConfigErrors
 
 _FILE_NAME = "enginehouse.toml"
@@ -112,7 +112,7 @@ def read_document(data: dict[str, Any], file: Path | None, environ: Mapping[str,
 
 def _parse(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_bytes().decode()
+        text = file.read_bytes().decode("utf-8-sig")
         return msgspec.toml.decode(text, type=dict[str, Any])
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror}", file=str(file)) from None
@@ -121,23 +121,7 @@ def _parse(file: Path) -> dict[str, Any]:
             f"is not UTF-8 text (byte {error.start})", file=str(file), remedy="save it as UTF-8"
         ) from None
     except msgspec.DecodeError as error:
-        raise _syntax_error(str(error), text, file) from None
-
-
-_YAML = re.compile(r"\A(?:\s*(?:#[^\n]*)?\n|---\n)*[\w-]+:(?:\s|$)")
-_AS_TOML = (
-    "this looks like YAML: write [server] and port = 8080, or convert another program's file by `enginehouse import`"
-)
-
-
-def _syntax_error(message: str, text: str, file: Path) -> ConfigError:
-    """``message`` with its position as ``FILE:LINE:COLUMN``, which editors recognize."""
-    at = re.search(r" \(at (?:line (\d+), column (\d+)|end of document)\)$", message)
-    lines = text.split("\n")
-    line, column = (at[1], at[2]) if at and at[1] else (len(lines), len(lines[-1]) + 1)
-    problem = message[: at.start()] if at else message
-    remedy = _AS_TOML if _YAML.search(text) else "fix the syntax there"
-    return ConfigError(f"not valid TOML: {problem}", file=f"{file}:{line}:{column}", remedy=remedy)
+        raise syntax_error(str(error), text, file) from None
 
 
 def _refuse(problems: Iterable[Problem], file: Path | None, overrides: Overrides) -> None:

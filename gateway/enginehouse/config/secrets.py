@@ -75,7 +75,7 @@ def refuse_mask(text: str, remedy: str) -> None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8").rstrip("\r\n")
+        return path.read_text(encoding="utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError:
         raise SecretError(f"{path} is not UTF-8 text", "put only the secret there") from None
     except OSError as error:

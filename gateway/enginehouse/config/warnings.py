@@ -16,12 +16,22 @@ def warnings(config: Config) -> list[str]:
     """One sentence for each such setting."""
     return [
         *_aliases_of_aliases(config),
-        *_unknown_models(config),
+        *([] if _engines_list_models(config) else _unknown_models(config)),
         *_unknown_backends(config),
         *_unreached_rules(config),
         *_versioned_urls(config),
         *_open_to_everyone(config),
     ]
+
+
+def hints(config: Config) -> list[str]:
+    """One sentence for each setting that is right if an engine has what it names."""
+    return [*_unknown_models(config)] if _engines_list_models(config) else []
+
+
+def _engines_list_models(config: Config) -> bool:
+    """Whether there are models that only engines know."""
+    return bool(config.discovery) or any(backend.models is None for backend in config.backends.values())
 
 
 def _aliases_of_aliases(config: Config) -> Iterator[str]:
@@ -52,7 +62,8 @@ def _unknown_models(config: Config) -> Iterator[str]:
     for path, names in named.items():
         if unknown := sorted(names - known):
             listed = ", ".join(f'"{name}"' for name in unknown)
-            yield f"{dotted(path)}: not in this configuration, so a backend must report that it serves it: {listed}"
+            said = "an engine must list it" if _engines_list_models(config) else "no backend lists models of its own"
+            yield f"{dotted(path)}: not in this configuration, and {said}: {listed}"
 
 
 def _unknown_backends(config: Config) -> Iterator[str]:

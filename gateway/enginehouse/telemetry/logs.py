@@ -93,6 +93,13 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
+def json_line(logger: str, message: str) -> str:
+    """A line for what is printed beside the log, so that whoever reads both finds only JSON."""
+    return JsonLines(Redaction()).format(
+        logging.makeLogRecord({"name": logger, "levelno": logging.INFO, "levelname": "INFO", "msg": message})
+    )
+
+
 class GatewayLog(_StreamHandler):
     """Writes the gateway's own log to standard error, and keeps its last lines in ``ring``.
 

@@ -12,18 +12,22 @@ from enginehouse import OfflineGateway, SwapPlan, config_option, print_json
 
 @click.command()
 @config_option
-@click.option("--target", metavar="MODEL", required=True, help="The model to run.")
+@click.argument("model", required=False)
+@click.option("--target", metavar="MODEL", help="The model to run; the same as MODEL.")
 @click.option("--running", metavar="A,B", default="", help="Running models, least recently used first.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def swap(config: Path | None, target: str, running: str, as_json: bool) -> None:
-    """Show which models would stop so that another can run.
+def swap(config: Path | None, model: str | None, target: str | None, running: str, as_json: bool) -> None:
+    """Show which models would stop so that MODEL can run.
 
     Also which models would then run, and by which rule.
 
     A model that cannot run is an error.
     """
+    wanted = model or target
+    if not wanted or (model and target and model != target):
+        raise click.UsageError("Name one model: enginehouse explain swap MODEL")
     names = [name.strip() for name in running.split(",") if name.strip()]
-    plan = OfflineGateway(config).explain_swap(target, names)
+    plan = OfflineGateway(config).explain_swap(wanted, names)
     if as_json:
         print_json(msgspec.json.encode(plan))
     else:

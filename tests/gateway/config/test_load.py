@@ -202,6 +202,29 @@ def test_a_syntax_error_has_its_line_and_column(refuse: Refuse, file: Path, text
     assert "(at " not in error.problem
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[models.llama3:8b]\npath = 'x'", 'quote the name: [models."llama3:8b"]'),
+        ("[[routing.a b]]", 'quote the name: [[routing."a b"]]'),
+        ("[prices]\nllama3:8b = {}", 'quote the name: "llama3:8b" = ...'),
+        ("[backends.a]\nurl = http://h  # here", 'quote the text: url = "http://h"'),
+        ("path = C:\\models\n", "quote the text: path = 'C:\\models'"),
+        ('path = "C:\\models"\n', "write the text in single quotes"),
+        ("[routing.aliases]\ngpt-4 = 'a'\ngpt-4 = 'b'\n\n[server]\n", "gpt-4 is there twice (remove one of the two)"),
+        ("[models.a]\n[models.b]\n[models.a]\n", "[models.a] is there twice (remove one of the two)"),
+    ],
+)
+def test_a_syntax_error_has_the_change_that_it_probably_needs(refuse: Refuse, text: str, said: str) -> None:
+    assert said in str(refuse(text))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"\xef\xbb\xbfsecret\r\n")
+    file.write_bytes(b"\xef\xbb\xbf[[auth.keys]]\nname = 'a'\nkey = 'file:" + bytes(tmp_path / "key") + b"'")
+    assert load_config(file, {}).config.auth.keys[0].key == "secret"
+
+
 def test_a_file_that_is_no_text_is_refused(file: Path) -> None:
     file.write_bytes(b"# caf\xe9\n")
     with pytest.raises(ConfigError, match="not UTF-8 text"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from enginehouse.config.warnings import hints
 from enginehouse.domain.errors import AliasCycle, ConfigErrors
 from tests.support.config_files import Load, Refuse
 
@@ -165,12 +166,19 @@ def test_models_that_only_a_backend_can_know_are_one_warning_for_each_table(load
         knwon = 2
         """
     )
-    warning = "not in this configuration, so a backend must report that it serves it"
+    warning = "not in this configuration, and no backend lists models of its own"
     assert loaded.warnings == (
         f'routing.aliases: {warning}: "a", "b"',
         f'routing.fallbacks: {warning}: "c"',
         f'scheduling.priorities: {warning}: "knwon"',
     )
+
+
+def test_a_model_that_an_engine_may_list_is_no_warning(load: Load) -> None:
+    loaded = load("[backends.b]\nurl = 'http://h'\n[routing.aliases]\none = 'a'")
+    assert loaded.warnings == ()
+    hint = 'routing.aliases: not in this configuration, and an engine must list it: "a"'
+    assert hints(loaded.config) == [hint]
 
 
 def test_rules_behind_one_that_takes_every_request_are_a_warning(load: Load) -> None:

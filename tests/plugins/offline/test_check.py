@@ -113,6 +113,26 @@ def test_a_wrong_key_is_refused_with_file_key_and_remedy(
     assert told(tmp_path, text)["key"] == key
 
 
+def test_all_types_that_no_plugin_has_are_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(
+        "[backends.a]\nurl = 'http://h'\ndriver = 'vlm'\n[hosts.h]\nlauncher = 'slrm'\n"
+        "[scheduling]\nscheduler = 'fifoo'\n[routing]\nfilters = ['helth']\n"
+    )
+    error = CliRunner().invoke(check, ["--config", str(file)]).exception
+    assert isinstance(error, ConfigError)
+    assert {row["key"] for row in error.rows()} == {
+        "backends.a.driver", "hosts.h.launcher", "scheduling.scheduler", "routing.filters",
+    }  # fmt: skip
+
+
+def test_a_model_that_an_engine_may_list_is_no_error_of_a_strict_check(tmp_path: Path) -> None:
+    file = tmp_path / "enginehouse.toml"
+    file.write_text("[backends.a]\nurl = 'http://h'\n[routing.aliases]\n'gpt-4' = 'llama3'\n")
+    result = CliRunner().invoke(check, ["--strict", "--config", str(file)])
+    assert (result.exit_code, "note: routing.aliases" in result.stderr) == (0, True)
+
+
 def test_an_unknown_strategy_is_a_warning_and_the_effective_one_is_smart(tmp_path: Path) -> None:
     printed, warnings = checked(tmp_path, '[routing]\nstrategy = "smrt"\n')
     assert 'strategy = "smart"' in printed
