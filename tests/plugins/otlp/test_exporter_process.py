@@ -72,13 +72,14 @@ async def test_what_does_not_fit_is_dropped_and_counted_and_memory_is_bounded() 
 async def test_while_half_of_the_room_is_taken_no_new_request_is_traced(tmp_path: Path) -> None:
     go_on = tmp_path / "go-on"
     waits = f"import os, time\nwhile not os.path.exists({str(go_on)!r}): time.sleep(0.01)\n"
-    async with exporter(waits + READ + "[read(size()) for _ in range(4)]; " + REPORT + "; read()") as process:
-        process.add(traced(b"x" * 530_000))
-        assert process.admits()
-        process.add(traced(b"x" * 530_000))
+    reads = "[read(size()) for _ in range(6)]; "
+    async with exporter(waits + READ + reads + REPORT + "; read()", most_bytes=4_000_000) as process:
+        for _ in range(4):
+            assert process.admits()
+            process.add(traced(b"x" * 600_000))
         assert [process.admits(), process.admits()] == [False, False]
         assert process.counters.dropped == {"full": 2, "died": 0}
-        process.add(traced(b"x" * 1000))  # of a slow request, or of one that was already live
+        process.add(traced(b"x" * 1000))  # of a slow request, or of one that was already live; there is room for it
         go_on.touch()
         await until(process.admits)
         await until(lambda: process.counters.spans)
