@@ -52,6 +52,7 @@ async def chats(url: str, model: str, seed: int) -> None:
                 question = " ".join(chance.choices(WORDS.split(), k=chance.randint(20, 400)))
                 messages.append({"role": "user", "content": question})
                 body = {"model": model, "messages": messages, "max_tokens": chance.randint(40, 260), "stream": True}
+                body["stream_options"] = {"include_usage": True}
                 async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
                     async for _line in answer.aiter_lines():
                         pass

@@ -13,7 +13,7 @@ SITE = "https://enginehouse.github.io/enginehouse/"
 READMES = [
     path for folder in ("plugins", "contrib", "examples") for path in sorted((ROOT / folder).glob("*/README.md"))
 ]
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "tests/chaos/README.md")), *READMES]
+PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/figures.md", "tests/chaos/README.md")), *READMES]
 PAGES += doc_pages.PAGES
 
 _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
@@ -48,6 +48,11 @@ def test_the_links_of_a_page_lead_somewhere(page: Path) -> None:
 def test_the_index_leads_to_every_page() -> None:
     linked = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "index.md")}
     assert set(doc_pages.PAGES) - linked == {DOCS / "index.md"}
+
+
+def test_the_site_has_every_page() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    assert {DOCS / page for page in re.findall(r"[\w/-]+\.md", navigation)} == set(doc_pages.PAGES)
 
 
 def test_links_and_anchors_are_found() -> None:
