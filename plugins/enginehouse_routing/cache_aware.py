@@ -21,7 +21,6 @@ from enginehouse import (
     Requirements,
     Strategy,
     Verdict,
-    drop_prompt,
     prompt_of,
 )
 from enginehouse_routing.cache_aware_config import CacheAwareConfig, LearnedMemory
@@ -68,7 +67,7 @@ class CacheAware(Strategy):
         self._prefixes = SharedPrefixIndex()
         self._caches: EngineCaches | None = None
         self._blocks = CachedBlocks(self._prefixes)
-        self._costs = EngineCosts(config.priority_s)
+        self._costs = EngineCosts(config.priority_s, self._prefixes.crowded)
         self._only: Candidate | None = None
         self._plain: Candidate | None = None
         """The last pick, if it was ready and no adapter, as all of its candidates."""
@@ -96,8 +95,7 @@ class CacheAware(Strategy):
         return [_PROMPTS]
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
-        if len(candidates) == 1:  # there is nothing to decide, and so nothing to learn
-            drop_prompt(requirements)
+        if len(candidates) == 1:
             self._only, self._picked = candidates[0], None
             return candidates[0]
         self._only, self._picked = None, requirements
@@ -108,8 +106,6 @@ class CacheAware(Strategy):
         return chosen
 
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
-        if chosen is self._only and chosen.state is ReplicaState.READY:
-            return None
         is_picked, is_plain, cached = requirements is self._picked, chosen is self._plain, 0
         prompt = self._prompt if is_picked else prompt_of(requirements)
         engine = self._costs.used(chosen.backend)

@@ -18,6 +18,8 @@ _STEP_TOKENS: Final = 64
 """Tokens for each other request. It makes a step longer, even if its prompt has been read."""
 _MISSED_TURNS: Final = 3
 """After so many turns that an engine missed, 63 % of what it was slower is forgotten: it may have been so only once."""
+_SLOTS_ALIKE: Final = 0.25
+"""Means of a few answers, whose lengths differ, differ by so much without a reason."""
 _NEAR: Final = 1.05
 _NEAR_S: Final = 0.001
 """Costs that differ by less are equal: what was learned is not more exact."""
@@ -29,10 +31,14 @@ _MOST_KEPT: Final = 65_536
 """In all rows that are kept: about 20 MB."""
 
 
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
 class CostParts(NamedTuple):
     """The expected seconds to the first token, in parts.
 
-    ``wait``: for a slot, a load, or the prompts of others. ``own``: for the prompt. ``harm``: what it costs the others.
+    ``wait``: for a slot, a load, or the prompts of others. ``own``: for the prompt. ``harm``: what it costs the others,
+    who run there or have something cached that is dropped for it.
     ``writing``: how much later than by the fastest engine the answer is written, if its client waits for all of it.
     """
 
@@ -54,10 +60,12 @@ class EngineCosts:
 
     ``loading``: for each host, the replicas that requests wait for there and the seconds that their loads take.
     ``waiting``: the requests that wait for a slot of any engine, by model.
+    ``crowded``: the tokens that are left until an engine drops something that it has cached, by replica.
     """
 
-    def __init__(self, priority_s: float) -> None:
+    def __init__(self, priority_s: float, crowded: Mapping[str, int] = _NOTHING) -> None:
         self._priority_s = priority_s
+        self._crowded = crowded
         self._engines: OrderedDict[str, EngineState] = OrderedDict()
         """The one that was used least recently comes first."""
         self._all = LearnedRates()
@@ -236,15 +244,16 @@ class EngineCosts:
         row = CostRow(candidates, self._priority_s)
         costs = self._computed(row, cached, tokens, stream)
         late = lags(row.paces, row.trusts) if not stream else []
-        return [
-            (
-                costs[place],
-                self._parts(row, place, min(tokens, cached.get(each.replica, 0)), tokens)._replace(
-                    writing=self._all.answer * late[place] if late else 0.0
-                ),
-            )
-            for place, each in enumerate(candidates)
-        ]
+        lost = self._evictions(row, cached, tokens)
+        found: list[tuple[float, CostParts]] = []
+        for place, each in enumerate(candidates):
+            parts = self._parts(row, place, min(tokens, cached.get(each.replica, 0)), tokens)
+            if late:
+                parts = parts._replace(writing=self._all.answer * late[place])
+            if lost:
+                parts = parts._replace(harm=parts.harm + lost[place])
+            found.append((costs[place], parts))
+        return found
 
     def _parts(self, row: CostRow, place: int, cached: float, tokens: float) -> CostParts:
         rate = row.beside[place]
@@ -288,7 +297,8 @@ class EngineCosts:
             self._renew(row, place)
         row.settle(places)
         late = lags(row.paces, row.trusts) if not stream else []
-        return self._completed(row, row.compute(cached, tokens, self._crowd(row)), late)
+        costs = row.compute(cached, tokens, self._crowd(row))
+        return self._completed(row, costs, late, self._evictions(row, cached, tokens))
 
     def _computed_anew(self, row: CostRow, cached: Mapping[str, int], tokens: float, stream: bool) -> list[float]:
         """What ``_computed`` returns, without reading or changing the columns of the row."""
@@ -311,10 +321,26 @@ class EngineCosts:
             read = ahead + OVERHEAD + work(unread, factor + more)
             costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
         late = lags([_pace(engine) for engine in row.engines], trusts) if not stream else []
-        return self._completed(row, costs, late)
+        return self._completed(row, costs, late, self._evictions(row, cached, tokens))
 
-    def _completed(self, row: CostRow, costs: list[float], late: list[float]) -> list[float]:
-        """The ``costs``, with those of adapters, and of engines that write each token so much later."""
+    def _evictions(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
+        """The seconds to read again what engines would drop for this prompt; empty if none has to, or all have to."""
+        crowded = self._crowded
+        if not crowded:
+            return []
+        lost = [
+            max(0.0, tokens - cached.get(replica, 0) - crowded[replica]) if replica in crowded else 0.0
+            for replica in row.replicas
+        ]
+        if not any(lost) or all(lost):
+            return []
+        rate = self._all.per_token or FIRST_RATE
+        return [rate * each for each in lost]
+
+    def _completed(self, row: CostRow, costs: list[float], late: list[float], lost: list[float]) -> list[float]:
+        """The ``costs``, with those of adapters, of what is ``lost``, and of writing each token so much ``late``."""
+        if lost:
+            costs = [cost + more for cost, more in zip(costs, lost, strict=True)]
         if late:
             answer = self._all.answer
             costs = [cost + answer * lag for cost, lag in zip(costs, late, strict=True)]
@@ -356,7 +382,9 @@ class EngineCosts:
         engine = row.engines[place] or self._known(row, place)
         if engine is not None:
             learned, ahead = engine.learned, engine.backlog
-            rate, in_slot = learned.lowest, learned.in_slot or in_slot
+            rate = learned.lowest
+            if abs(learned.in_slot - in_slot) > _SLOTS_ALIKE * in_slot:
+                in_slot = learned.in_slot or in_slot
             if self._turn - engine.used > len(self._engines):
                 trust = self._trust(engine)
         wait = 0.0

@@ -18,6 +18,7 @@ _MOST_FOUND: Final = 64
 _NOTHING: Final[Mapping[str, int]] = {}
 _MOST_ENGINES: Final = 4096
 """With more, those that were sent nothing for the longest time are probably gone."""
+_FEW_LEFT: Final = 32 * 1024
 _VALUES: Final = bytes.maketrans(b"01", b"\0\1")
 
 
@@ -61,6 +62,8 @@ class SharedPrefixIndex:
         self._sent: dict[str, _EngineChunks] = {}
         self._names: list[str] = []
         """The engine of each bit; empty for one that was forgotten."""
+        self.crowded: dict[str, int] = {}
+        """The tokens that are left to an engine until it drops something, for those to which few are left."""
         self._news: deque[PrefixNews] | None = None
         self._found: dict[tuple[tuple[int, int], ...], Mapping[str, int]] = {}
         """What was found last, by engines and tokens: many prompts begin alike."""
@@ -140,6 +143,10 @@ class SharedPrefixIndex:
         self._add(sent, coarse, Prompt.COARSE_TOKENS)
         while sent.tokens > most and len(sent.chunks) > 1:
             self._drop(sent, *sent.chunks.popitem(last=False))
+        if sent.tokens + _FEW_LEFT > most:
+            self.crowded[engine] = max(0, most - sent.tokens)
+        else:
+            self.crowded.pop(engine, None)
 
     def seen(self, engine: str, chunk: int, tokens: int) -> None:
         """Note that ``engine`` says that it has ``chunk``, which adds so many tokens to those before."""
@@ -161,6 +168,7 @@ class SharedPrefixIndex:
             for chunk, tokens in sent.chunks.items():
                 self._drop(sent, chunk, tokens)
             self._names[sent.bit.bit_length() - 1] = ""
+            self.crowded.pop(engine, None)
             self._found.clear()
 
     def remembered(self, most_kept: int = _MOST_KEPT) -> dict[str, tuple[bytes, bytes]]:

@@ -96,6 +96,21 @@ def test_a_giant_goes_to_a_busy_engine_before_it_waits_for_another_giant() -> No
     assert gateway.place(gateway.asks(2, tokens=30_000), [idle, busy])[0] is busy
 
 
+def test_a_prompt_that_only_one_engine_could_serve_returns_to_it() -> None:
+    gateway, engines = Gateway(), fleet("a", "b")
+    for number in range(16):
+        gateway.serve(gateway.asks(*range(100 * number, 100 * number + 20)), engines[number % 2 :][:1])
+    places = [gateway.serve(gateway.asks(*range(100 * n, 100 * n + 20)), engines) for n in range(16)]
+    assert places == ["a", "b"] * 8
+
+
+def test_a_cold_prompt_goes_where_nothing_is_dropped_for_it() -> None:
+    gateway, engines = Gateway(cache_tokens=64 * 50), fleet("a", "b")
+    gateway.learn(gateway.asks(*range(40)), engines[0])
+    gateway.learn(gateway.asks(*range(100, 110)), engines[1], first=0.032)
+    assert {gateway.serve(gateway.asks(*range(n, n + 20)), engines) for n in (200, 300)} == {"b"}
+
+
 def test_an_engine_that_answers_slowly_gets_less() -> None:
     gateway, engines = Gateway(), fleet("slow", "fast")
     for n in range(10):

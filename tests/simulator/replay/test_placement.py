@@ -84,6 +84,14 @@ def test_requests_in_sequence_spread_over_equal_engines(stream: bool) -> None:
     assert sorted(places.values()) == pytest.approx([5] * 8, abs=2)
 
 
+@both_kinds
+def test_one_late_answer_shuts_no_engine_out(stream: bool) -> None:
+    trace = [asks(n, range(100 * n, 100 * n + 9), stream=stream) for n in range(140)]
+    late = [f"engine:stall@{at}.0+0.1" for at in (10, 11)]
+    _, places = replayed(trace, 2, *late)
+    assert min(places.values()) >= 60
+
+
 def test_four_cold_models_end_two_and_two_on_two_hosts(tmp_path: Path) -> None:
     file = tmp_path / "enginehouse.toml"
     models = [f'[models.m{number}]\ndriver = "sim"\nhost = ["h1", "h2"]' for number in range(4)]
