@@ -13,7 +13,8 @@ SITE = "https://enginehouse.github.io/enginehouse/"
 READMES = [
     path for folder in ("plugins", "contrib", "examples") for path in sorted((ROOT / folder).glob("*/README.md"))
 ]
-PAGES = [*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/figures.md", "tests/chaos/README.md")), *READMES]
+_OTHERS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/figures.md", "tests/chaos/README.md")
+PAGES = [*(ROOT / name for name in _OTHERS), *READMES]
 PAGES += doc_pages.PAGES
 
 _CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
