@@ -11,6 +11,8 @@ REMOTE_MODELS = ["r", "s"]
 MANAGED_MODELS = ["a", "b", "c"]
 ROUTER, ROUTER_MODELS = "e3", ["x", "y"]
 """The server that loads models itself."""
+STRATEGIES = ("smart", "round_robin", "random", "priority_only", "cache_aware", "least_pending")
+"""The last two have requests wait for their model, not for one replica."""
 ADMIN_KEY = "SECRET-key-admin"
 CLIENT_KEYS = ["SECRET-key-alice", "SECRET-key-bob"]
 
@@ -40,7 +42,7 @@ def make_config(rng: random.Random) -> Table:
             "client": rng.choice(("0s", "3s")),
         },
         "routing": {
-            "strategy": rng.choice(("smart", "round_robin", "random", "priority_only")),
+            "strategy": rng.choice(STRATEGIES),
             "max_retries": rng.choice((0, 1, 2, 2, 3)),
             "broken_stream": rng.choice(("error", "restart", "continue")),
             "hedge_after": rng.choice(("off", "off", "10ms", "200ms", "p50")),
@@ -78,6 +80,8 @@ def make_config(rng: random.Random) -> Table:
         config["routing"]["fallbacks"] = {"r": ["s", *list(config["models"])[:1]]}
     if rng.random() < 0.3:
         config["routing"]["aliases"] = {"other": "r"}
+    if rng.random() < 0.4:
+        config["routing"]["rules"] = _rules(rng)
     return config
 
 
@@ -102,7 +106,7 @@ def change(rng: random.Random, before: Table) -> Table:
 
 def _change_one(rng: random.Random, config: Table) -> None:
     backends, models = config["backends"], config["models"]
-    what = rng.randrange(8)
+    what = rng.randrange(10)
     if what == 0:
         number = rng.randrange(3)
         backends[f"e{number}"] = _backend(rng, number)
@@ -123,6 +127,16 @@ def _change_one(rng: random.Random, config: Table) -> None:
         config["scheduling"].pop("matrix", None)
     elif what == 7:
         config["checks"]["interval"] = rng.choice(("1s", "3s"))
+    elif what == 8:
+        config["routing"]["strategy"] = rng.choice(STRATEGIES)
+    elif config["routing"].pop("rules", None) is None:
+        config["routing"]["rules"] = _rules(rng)
+
+
+def _rules(rng: random.Random) -> list[Table]:
+    """A strategy for all requests, or for a share of them, that only the rule names."""
+    weight = rng.choice((1.0, 0.5))
+    return [{"header": "content-type: application/json", "strategy": rng.choice(STRATEGIES), "weight": weight}]
 
 
 def _give_sets(rng: random.Random, config: Table) -> None:

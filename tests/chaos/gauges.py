@@ -24,6 +24,11 @@ def leftovers(gateway: Gateway, workers: Iterable[Worker]) -> Iterator[str]:
             yield f"live request {request.request_id!r} on {request.state().path}, {request.phase.value}"
         if undecided := len(process.relay.context.waiting_room):
             yield f"{undecided} requests wait for a model"
+        if counted := process.relay.context.waiting_room.models:
+            yield f"requests counted as waiting: {counted}"
+        for name, queue in process.relay.context.queues.items():
+            if backlog := queue.backlog.waiting:
+                yield f"{backlog} counted as waiting at {name}"
         if held_bytes := process.admission.body_memory.held:
             yield f"{held_bytes} bytes of bodies held"
         if held_bytes := process.relay.context.engine_memory.held:
