@@ -28,7 +28,7 @@ class AccessLog:
 
     def __init__(self, *, json: bool, write: Write | None = None) -> None:
         self.json = json
-        self._thread = ThreadPoolExecutor(1, "access log")  # of its own: others may be busy for long
+        self._one_thread = ThreadPoolExecutor(1, "access log")  # of its own: others may be busy for long
         self._write = write or _to_standard_error
         self._waiting: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -74,7 +74,7 @@ class AccessLog:
             self._waiting.append(dropped_line(time(), self._dropped, self.json))
         batch, self._waiting, self._dropped = "".join(self._waiting), [], 0
         loop = asyncio.get_running_loop()
-        self._writing = loop.run_in_executor(self._thread, self._write, batch.encode(errors="replace"))
+        self._writing = loop.run_in_executor(self._one_thread, self._write, batch.encode(errors="replace"))
         self._writing.add_done_callback(self._written)
 
     def _written(self, writing: asyncio.Future[None]) -> None:
