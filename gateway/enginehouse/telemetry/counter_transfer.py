@@ -39,6 +39,7 @@ class CountedTotals(msgspec.Struct, array_like=True):
     """What ``Counters`` have counted. ``by_metric``: in their order, the numbers with the values of their labels."""
 
     unrouted: int
+    unrouted_failed: int
     series: list[SeriesTotals]
     by_metric: list[list[tuple[tuple[str, ...], int]]]
     gaps: list[tuple[str, HistogramCounts]]
@@ -48,12 +49,13 @@ def take(counters: Counters) -> CountedTotals:
     """Everything that ``counters`` have counted, which then begin anew. Swaps are the owner's alone."""
     totals = CountedTotals(
         counters.unrouted,
+        counters.unrouted_failed,
         [_series(*each) for each in counters],
         [counters.labelled(metric) for metric in counters.by_metric],
         [(reason, _counts(histogram)) for reason, histogram in counters.gaps.items()],
     )
     counters.forget_series()
-    counters.unrouted = 0
+    counters.unrouted = counters.unrouted_failed = 0
     for counter in counters.by_metric.values():
         counter.clear()
     counters.gaps.clear()
@@ -63,6 +65,7 @@ def take(counters: Counters) -> CountedTotals:
 def add(counters: Counters, totals: CountedTotals) -> None:
     """Count what ``totals`` have counted."""
     counters.unrouted += totals.unrouted
+    counters.unrouted_failed += totals.unrouted_failed
     for each in totals.series:
         series = counters.series(each.backend, each.model)
         for (name, _), counted in zip(HISTOGRAMS, each.histograms, strict=True):

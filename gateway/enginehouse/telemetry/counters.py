@@ -179,6 +179,8 @@ class Counters:
         self.refused: defaultdict[tuple[str, str], int] = self._counter(metrics.REFUSED)
         self.unrouted = 0
         """Requests that ended without an attempt."""
+        self.unrouted_failed = 0
+        """Those of them that ended with a status of 500 or more."""
         self.swaps: defaultdict[tuple[str, str], Histogram] = defaultdict(Histogram)
         """The durations of swaps, by target and outcome: ``ready`` or ``failed``."""
         self.last_swaps: deque[SwapRecord] = deque(maxlen=_LAST_SWAPS)
@@ -205,6 +207,11 @@ class Counters:
         """Begin the series of models and backends anew."""
         self._series = {}
         self._keyed = 0
+
+    def end_unrouted(self, status: int) -> None:
+        """Count a request that ended with this status without an attempt."""
+        self.unrouted += 1
+        self.unrouted_failed += status >= 500
 
     def refuse(self, code: str, model: str) -> None:
         """Count a request for ``model``, empty if that is unknown, which got an error of the gateway."""

@@ -12,8 +12,9 @@ from enginehouse.telemetry.counters import Counters, Histogram
 class ModelTotals(NamedTuple):
     """The requests that have ended at ``model`` of ``backend`` since the gateway started, and their tokens.
 
-    Both names are empty for requests that reached no engine. ``first_token``: how many answers began within each bound,
-    in seconds, but not within the one before; ``inter_token``: the same of the mean times between tokens.
+    Both names are empty for requests that reached no engine. ``failed``: those with a status of 500 or more, so neither
+    refusals nor clients that left. ``first_token``: how many answers began within each bound, in seconds, but not
+    within the one before; ``inter_token``: the same of the mean times between tokens.
     """
 
     backend: str
@@ -30,13 +31,13 @@ class ModelTotals(NamedTuple):
 def model_totals(counters: Counters) -> Iterator[ModelTotals]:
     """The totals of each model at each backend. Takes milliseconds if there are a thousand."""
     if counters.unrouted:
-        yield ModelTotals("", "", counters.unrouted, counters.unrouted, 0, 0, 0, {}, {})
+        yield ModelTotals("", "", counters.unrouted, counters.unrouted_failed, 0, 0, 0, {}, {})
     for backend, model, series in counters:
         requests = failed = tokens_in = cached = answers = 0
         for counts in series.keys.values():
             for (status, _), count in counts.requests.items():
                 requests += count
-                failed += count if status >= 400 else 0
+                failed += count if status >= 500 else 0
             tokens_in += counts.input_tokens
             cached += counts.cached_tokens
             answers += counts.from_usage + counts.from_chunks

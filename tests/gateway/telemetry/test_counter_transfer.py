@@ -11,7 +11,8 @@ from enginehouse.telemetry.counters import Counters
 
 def counted() -> Counters:
     counters = Counters()
-    counters.unrouted = 2
+    counters.end_unrouted(401)
+    counters.end_unrouted(503)
     series = counters.series("a", "m")
     series.duration.observe(0.2)
     series.duration.note(0.2, "trace")
@@ -35,7 +36,7 @@ def test_totals_of_two_workers_add_up() -> None:
     for _ in range(2):
         counter_transfer.add(owner, told(counted()))
     [(backend, model, series)] = owner
-    assert (backend, model, owner.unrouted) == ("a", "m", 4)
+    assert (backend, model, owner.unrouted, owner.unrouted_failed) == ("a", "m", 4, 2)
     assert (sum(series.duration.counts), series.duration.total) == (2, 0.4)
     assert [*series.duration.exemplars.values()] == [("trace", 0.2)]
     assert series.keys["k"].requests == {(200, "match"): 6}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -119,3 +120,32 @@ def test_pages_that_a_gateway_does_not_have_are_noted(tmp_path: Path) -> None:
     command = [NODE, "--input-type=module", "-e", LACKING, *files]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     assert told.splitlines() == ['{"rows":[]} /page', "no 2"]
+
+
+WORDS = """
+const { count, duration, figure, moment } = await import(process.argv[1]);
+const { axisEnd, paths } = await import(process.argv[2]);
+const say = (value) => console.log(JSON.stringify(value));
+say([428.73431934988724, 0.0025, 0.5, 10000, 12345, 0, 1.5].map(count));
+say([duration(2), duration(2.54), figure(10000, "1/s")]);
+say([0.7, 11, 51, 1.01, 100].map((most) => axisEnd(most, "1/s")));
+say(moment(0).includes("M"));
+const alone = paths([null, 5, null, 1, 2], (n) => n, (value) => value);
+say([alone.dots, alone.line]);
+"""
+
+
+@pytest.mark.skipif(not NODE, reason="needs Node.js")
+def test_figures_are_short_and_single_points_are_drawn(tmp_path: Path) -> None:
+    scripts = shutil.copytree(ASSETS / "js", tmp_path / "js")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    files = [str(scripts / name) for name in ("words.js", "overview/chart.js")]
+    command = [NODE, "--input-type=module", "-e", WORDS, *files]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert [json.loads(line) for line in told.splitlines()] == [
+        ["429", "0.0025", "0.5", "10 k", "12.3 k", "0", "1.5"],
+        ["2 s", "2.5 s", "10 k/s"],
+        [0.8, 20, 60, 2, 100],
+        False,
+        ["M1.0 5.0h0.01", "M3.0 1.0L4.0 2.0"],
+    ]

@@ -61,7 +61,7 @@ class Endings:
         if facts.attempts:
             context.counters.add(facts)
         else:
-            context.counters.unrouted += 1
+            context.counters.end_unrouted(status)
         if trace is not None and context.tracer is not None:
             context.tracer.add(traced_request(job, trace, facts.record(), request.answer_ends()))
         at = context.clock.epoch()

@@ -16,10 +16,13 @@ export function conditionText({ word, progress, since }, now = Date.now() / 1000
   return word;
 }
 
+/** With one decimal, unless that is 0. */
+const short = (value) => value.toFixed(1).replace(/\.0$/, "");
+
 export function duration(seconds) {
   if (seconds < 0.001) return "0 ms";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 10) return `${short(seconds)} s`;
   if (seconds < 60) return `${Math.round(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
   if (minutes < 60) return `${minutes} min`;
@@ -39,9 +42,10 @@ export function bytes(count) {
 
 export function count(value) {
   if (value === null || value === undefined) return "";
-  if (Math.abs(value) >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
-  if (Math.abs(value) >= 1e4) return `${(value / 1e3).toFixed(1)} k`;
-  return value % 1 && Math.abs(value) < 100 ? value.toFixed(1) : String(Math.round(value));
+  if (Math.abs(value) >= 1e6) return `${short(value / 1e6)} M`;
+  if (Math.abs(value) >= 1e4) return `${short(value / 1e3)} k`;
+  if (value && Math.abs(value) < 1) return String(Number(value.toPrecision(2)));
+  return value % 1 && Math.abs(value) < 100 ? short(value) : String(Math.round(value));
 }
 
 /** A value of a series, by its unit. */
@@ -53,5 +57,6 @@ export function figure(value, unit) {
   return unit === "1/s" ? `${count(value)}/s` : count(value);
 }
 
-export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
+export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hourCycle: "h23" });
+export const moment = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
 export const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;

@@ -72,9 +72,18 @@ def test_a_second_has_the_rates_of_the_requests_that_ended_in_it() -> None:
 
 def test_requests_without_an_attempt_count_for_the_whole_gateway() -> None:
     sampled = Sampled()
-    sampled.counters.unrouted = 3
+    for status in (401, 404, 429, 499, 503):
+        sampled.counters.end_unrouted(status)
     sampled.pass_(1)
-    assert (sampled.values("requests"), sampled.values("failed")) == ([3], [3])
+    assert (sampled.values("requests"), sampled.values("failed")) == ([5], [1])
+
+
+def test_refusals_and_clients_that_left_have_not_failed() -> None:
+    sampled = Sampled()
+    for status in (200, 400, 404, 429, 499, 500, 502, 504):
+        sampled.request("a", status=status)
+    sampled.pass_(1)
+    assert (sampled.values("requests"), sampled.values("failed", "model", "a")) == ([8], [3])
 
 
 def test_a_minute_has_the_rates_and_percentiles_of_all_its_requests() -> None:

@@ -17,9 +17,9 @@ function route() {
     told.replaceChildren(candidates(await post("/api/explain/route", JSON.parse(body.value))));
     return "Nothing was sent to an engine";
   } });
-  body.addEventListener("focus", () => { body.value ||= example(); });
+  const sample = h("button", { type: "button", onclick: () => { body.value = example(); body.focus(); } }, "Insert an example");
   body.placeholder = 'A request as a client would send it: {"model": "…", "messages": […]}';
-  return h("div", { class: "sheet stack tight" }, h("h3", {}, "Where a request would go"), body, h("div", { class: "row" }, ask.node), told);
+  return h("div", { class: "sheet stack tight" }, h("h3", {}, "Where a request would go"), body, h("div", { class: "row" }, ask.node, sample), told);
 }
 
 const example = () => JSON.stringify({ model: live.status?.replicas[0]?.model ?? "MODEL", messages: [{ role: "user", content: "Hello" }] }, null, 1);

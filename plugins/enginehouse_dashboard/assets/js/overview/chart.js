@@ -12,19 +12,20 @@ const TOP = 6;
 const POINTS = 150;
 const GREATEST = new Set(["ms", "requests", "ratio", "bytes"]);
 
-/** The end of the axis: 1, 2 or 5 times a power of ten, or of two for bytes. */
+/** The end of the axis: a short number whose half is one too, or a power of two for bytes. */
 export function axisEnd(most, unit) {
   if (unit === "ratio") return 1;
   if (!(most > 0)) return unit === "ms" ? 10 : 1;
   if (unit === "bytes") return 2 ** Math.ceil(Math.log2(most));
   const power = 10 ** Math.floor(Math.log10(most));
-  return [1, 2, 5, 10].map((times) => times * power).find((end) => end >= most);
+  return [1, 2, 3, 4, 6, 8, 10].map((times) => times * power).find((end) => end >= most);
 }
 
-/** The path of a line, and of the area below it; a gap where nothing is known. */
+/** The path of a line, of the area below it, and of a dot for each value alone; a gap where nothing is known. */
 export function paths(values, x, y) {
   let line = "";
   let area = "";
+  let dots = "";
   let from = null;
   values.forEach((value, n) => {
     if (value === null) {
@@ -34,12 +35,13 @@ export function paths(values, x, y) {
     }
     const step = `${from === null ? "M" : "L"}${x(n).toFixed(1)} ${y(value).toFixed(1)}`;
     const next = values[n + 1];
-    line += from === null && (next === null || next === undefined) ? `${step}l0.1 0` : step;
+    if (from === null && (next === null || next === undefined)) dots += `${step}h0.01`;
+    else line += step;
     area += step;
     from ??= n;
   });
   if (from !== null) area += `L${x(values.length - 1)} ${y(0)}L${x(from)} ${y(0)}Z`;
-  return { line, area };
+  return { line, area, dots };
 }
 
 export function chart(title) {
@@ -61,7 +63,7 @@ export function chart(title) {
     picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const most = Math.max(0, ...shown.flatMap(({ values }) => values.map((value) => value ?? 0)));
     const top = axisEnd(most, unit);
-    const thin = shown.map(({ name, values }, n) => ({ name, n, values: thinned(values, POINTS, GREATEST.has(unit)) }));
+    const thin = shown.map(({ name, values, hue }, n) => ({ name, hue: hue ?? n, values: thinned(values, POINTS, GREATEST.has(unit)) }));
     const last = Math.max(1, ...thin.map(({ values }) => values.length - 1));
     const x = (n) => LEFT + ((width - LEFT - 2) * n) / last;
     const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * Math.min(value, top)) / top;
@@ -70,11 +72,11 @@ export function chart(title) {
       text(LEFT - 6, y(top * share) + 3.5, share || unit !== "1/s" ? figure(top * share, unit) : "0", "end"),
     ]));
     times.replaceChildren(...[0, 1, 2, 3].map((n) =>
-      text(LEFT + ((width - LEFT) * n) / 3, HEIGHT - 3, label(begin + ((end - begin) * n) / 3), ["start", "middle", "middle", "end"][n])));
-    lines.replaceChildren(...thin.flatMap(({ values }, n) => {
-      const { line, area } = paths(values, x, y);
-      const drawnLine = svg("path", { class: `line-${n}`, d: line });
-      return n === 0 && thin.length <= 2 ? [svg("path", { class: "area line-0", d: area }), drawnLine] : [drawnLine];
+      text(LEFT + ((width - LEFT) * n) / 3, HEIGHT - 3, label(begin + ((end - begin) * n) / 3, end - begin), ["start", "middle", "middle", "end"][n])));
+    lines.replaceChildren(...thin.flatMap(({ values, hue }, n) => {
+      const { line, area, dots } = paths(values, x, y);
+      const drawnLine = [svg("path", { class: `line-${hue}`, d: line }), svg("path", { class: `dot line-${hue}`, d: dots })];
+      return n === 0 && thin.length <= 2 ? [svg("path", { class: `area line-${hue}`, d: area }), ...drawnLine] : drawnLine;
     }));
     marks.replaceChildren(...events.filter(({ time }) => time > begin && time < end).map(({ time, name, bad }) => {
       const place = LEFT + ((width - LEFT - 2) * (time - begin)) / (end - begin);
@@ -96,7 +98,7 @@ export function chart(title) {
       const shown = h("em");
       const made = h("span", {}, h("i"), h("span", { class: "cut" }), shown);
       return { node: made, update: (each) => {
-        made.setAttribute("class", `line-${each.n}`);
+        made.setAttribute("class", `line-${each.hue}`);
         put(made.children[1], each.name);
         put(shown, figure(each.at, each.unit));
       } };
@@ -119,7 +121,9 @@ export function chart(title) {
   return { node, draw };
 }
 
-const label = (time) => new Date(time * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+/** The time of day, with seconds where the whole axis is short. */
+const label = (time, span) => new Date(time * 1000).toLocaleTimeString([],
+  { hour: "2-digit", minute: "2-digit", second: span < 240 ? "2-digit" : undefined, hourCycle: "h23" });
 
 function text(x, y, content, anchor) {
   return svg("text", { x, y, "text-anchor": anchor }, content);

@@ -18,6 +18,9 @@ const CHARTS = [
   ["KV cache in use", { kv_usage: "" }],
   ["GPU memory", { gpu_memory: "" }],
 ];
+const HUES = 6;
+const SHORTEST = { 1: 60, 60: 5 }; // buckets of a chart of a gateway that has just started, by their step
+const hues = new Map(); // a model or a backend has one colour in all charts
 const OPTIONAL = new Set(["KV cache in use", "GPU memory"]); // shown once an engine or a driver reports them
 
 export function charts() {
@@ -54,14 +57,23 @@ export function charts() {
 
   async function renew({ series, metrics, title, node: figure, draw }) {
     await Promise.all(series.map((each) => each.fetch()));
-    const lines = series.flatMap((each) => each.greatest(MOST_LINES).map(({ name, values, sum }) =>
-      ({ name: name || metrics[each.metric], values, sum })));
-    show(figure, !OPTIONAL.has(title) || lines.some(({ sum }) => sum > 0));
     const { unit, end, step, length } = series[0];
-    draw(lines, unit, end - step * length, end, marks());
+    const age = live.status ? Math.ceil((end - (Date.now() / 1000 - live.status.uptime_s)) / step) : length;
+    const size = Math.min(length, Math.max(SHORTEST[step], age));
+    const lines = series.flatMap((each) => each.greatest(MOST_LINES).map(({ name, values, sum }) =>
+      ({ name: name || metrics[each.metric], hue: hueOf(name, each.metric), values: values.slice(-size), sum })));
+    show(figure, !OPTIONAL.has(title) || lines.some(({ sum }) => sum > 0));
+    draw(lines, unit, end - step * size, end, marks());
   }
 
   return { node, start: begin, stop: () => { clearTimeout(timer); timer = null; } };
+}
+
+/** The colour of a line: that of its model or backend, the colour of alarm for failures, else the next one. */
+function hueOf(name, metric) {
+  if (!name) return metric === "failed" ? "bad" : undefined;
+  if (!hues.has(name)) hues.set(name, hues.size % HUES);
+  return hues.get(name);
 }
 
 /** The events that explain a bend in a line. */

@@ -4,7 +4,7 @@ import { action } from "../actions.js";
 import { h, put } from "../dom.js";
 import { call, part, post, read } from "../gateway.js";
 import { live } from "../live.js";
-import { count, milliseconds, plural } from "../words.js";
+import { count, milliseconds, moment, plural } from "../words.js";
 import { candidates } from "./candidates.js";
 import { bars, phasesOf, phasesOfAttempts } from "./phases.js";
 
@@ -85,12 +85,12 @@ function endedParts(record) {
   return [
     bars(phasesOf(record)),
     facts({
-      id: record.id, "ended": new Date(record.time * 1000).toLocaleString(), status: `${record.status} ${record.outcome}`,
+      id: record.id, "ended": moment(record.time), status: `${record.status} ${record.outcome}`,
       error: record.message, key: record.caller, user: record.user, agent: record.agent, "asked for": record.asked,
       "answered by": record.backend && `${record.model} at ${record.backend}`,
       tokens: record.tokens_out === null ? null
         : `${count(record.tokens_in)} → ${count(record.tokens_out)}${record.tokens_cached ? `, ${count(record.tokens_cached)} of the prompt from the cache` : ""}`,
-      "first token": milliseconds(record.ttft_ms), "tokens per second": record.decode_rate, retries: record.retries || null, moves: record.moves || null,
+      "first token": milliseconds(record.ttft_ms), "tokens per second": count(record.decode_rate) || null, retries: record.retries || null, moves: record.moves || null,
       took: milliseconds(record.duration_ms), trace: trace(record.trace_id),
     }),
     ...attempts(record.attempts ?? []),

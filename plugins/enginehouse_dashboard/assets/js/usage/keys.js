@@ -3,6 +3,7 @@
 import { action } from "../actions.js";
 import { h, put, show, table } from "../dom.js";
 import { call, key, part, post, read } from "../gateway.js";
+import { moment } from "../words.js";
 
 export function keyList() {
   const name = h("input", { placeholder: "name", "aria-label": "Name of the new key" });
@@ -41,7 +42,7 @@ export function keyList() {
     return { node: node_, update(each) {
       put(cells.from, `${source === "api" ? "made at run time" : "configuration"}${each.admin ? ", admin" : ""}`);
       put(cells.models, (each.models ?? []).join(", "));
-      put(cells.used, each.last_used ? new Date(each.last_used * 1000).toLocaleString() : "");
+      put(cells.used, each.last_used ? moment(each.last_used) : "");
     } };
   }
 
