@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
-from uvicorn import Config as UvicornConfig
-from uvicorn.server import ServerState
 
 from enginehouse.aio.clock import SYSTEM_CLOCK
-from enginehouse.api.doors.fast import fast_door
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.http.connection import Connection as ClientConnection
+from enginehouse.http.cors import Cors
+from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.upstream.connection import Connection
 from tests.support.wire import Wire
@@ -67,7 +67,7 @@ def test_a_request(
             gateway.callers.open(tmp_path)
         for upstream in gateway.relay.context.upstreams.values():  # an engine without a name for priorities
             gateway.relay.context.engine_facts._of(upstream).order_until = math.inf
-        engines, batches, loop = [], {gateway.admission.writes}, asyncio.get_running_loop()
+        engines, batches = [], {gateway.admission.writes}
         for name, upstream in gateway.relay.context.upstreams.items():
             gateway.fleet.succeeded(name)
             engine = Connection(upstream.pool._keep, upstream.pool._remove, upstream.pool._writes, SYSTEM_CLOCK.now)
@@ -75,8 +75,9 @@ def test_a_request(
             upstream.pool._keep(engine)
             engines.append(engine)
             batches.add(upstream.pool._writes)
-        settings = UvicornConfig(gateway.application, log_config=None, access_log=False, lifespan="off")
-        client, wire = fast_door(gateway.admission, cors=False)(settings, ServerState(), {}, loop), Wire()
+        path = gateway.path
+        server = HttpServer(gateway.application, path.admission, path.paths, Cors(()), set(), set())
+        client, wire = ClientConnection(server), Wire()
         client.connection_made(wire)
         prepared = itertools.cycle(list(itertools.islice(requests(), 10_000)))
 

@@ -35,19 +35,11 @@ gateway's own dependencies.
 """
 MODULES = {
     "gateway/enginehouse/aio": ("clock", "write_batch"),
-    "gateway/enginehouse/api": ("callers", "keys", "limit_set"),
-    "gateway/enginehouse/api/doors": ("admission", "body_memory", "framing"),
-    "gateway/enginehouse/api/doors/fast": (
-        "connection",
-        "head_cache",
-        "inbound",
-        "request_lines",
-        "time_limits",
-        "turns",
-    ),
+    "gateway/enginehouse/api": ("admission", "body_memory", "callers", "date_line", "keys", "limit_set"),
     "gateway/enginehouse/processes/workers": ("worker_request",),
     "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route", "tokens"),
     "gateway/enginehouse/fleet": ("error_window", "fleet", "health", "pauses", "snapshot", "stale_averages"),
+    "gateway/enginehouse/http": ("connection", "cors", "framing", "inbound", "request_lines", "time_limits"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "queue_slot", "relay"),
     "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge", "routed_job"),

@@ -102,7 +102,7 @@ def make_ask(rng: random.Random, number: int, models: list[str], keys: list[str]
     target, repeatable = path, True
     kind = rng.random()
     if kind < 0.15:
-        target += "?door=asgi"
+        target += "?with=query"
     elif kind < 0.25:
         target, repeatable = f"/upstream/{model}{path}", False
     ask = Ask(number, "POST", target, json.dumps(body).encode(), headers)

@@ -17,7 +17,7 @@ from enginehouse import (
     ServedModel,
     SupportsSleep,
 )
-from enginehouse.api.doors.admission import INFERENCE_PATHS
+from enginehouse.api.admission import INFERENCE_PATHS
 from enginehouse.plugin_manager.registry import Registered
 from tests.support.unspeakable import Unspeakable, UnspeakableError
 

@@ -31,6 +31,9 @@ class FakeTransport(asyncio.Transport):
     def abort(self) -> None:
         self.closing = self.aborted = True
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        pass
+
     def pause_reading(self) -> None:
         pass
 

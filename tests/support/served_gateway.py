@@ -1,4 +1,4 @@
-"""A whole gateway behind either door, in the test's event loop."""
+"""A whole gateway, or one with workers, in the test's event loop."""
 
 from __future__ import annotations
 
@@ -6,23 +6,20 @@ import asyncio
 import itertools
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any, Literal, Protocol, cast
 
 import msgspec
-from uvicorn import Config as UvicornConfig
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
 
 from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.api.admission import INFERENCE_PATHS
 from enginehouse.api.callers import CallerLimits
-from enginehouse.api.doors.admission import INFERENCE_PATHS
-from enginehouse.api.doors.fast import FastDoor, Resumed, fast_door, web_socket_protocol
 from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.config.usage import Prices
+from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.workers.worker import Worker
 from enginehouse.relay.attempts.attempt import Attempt
@@ -31,14 +28,15 @@ from enginehouse.relay.relay import Relay
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_callers import MemoryLimits
+from tests.support.http_server import connect, http_server
 from tests.support.raw_client import RawClient, RawResponse
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.waiting import until
 from tests.support.workers_in_loop import WorkersInLoop
 
 MODEL = "m"
-DoorName = Literal["fast", "asgi", "workers"]
-"""``workers``: the fast door, in two of them."""
+ServedBy = Literal["gateway", "workers"]
+"""What serves: one process, or two workers."""
 
 
 class ServedGateway:
@@ -50,14 +48,16 @@ class ServedGateway:
         self,
         gateway: Gateway,
         port: int,
-        state: ServerState,
-        make_protocol: Callable[[], asyncio.Protocol],
+        connections: set[Any],
+        tasks: set[asyncio.Task[None]],
+        servers: Iterator[HttpServer],
         workers: WorkersInLoop | None = None,
     ) -> None:
         self.gateway = gateway
         self._workers = workers
-        self._state = state
-        self._make_protocol = make_protocol
+        self._connections = connections
+        self._tasks = tasks
+        self._servers = servers
         self.relay = gateway.relay
         self.fleet = gateway.fleet
         self.port = port
@@ -126,9 +126,8 @@ class ServedGateway:
 
         def settled() -> bool:
             nonlocal turns, before
-            doors = cast("set[HttpToolsProtocol]", self._state.connections)
             sent = [call.sent for call in engine.calls]
-            if sent != before or not any(door.flow.write_paused for door in doors):
+            if sent != before or not any(each.write_paused for each in self._connections):
                 turns, before = itertools.count(), sent
             return next(turns) > 100
 
@@ -136,15 +135,15 @@ class ServedGateway:
 
     def seconds_pass(self, seconds: int) -> None:
         """What the idle sweep does in so many seconds."""
-        for connection in cast("set[FastDoor]", self._state.connections):
+        for connection in self._connections:
             for _ in range(seconds):
-                connection.check_silence(connection.loop.time())
+                connection.check_silence(asyncio.get_running_loop().time())
 
     def seconds_later(self, *seconds: float) -> None:
         """What the idle sweep does so many seconds from now."""
         now = asyncio.get_running_loop().time()
         for later in seconds:
-            for connection in list(cast("set[FastDoor]", self._state.connections)):
+            for connection in list(self._connections):
                 connection.check_silence(now + later)
 
     @property
@@ -155,31 +154,31 @@ class ServedGateway:
     @property
     def connected(self) -> bool:
         """Whether a client is connected."""
-        return bool(self._state.connections)
+        return bool(self._connections)
 
     def cancel_tasks(self) -> None:
         """What a stopping server does to requests that take too long."""
-        for task in self._state.tasks:
+        for task in self._tasks:
             task.cancel()
 
     def shut_down(self) -> None:
         """What a stopping server tells its connections."""
-        for connection in list(self._state.connections):
+        for connection in list(self._connections):
             connection.shutdown()
 
     @property
     def receiving(self) -> bool:
         """Whether a request has come in part."""
-        return any(not each._between for each in cast("set[FastDoor]", self._state.connections))
+        return any(not each.between for each in self._connections)
 
     def leave_to(self, successor: ServedGateway) -> None:
         """Give the connections to ``successor``, each as soon as that is possible."""
-        for connection in list(cast("set[FastDoor]", self._state.connections)):
+        for connection in list(self._connections):
             connection.leave(successor.adopt)
 
     def pass_streams_to(self, successor: ServedGateway) -> None:
         """Give the connections to ``successor`` that have a stream which it can continue."""
-        for connection in list(cast("set[FastDoor]", self._state.connections)):
+        for connection in list(self._connections):
             connection.pass_stream(successor.adopt)
 
     def adopt(self, descriptor: int, received: bytes, stream: bytes = b"") -> None:
@@ -188,16 +187,14 @@ class ServedGateway:
         self._adopting.start(self._serve(passed, received, stream))
 
     async def _serve(self, passed: socket.socket, received: bytes, stream: bytes) -> None:
-        def door() -> FastDoor:
-            made = cast("FastDoor", self._make_protocol())
-            made.resumes = stream
-            return made
+        def resumed() -> asyncio.Protocol:
+            return connect(next(self._servers), resumes=stream, received=received)
 
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: Resumed(door, received), passed)
+        await asyncio.get_running_loop().connect_accepted_socket(resumed, passed)
 
     async def disconnected(self) -> None:
         """Until no client is connected any more."""
-        await until(lambda: not self._state.connections and not self._state.tasks)
+        await until(lambda: not self._connections and not self._tasks)
 
     async def quiet(self) -> None:
         """Until nothing is live; then nothing may be pending either."""
@@ -270,31 +267,16 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
     return gateway
 
 
-async def serve(gateway: Gateway, door: DoorName) -> tuple[ServedGateway, asyncio.Server]:
-    """Have ``gateway``, or its workers in turn, listen on a port of its own behind ``door``."""
-    state, share = ServerState(), None
-    if door == "workers":
+async def serve(gateway: Gateway, by: ServedBy) -> tuple[ServedGateway, asyncio.Server]:
+    """Have ``gateway``, or its workers in turn, listen on a port of its own."""
+    connections: set[Any] = set()
+    tasks: set[asyncio.Task[None]] = set()
+    share = None
+    if by == "workers":
         share = WorkersInLoop(gateway, 2)
         await share.start()
-    served = [gateway] if share is None else [*share.workers.values()]
-    makers = itertools.cycle([_maker(each, door, state) for each in served])
-
-    def make() -> asyncio.Protocol:
-        return next(makers)()
-
-    server = await asyncio.get_running_loop().create_server(make, "127.0.0.1", 0)
-    return ServedGateway(gateway, server.sockets[0].getsockname()[1], state, make, share), server
-
-
-def _maker(gateway: Gateway | Worker, door: DoorName, state: ServerState) -> Callable[[], asyncio.Protocol]:
-    config, loop = gateway.path.config, asyncio.get_running_loop()
-    protocol = fast_door(gateway.admission, cors=bool(config.server.cors)) if door != "asgi" else HttpToolsProtocol
-    settings = UvicornConfig(
-        cast("Any", gateway.application),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws=cast("type[asyncio.Protocol]", web_socket_protocol) if door != "asgi" else "websockets-sansio",
-        ws_max_size=config.server.max_body,
-    )
-    return lambda: protocol(config=settings, server_state=state, app_state={}, _loop=loop)
+    serving = [gateway] if share is None else [*share.workers.values()]
+    servers = itertools.cycle([http_server(each, connections, tasks) for each in serving])
+    server = await asyncio.get_running_loop().create_server(lambda: connect(next(servers)), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    return ServedGateway(gateway, port, connections, tasks, servers, share), server

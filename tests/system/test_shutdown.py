@@ -53,7 +53,7 @@ def test_live_requests_end_and_no_new_ones_come_in(serve_alone: ServeAlone, engi
     assert answer.result().text.endswith("data: [DONE]\n\n")
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/completions?door=asgi"])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/completions?with=query"])
 def test_a_request_that_outlives_the_drain_timeout_ends_with_an_error(
     engine: SimEngine, http: httpx.Client, path: str
 ) -> None:

@@ -1,46 +1,41 @@
-"""The Starlette application: all pages, and the inference endpoints through the ASGI door."""
+"""The Starlette application with all pages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from enginehouse.api.doors.admission import FORM_PATHS, Admission
-from enginehouse.api.doors.asgi import AsgiDoor, headers_of
-from enginehouse.api.doors.form import FormDoor
-from enginehouse.api.doors.framing import check_host
-from enginehouse.api.errors import on_failure, on_http_exception, on_request_error, refuse
-from enginehouse.domain.errors import InvalidRequest, RequestError
+from enginehouse.api.errors import on_failure, on_http_exception, on_request_error
+from enginehouse.domain.errors import RequestError
 
 
-def build_application(admission: Admission, routes: Sequence[BaseRoute], *, cors: Sequence[str]) -> Starlette:
-    """The application with the inference endpoints and ``routes``. Pages of the origins in ``cors`` may call it."""
-    doors: Mapping[str, ASGIApp] = {
-        **dict.fromkeys(admission.hot_paths.values(), AsgiDoor(admission)),
-        **dict.fromkeys(FORM_PATHS, FormDoor(admission)),
-    }
-    inference = [Route(path, door, methods=["POST"]) for path, door in doors.items()]
-    middleware = [Middleware(_HostCheck)]
+def build_application(
+    routes: Sequence[BaseRoute], posts_to: Callable[[str], bool], *, cors: Sequence[str], exposed: Sequence[str]
+) -> Starlette:
+    """The application with ``routes``. Pages of the origins in ``cors`` may call it, and read the ``exposed`` headers.
+
+    ``posts_to``: whether engines answer a ``POST`` to a path; other methods get 405 there.
+    """
+    middleware = []
     if cors:
-        exposed = ["x-request-id", *(f"x-enginehouse-{name}" for name in ("backend", "model", "reason", "overhead-us"))]
         middleware.append(
             Middleware(
                 CORSMiddleware,
                 allow_origins=list(cors),
                 allow_methods=["*"],
                 allow_headers=["*"],
-                expose_headers=exposed,
+                expose_headers=list(exposed),
             )
         )
     middleware.append(Middleware(_ExitGuard))
     application = Starlette(
-        routes=[*inference, *routes],
+        routes=[_OnlyPost(posts_to), *routes],
         middleware=middleware,
         exception_handlers={RequestError: on_request_error, HTTPException: on_http_exception, Exception: on_failure},
     )
@@ -48,20 +43,18 @@ def build_application(admission: Admission, routes: Sequence[BaseRoute], *, cors
     return application
 
 
-class _HostCheck:
-    """Refuses requests without ``Host`` or with two, because not every server does (RFC 9112, 3.2)."""
+class _OnlyPost(BaseRoute):
+    """Refuses other methods than ``POST`` at the paths of engines."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, posts_to: Callable[[str], bool]) -> None:
+        self._posts_to = posts_to
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] in ("http", "websocket"):
-            try:
-                check_host(scope.get("http_version", ""), headers_of(scope))
-            except InvalidRequest as error:
-                await refuse(scope, receive, send, error)
-                return
-        await self._app(scope, receive, send)
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        ours = scope["type"] == "http" and self._posts_to(scope["path"])
+        return (Match.PARTIAL if ours else Match.NONE), {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise HTTPException(405, headers={"Allow": "POST"})
 
 
 class _ExitGuard:

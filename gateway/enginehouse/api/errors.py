@@ -1,4 +1,4 @@
-"""Answers with OpenAI's error envelopes: the application's errors, and handshakes of WebSockets."""
+"""The application's errors as OpenAI's envelopes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from enginehouse.api.doors.web_socket import AsgiWebSocketDoor
 from enginehouse.domain.errors import RequestError
 
 
@@ -44,17 +43,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send, error: RequestError
     """Answer the HTTP request or the WebSocket of ``scope``, of which nothing was received yet."""
     if scope["type"] == "websocket":
         await receive()  # websocket.connect
-        await refuse_web_socket(AsgiWebSocketDoor(scope, receive, send), error)
-    else:
-        await _refusal(error)(scope, receive, send)
-
-
-async def refuse_web_socket(door: AsgiWebSocketDoor, error: RequestError, *lines: tuple[bytes, bytes]) -> None:
-    """Answer a handshake; ``lines`` are further headers."""
-    headers = [(b"content-type", b"application/json"), *lines]
-    if error.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % error.retry_after))
-    await door.refuse(error.status, headers, msgspec.json.encode(error.envelope()))
+    await _refusal(error)(scope, receive, send)
 
 
 def _refusal(error: RequestError) -> Response:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from enginehouse.aio.write_batch import WriteBatch
+from enginehouse.api.admission import INFERENCE_PATHS, Admission
+from enginehouse.api.body_memory import BodyMemory
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.doors.admission import INFERENCE_PATHS, Admission
-from enginehouse.api.doors.body_memory import BodyMemory
+from enginehouse.api.date_line import DateLine
 from enginehouse.api.keys import Keyring
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.app.role_warnings import warn_of_roles
@@ -114,6 +115,7 @@ def build_admission(config: Config, relay: Relay, keyring: Keyring) -> Admission
         body_memory=BodyMemory(config.server.max_body_memory),
         paths=(*INFERENCE_PATHS, *(path for path in relay.context.protocols if "{" not in path)),
         writes=WriteBatch(),
+        date=DateLine(relay.context.clock.epoch),
         client_timeout=config.timeouts.client,
     )
 

@@ -23,6 +23,7 @@ from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import protocol_pages
 from enginehouse.api.pages.reload import reload_page
+from enginehouse.api.pages.upstream_root import UpstreamRoot
 from enginehouse.app.build import build_sources
 from enginehouse.app.config_change import CurrentConfig
 from enginehouse.app.plugin_instances import create_installed, routes_of_plugins, skip_or_raise
@@ -30,6 +31,7 @@ from enginehouse.app.reload import Reloader
 from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.domain.compiled import COMPILED
 from enginehouse.domain.foreign import shown
+from enginehouse.http.cors import EXPOSED
 from enginehouse.interfaces.routes import GuardedRoutes
 from enginehouse.rescheduling.rescheduler import Rescheduler
 from enginehouse.telemetry.model_totals import model_totals
@@ -56,14 +58,16 @@ class Pages(NamedTuple):
 
     def application(self) -> Starlette:
         """All pages."""
-        config, admission = self.current.config, self.current.path.admission
+        config = self.current.config
         facts = self._facts()
         routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), self._of_operators()]
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
             routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
         routes += self._of_plugins(facts, of_compat=False)
-        application = build_application(admission, routes, cors=config.server.cors)
+        application = build_application(
+            routes, self.current.path.paths.posts_to, cors=config.server.cors, exposed=EXPOSED
+        )
         application.state.facts = facts
         application.state.disables_plugins = bool(config.plugins.disabled)
         return application
@@ -76,7 +80,7 @@ class Pages(NamedTuple):
         )
         yield from models.routes
         yield from protocol_pages([*path.protocols.values()], models)
-        yield from path.routes()
+        yield UpstreamRoot(path.admission)
         yield from self.health.routes
 
     def _of_operators(self) -> BaseRoute:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from starlette.routing import BaseRoute
-
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.pages.protocols import protocol_doors
-from enginehouse.api.pages.upstream import UpstreamRoute, engine_pages
 from enginehouse.app.build import build_admission, build_drivers, renew_upstreams, time_limits
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_relay import build_guards, configure_relay
@@ -22,6 +18,7 @@ from enginehouse.app.plugin_instances import create, create_installed, prepare
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
+from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
@@ -85,6 +82,12 @@ class RequestPath:
         self.access_log = AccessLog(json=config.telemetry.log_format == "json")
         self.callers = Callers(config, registry, context, self.observers, limits)
         self.admission = build_admission(config, self.relay, self.callers.keyring)
+        self.paths = RelayedPaths(
+            self.admission,
+            self.protocols.values(),
+            lambda: context.filters.aliases,
+            lambda: self.config.scheduling.never_load_for,
+        )
 
     def _context(self, queues: Mapping[str, RequestQueue], traces: TraceTaker | None) -> RelayContext:
         config, clock = self.config, self.outside.clock
@@ -122,13 +125,6 @@ class RequestPath:
         self.callers.open(folder, deliver)
         for type, protocol in self.protocols.items():
             prepare(self.registry, "protocol", type, partial(protocol.open, folder))
-
-    def routes(self) -> Iterator[BaseRoute]:
-        """What relays the requests that the fast door leaves to the application."""
-        context, admission = self.relay.context, self.admission
-        yield from protocol_doors(admission, [*self.protocols.values()])
-        yield from engine_pages(admission)
-        yield UpstreamRoute(admission, lambda: context.filters.aliases, lambda: self.config.scheduling.never_load_for)
 
     def session_headers(self) -> Sequence[str]:
         """The headers that name the session of a request, as ``routing.session`` has them."""

@@ -35,11 +35,6 @@ _SETTLE_S = 10.0
 """How long silent backends and discoverers may delay a take-over, while nobody accepts connections."""
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Not uvicorn's report of an answer that the relay has broken off: the access log has it."""
-    return not record.getMessage().startswith("ASGI callable returned without completing response")
-
-
 class GatewayServer(AcceptingServer):
     """The server of a whole gateway. It prints its address, and tells ``service`` what it does.
 
@@ -56,9 +51,8 @@ class GatewayServer(AcceptingServer):
         forks: Forks | None,
         greeting: Callable[[str], str],
     ) -> None:
-        super().__init__(gateway.application, gateway.admission, gateway.config.server, listeners)
+        super().__init__(gateway.application, gateway.path, listeners)
         self._workers = forks.pool(gateway) if forks is not None else None
-        logging.getLogger("uvicorn.error").addFilter(_is_news)
         self._gateway = gateway
         gateway.discovery.address = listeners.address
         self._service = service

@@ -1,4 +1,4 @@
-"""Runs one worker: uvicorn with the fast door on the listening sockets that the owner has opened."""
+"""Runs one worker: uvicorn on the listening sockets that the owner has opened."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
     """The server of a worker. Only the owner stops it. ``connections``: of each worker, shared."""
 
     def __init__(self, worker: Worker, channel: WorkerChannel, listeners: Listeners, connections: memoryview) -> None:
-        super().__init__(worker.application, worker.admission, worker.path.config.server, listeners)
+        super().__init__(worker.pages, worker.path, listeners)
         self._tasks = BackgroundTasks()
         self._worker = worker
         self._connections = connections
@@ -86,7 +86,7 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
 
     async def accept(self) -> None:
         for each in self.listeners.copies():
-            listener = FairListener(each, self._connections, self._worker.number, self._protocol, self._count)
+            listener = FairListener(each, self._connections, self._worker.number, self._connection, self._count)
             listener.open()
             self.servers.append(cast("asyncio.Server", listener))  # uvicorn only closes it
 

@@ -9,11 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from uvicorn import Config as UvicornConfig
-from uvicorn.server import ServerState
 
 from enginehouse import VirtualLoop
-from enginehouse.api.doors.fast import fast_door
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.relay.upstream.outside import Outside
@@ -21,6 +18,7 @@ from tests.chaos.bad_engines.faulty_engine import FaultyEngine
 from tests.chaos.endpoint import LinkQuality
 from tests.chaos.network import Network
 from tests.chaos.virtual_time import gateway_clock
+from tests.support.http_server import connect, http_server
 from tests.support.installed_plugins import installed_plugins
 from tests.support.raw_client import RawClient, RawResponse
 from tests.support.scripted_engine import EngineConnection
@@ -82,9 +80,8 @@ async def virtual_gateway(engines: Sequence[FaultyEngine], **sections: object) -
     outside = Outside(gateway_clock(loop.virtual_time), chance=dice.random)
     gateway = Gateway(config, installed_plugins(), outside=outside)
     await gateway.start()
-    door = fast_door(gateway.admission, cors=False)
-    settings, state = UvicornConfig(gateway.application, log_config=None, lifespan="off"), ServerState()
-    network.listen("gateway", _ADDRESS, lambda: door(config=settings, server_state=state, app_state={}, _loop=loop))
+    server = http_server(gateway)
+    network.listen("gateway", _ADDRESS, lambda: connect(server))
     yield VirtualGateway(gateway, network)
     assert not gateway.relay.live
     await gateway.stop()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from tests.support.fake_door import FakeDoor
+from tests.support.fake_client import FakeClient
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -27,8 +27,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.fixture(scope="module")
-def door(loop: asyncio.AbstractEventLoop) -> Iterator[FakeDoor]:
-    log = logging.getLogger("uvicorn.error")
+def door(loop: asyncio.AbstractEventLoop) -> Iterator[FakeClient]:
+    log = logging.getLogger("enginehouse.http.connection")
     log.setLevel(logging.ERROR)
-    yield FakeDoor(loop)
+    yield FakeClient(loop)
     log.setLevel(logging.NOTSET)

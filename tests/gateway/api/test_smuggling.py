@@ -10,14 +10,12 @@ from typing import NamedTuple, cast
 
 import msgspec
 import pytest
-from uvicorn import Config as UvicornConfig
-from uvicorn.server import ServerState
 
-from enginehouse.api.doors.fast import fast_door
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
+from tests.support.http_server import connect, http_server
 from tests.support.installed_plugins import installed_plugins
 
 BODY = b'{"model":"m"}'
@@ -101,9 +99,8 @@ async def house() -> AsyncIterator[OpenedGateway]:
     gateway = Gateway(config, installed_plugins())
     gateway.relay.context.upstreams["a"] = Upstream("a", config.backends["a"], config.timeouts, Outside())
     gateway.fleet.succeeded("a")
-    protocol, state = fast_door(gateway.admission, cors=False), ServerState()
-    settings = UvicornConfig(gateway.application, log_config=None, access_log=False, lifespan="off")
-    server = await loop.create_server(lambda: protocol(settings, state, {}, loop), "127.0.0.1", 0)
+    serving = http_server(gateway)
+    server = await loop.create_server(lambda: connect(serving), "127.0.0.1", 0)
     yield OpenedGateway(gateway, engine, server.sockets[0].getsockname()[1])
     server.close()
     engines.close()

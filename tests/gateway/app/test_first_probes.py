@@ -27,7 +27,7 @@ async def test_a_silent_backend_delays_no_answer(tmp_path: Path, monkeypatch: py
 
     await gateway.start()
     settled = asyncio.ensure_future(gateway.settled())
-    served, server = await serve(gateway, "fast")
+    served, server = await serve(gateway, "gateway")
     assert (await served.ask(served.get("/health"))).status == 200
     ready = await served.ask(served.get("/ready"))
     refused = await served.ask()

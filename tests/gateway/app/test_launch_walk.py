@@ -15,7 +15,7 @@ from tests.support.served_gateway import ServedGateway
 
 CORE = Path(str(enginehouse.__file__)).parent
 ROOTS = (CORE.parent, CORE.parent.parent / "plugins")
-DOORS = CORE / "api"
+CLIENT_SIDE = (CORE / "api", CORE / "http")
 TRIES = 30
 """On a busy machine, timers fire during most launches, and their calls count."""
 
@@ -39,9 +39,11 @@ class Walk:
 
 @cache  # the walk must be quick, else timers fire meanwhile and their calls count
 def counted(file: str) -> str | None:
-    """A file of the gateway or of its plugins, but for the doors: they read on while the launch begins."""
+    """A file of the gateway or of its plugins, but for the client's side: it reads on while the launch begins."""
     root = next((root for root in ROOTS if Path(file).is_relative_to(root)), None)
-    return None if root is None or Path(file).is_relative_to(DOORS) else str(Path(file).relative_to(root))
+    if root is None or any(Path(file).is_relative_to(folder) for folder in CLIENT_SIDE):
+        return None
+    return str(Path(file).relative_to(root))
 
 
 async def launched(gateway: ServedGateway) -> Walk:

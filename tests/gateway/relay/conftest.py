@@ -1,4 +1,4 @@
-"""A whole gateway between scripted engines and raw clients, all in one event loop, behind either door."""
+"""A whole gateway between scripted engines and raw clients, all in one event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.installed_plugins import installed_plugins
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.model_engine import ModelEngine, StartModelEngine, start_model_engine
 from tests.support.scripted_engine import StartEngine, scripted_engines
-from tests.support.served_gateway import DoorName, HasUrl, OpenGateway, ServedGateway, configure, prepare, serve
+from tests.support.served_gateway import HasUrl, OpenGateway, ServedBy, ServedGateway, configure, prepare, serve
 from tests.support.web_sockets import Dial, StartSocketEngine, dialled, socket_engines
 
 _WITH_WORKERS = frozenset(
@@ -87,28 +87,21 @@ def registry() -> Registry:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Behind both doors and, for what does not look into the gateway, in two workers behind the fast one."""
-    if "door" in metafunc.fixturenames:
+    """Tests that do not look into the gateway also run with two workers."""
+    if "served_by" in metafunc.fixturenames:
         module = metafunc.module.__name__.rpartition(".")[2]
-        doors = ["fast", "asgi", *(["workers"] if module in _WITH_WORKERS else [])]
-        metafunc.parametrize("door", doors, indirect=True)
+        served_by = ["gateway", *(["workers"] if module in _WITH_WORKERS else [])]
+        metafunc.parametrize("served_by", served_by, indirect=True)
 
 
 @pytest.fixture
-def door(request: pytest.FixtureRequest) -> DoorName:
-    name: DoorName = request.param
+def served_by(request: pytest.FixtureRequest) -> ServedBy:
+    name: ServedBy = request.param
     return name
 
 
 @pytest.fixture
-def only_fast(door: DoorName) -> None:
-    """For tests of what uvicorn's own protocol decides before the ASGI door."""
-    if door == "asgi":
-        pytest.skip("not the ASGI door's business")
-
-
-@pytest.fixture
-async def house(door: DoorName, registry: Registry, engine: object) -> AsyncIterator[OpenGateway]:
+async def house(served_by: ServedBy, registry: Registry, engine: object) -> AsyncIterator[OpenGateway]:
     """Opens gateways: ``await house(engine, other, routing={...}, clock=...)``. The first of equal engines is asked.
 
     Afterwards no request may be left, and the loop must not have seen an unhandled exception.
@@ -127,7 +120,7 @@ async def house(door: DoorName, registry: Registry, engine: object) -> AsyncIter
     ) -> ServedGateway:
         routing = {"strategy": "smart", **sections.get("routing", {})}  # type: ignore[dict-item]
         config = configure(engines, backend, backends, {**sections, "routing": routing})
-        made, server = await serve(prepare(config, registry, clock), door)
+        made, server = await serve(prepare(config, registry, clock), served_by)
         opened.append((made, server))
         return made
 

@@ -108,7 +108,7 @@ async def test_leaving_during_a_retry_frees_the_second_engine(
 
 @pytest.mark.parametrize("waiting", [1, 3])
 async def test_leaving_while_requests_wait_in_a_pipeline_frees_the_engine(
-    house: OpenGateway, engine: StartEngine, leave: str, waiting: int, only_fast: None
+    house: OpenGateway, engine: StartEngine, leave: str, waiting: int
 ) -> None:
     served = await engine()
     gateway = await house(served)
@@ -123,7 +123,7 @@ async def test_leaving_while_requests_wait_in_a_pipeline_frees_the_engine(
 
 
 async def test_leaving_ends_a_cold_request_before_a_waiting_one(
-    house: OpenGateway, engine: StartEngine, leave: str, only_fast: None
+    house: OpenGateway, engine: StartEngine, leave: str
 ) -> None:
     served = await engine()
     gateway = await house(served)
@@ -158,13 +158,10 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodi
 EVENT, LAST = chunk(event()), chunk(DONE)
 
 
-async def abort(gateway: ServedGateway, dice: random.Random, door: str) -> None:
-    """Leave at random: before the head is sent, after it, on the first byte of an answer, in its middle.
-
-    Some requests are pipelined, but for plain uvicorn, which does not tell of clients that leave then.
-    """
+async def abort(gateway: ServedGateway, dice: random.Random) -> None:
+    """Leave at random: before the head is sent, after it, on the first byte of an answer, in its middle."""
     client = await gateway.client()
-    request = gateway.post(stream=dice.random() < 0.5) * (3 if door == "fast" and dice.random() < 0.25 else 1)
+    request = gateway.post(stream=dice.random() < 0.5) * (3 if dice.random() < 0.25 else 1)
     when = dice.randrange(4)
     client.send(request[: dice.randrange(1, len(request))] if when == 0 else request)
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -177,7 +174,7 @@ async def abort(gateway: ServedGateway, dice: random.Random, door: str) -> None:
     getattr(client, dice.choice(LEAVE))()
 
 
-async def test_hundreds_of_aborted_requests_leave_nothing(house: OpenGateway, engine: StartEngine, door: str) -> None:
+async def test_hundreds_of_aborted_requests_leave_nothing(house: OpenGateway, engine: StartEngine) -> None:
     dice = random.Random(20260)
     served, other = await engine(), await engine()
     gateway = await house(served, other, backend={"timeouts": {"stall": 0}})
@@ -185,7 +182,7 @@ async def test_hundreds_of_aborted_requests_leave_nothing(house: OpenGateway, en
     for each in (served, other):
         each.otherwise((STREAM, EVENT, asyncio.Event()), (json_head, asyncio.Event()), dice=dice)
     for _ in range(8):
-        await asyncio.gather(*(abort(gateway, dice, door) for _ in range(50)))
+        await asyncio.gather(*(abort(gateway, dice) for _ in range(50)))
     await gateway.disconnected()
     await gateway.quiet()
     calls = [*served.calls, *other.calls]
@@ -196,7 +193,7 @@ async def test_hundreds_of_aborted_requests_leave_nothing(house: OpenGateway, en
 
 
 async def test_nothing_is_left_when_engines_and_clients_break_at_random(
-    house: OpenGateway, engine: StartEngine, door: str
+    house: OpenGateway, engine: StartEngine
 ) -> None:
     dice = random.Random(4711)
     engines = [await engine(), await engine(), await engine(there=False)]
@@ -208,7 +205,7 @@ async def test_nothing_is_left_when_engines_and_clients_break_at_random(
             (b"nonsense\r\n\r\n",), (each.answer()[:-3], each.CLOSE), (each.answer(), each.CLOSE), dice=dice,
         )  # fmt: skip
     for _ in range(20):
-        await asyncio.gather(*(abort(gateway, dice, door) for _ in range(25)))
+        await asyncio.gather(*(abort(gateway, dice) for _ in range(25)))
     await gateway.disconnected()
     await gateway.quiet()
     assert sum(gateway.relay.context.counters.retries.values()) > 50

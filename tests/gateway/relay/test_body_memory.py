@@ -72,7 +72,7 @@ async def test_a_body_is_held_until_the_end_of_its_answer(house: OpenGateway, en
     await gateway.until(lambda: not gateway.held)
 
 
-async def test_the_bodies_of_known_heads_count(house: OpenGateway, engine: StartEngine, only_fast: None) -> None:
+async def test_the_bodies_of_known_heads_count(house: OpenGateway, engine: StartEngine) -> None:
     served, gate = await engine(), asyncio.Event()
     gateway = await house(served, server=LIMITS)
     holder, refused = await gateway.client(), await gateway.client()
@@ -89,7 +89,7 @@ async def test_the_bodies_of_known_heads_count(house: OpenGateway, engine: Start
     await gateway.until(lambda: not gateway.held)
 
 
-async def test_bodies_that_wait_for_their_turn_count(house: OpenGateway, engine: StartEngine, only_fast: None) -> None:
+async def test_bodies_that_wait_for_their_turn_count(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served, server={**LIMITS, "max_body_memory": 3000})
     served.plays(asyncio.Event())

@@ -289,9 +289,7 @@ def test_a_passage_is_closed_until_its_stream_has_begun() -> None:
     assert not end.written
 
 
-async def test_the_gateway_opens_the_short_way_with_the_first_event(
-    house: OpenGateway, engine: StartEngine, only_fast: None
-) -> None:
+async def test_the_gateway_opens_the_short_way_with_the_first_event(house: OpenGateway, engine: StartEngine) -> None:
     served, more = await engine(), asyncio.Event()
     gateway = await house(served)
     served.streams(event(), more, event(2), DONE)

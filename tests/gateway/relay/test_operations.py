@@ -159,8 +159,9 @@ async def test_a_request_that_is_cancelled_before_it_is_whole_reaches_no_engine(
     served = await engine()
     gateway = await house(served)
     client = await gateway.client()
-    request = gateway.post(None, b"x-request-id: mine", path="/v1/chat/completions?door=asgi")
-    client.send(request[:-5])
+    form = b"content-type: multipart/form-data; boundary=b"
+    request = gateway.post(None, b"x-request-id: mine", form, path="/v1/audio/transcriptions")
+    client.send(request.replace(b"content-length: 13", b"content-length: 9000000")[:-5])
     await gateway.until(lambda: gateway.relay.live)
     assert (await gateway.ask(gateway.get("/api/requests/mine", method="DELETE"))).status == 200
     reply = await client.reply()

@@ -13,8 +13,6 @@ from tests.support.scripted_engine import END, ScriptedEngine, StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
 from tests.support.stream_events import DONE, event
 
-pytestmark = pytest.mark.usefixtures("only_fast")
-
 
 @pytest.fixture
 async def engines(engine: StartEngine) -> tuple[ScriptedEngine, ScriptedEngine]:
@@ -35,7 +33,7 @@ async def test_idle_connections_go_at_once(pair: Pair, engines: Engines) -> None
     old, new = pair
     fresh, used = await old.client(), await old.client()
     assert (await used.ask(old.post())).status == 200
-    await old.until(lambda: len(old._state.connections) == 2)
+    await old.until(lambda: len(old._connections) == 2)
     old.leave_to(new)
     await old.disconnected()
     assert (await used.ask(old.post())).status == 200

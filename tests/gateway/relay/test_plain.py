@@ -188,9 +188,7 @@ async def test_trailers_do_not_become_headers(house: OpenGateway, engine: StartE
     assert (reply.body, reply.header("set-cookie")) == (b"1", None)
 
 
-async def test_a_clients_trailers_do_not_become_headers(
-    house: OpenGateway, engine: StartEngine, only_fast: None
-) -> None:
+async def test_a_clients_trailers_do_not_become_headers(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served)
     chunked = gateway.post(b"", b"transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")

@@ -207,9 +207,7 @@ async def test_a_client_without_a_limit_may_wait(house: OpenGateway, engine: Sta
     assert (await client.reply()).whole
 
 
-async def test_an_answer_that_the_client_never_takes_is_not_kept(
-    house: OpenGateway, engine: StartEngine, only_fast: None
-) -> None:
+async def test_an_answer_that_the_client_never_takes_is_not_kept(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served, timeouts={"client": 60})
     served.otherwise((served.answer(PIECE * 8),))
@@ -223,7 +221,7 @@ async def test_an_answer_that_the_client_never_takes_is_not_kept(
 
 
 async def test_an_answer_without_a_length_that_is_never_taken_does_not_look_whole(
-    house: OpenGateway, engine: StartEngine, only_fast: None
+    house: OpenGateway, engine: StartEngine
 ) -> None:
     served = await engine()
     gateway = await house(served, timeouts={"client": 60})
@@ -255,7 +253,7 @@ async def test_a_stopping_server_leaves_a_client_that_does_not_read(
 
 
 async def test_a_request_behind_an_answer_that_is_not_read_is_forgotten_with_its_client(
-    house: OpenGateway, engine: StartEngine, only_fast: None
+    house: OpenGateway, engine: StartEngine
 ) -> None:
     """The fixture finds what is held of its body."""
     served = await engine()

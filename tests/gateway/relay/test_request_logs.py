@@ -15,7 +15,7 @@ from enginehouse.plugin_manager.registry import Registry
 from enginehouse.telemetry.logs import Redaction, TextLines
 from tests.support.plugins import Install
 from tests.support.scripted_engine import StartEngine
-from tests.support.served_gateway import DoorName, OpenGateway
+from tests.support.served_gateway import OpenGateway
 from tests.support.waiting import until
 
 TRACE = b"0af7651916cd43dd8448eb211c80319c"
@@ -41,11 +41,11 @@ def lines() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def registry(install: Install, door: DoorName) -> Registry:
-    """With a strategy that decides once and then fails. Each door has a type of its own, as observers have."""
+def registry(install: Install) -> Registry:
+    """With a strategy that decides once and then fails."""
     install(
         "only_first",
-        f"""
+        """
         class OnlyFirst(Strategy):
             decided = False
 
@@ -58,40 +58,40 @@ def registry(install: Install, door: DoorName) -> Registry:
 
         @hookimpl
         def register_strategies(register):
-            register("only_first_{door}", OnlyFirst)
+            register("only_first", OnlyFirst)
         """,
-        module=f"enginehouse_only_first_{door}",
+        module="enginehouse_only_first",
     )
     return load_plugins(PluginSettings()).registry
 
 
-def failing(event: str, door: str) -> Observer:
+def failing(event: str) -> Observer:
     """An observer that fails at one event. Each has a class of its own: one log line in 10 seconds is kept of each."""
 
     def fail(self: Observer, *facts: Any) -> None:
         raise ValueError("no")
 
-    observer: Observer = type(f"Fails_{event}_{door}", (Observer,), {event: fail})()
+    observer: Observer = type(f"Fails_{event}", (Observer,), {event: fail})()
     return observer
 
 
 @pytest.mark.parametrize("event", ["routed", "finished"])
 async def test_an_observer_that_fails_is_logged_with_the_request(
-    house: OpenGateway, engine: StartEngine, door: DoorName, lines: list[str], event: str
+    house: OpenGateway, engine: StartEngine, lines: list[str], event: str
 ) -> None:
     gateway = await house(await engine(), telemetry=TELEMETRY)
-    gateway.gateway.observers.add(failing(event, door))
+    gateway.gateway.observers.add(failing(event))
     await gateway.ask(gateway.post(None, *HEADERS))
     await until(lambda: lines)  # the answer may be there before
     assert ["failed in fail" in line and IDS in line for line in lines] == [True]
 
 
 async def test_a_decision_after_the_first_is_logged_with_the_request(
-    house: OpenGateway, engine: StartEngine, door: DoorName, lines: list[str]
+    house: OpenGateway, engine: StartEngine, lines: list[str]
 ) -> None:
     """It is made when the first engine has answered."""
     busy, served = await engine(), await engine()
-    gateway = await house(busy, served, telemetry=TELEMETRY, routing={"strategy": f"only_first_{door}"})
+    gateway = await house(busy, served, telemetry=TELEMETRY, routing={"strategy": "only_first"})
     busy.says(b"{}", 503)
     assert (await gateway.ask(gateway.post(None, *HEADERS))).status == 503
     assert ["failed with ValueError" in line and IDS in line for line in lines] == [True]

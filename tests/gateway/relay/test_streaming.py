@@ -246,9 +246,7 @@ async def test_an_answer_that_breaks_never_looks_whole(
     assert other.calls == []
 
 
-async def test_a_broken_answer_of_unknown_length_resets_an_old_client(
-    house: OpenGateway, engine: StartEngine, only_fast: None
-) -> None:
+async def test_a_broken_answer_of_unknown_length_resets_an_old_client(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
     gateway = await house(served)
     read = asyncio.Event()
@@ -262,7 +260,7 @@ async def test_a_broken_answer_of_unknown_length_resets_an_old_client(
 
 
 async def test_an_old_client_that_sends_no_more_sees_that_its_answer_is_cut_off(
-    house: OpenGateway, engine: StartEngine, only_fast: None
+    house: OpenGateway, engine: StartEngine
 ) -> None:
     served = await engine()
     gateway = await house(served)

@@ -157,7 +157,7 @@ async def test_a_message_of_more_than_max_body_ends_both_sides(
 
 
 async def test_a_changed_max_body_holds_for_new_web_sockets(
-    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial, only_fast: None
+    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial
 ) -> None:
     gateway = await house(await socket_engine(), server={"max_body": 2000})
     gateway.gateway.admission.max_body = 1000

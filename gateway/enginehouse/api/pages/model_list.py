@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from enginehouse.api.admission import Admission
 from enginehouse.api.callers import KeyHolder
-from enginehouse.api.doors.admission import Admission
 from enginehouse.api.errors import json_response
 from enginehouse.config.aliases import Alias, Aliases
 from enginehouse.config.schema import ModelSettings

@@ -10,14 +10,16 @@ from typing import Final
 from starlette.routing import BaseRoute, Match, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from enginehouse.api.doors.admission import Admission
-from enginehouse.api.doors.asgi import headers_of
+from enginehouse.api.admission import Admission
 from enginehouse.api.errors import refuse
-from enginehouse.domain.errors import RequestError
+from enginehouse.api.request_headers import headers_of
+from enginehouse.domain.errors import BodyTooLarge, RequestError
 from enginehouse.domain.usage import AuditEntry
 
 _log = logging.getLogger("enginehouse.operators")
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_LARGEST: Final = 8 << 20
+"""Bytes of a body. An operator asks with a request of a client at most."""
 
 
 class OperatorPages(BaseRoute):
@@ -47,7 +49,7 @@ class OperatorPages(BaseRoute):
             return
         if _is_act(scope["method"], scope["path"]):
             send = self._reporting(scope, operator, send)
-        await self._pages(scope, receive, send)
+        await self._pages(scope, _bounded(receive), send)
 
     def _reporting(self, scope: Scope, operator: str, send: Send) -> Send:
         """``send`` that also notes and logs who did what, with the status of the answer."""
@@ -65,6 +67,21 @@ class OperatorPages(BaseRoute):
             await send(message)
 
         return report
+
+
+def _bounded(receive: Receive) -> Receive:
+    """``receive`` that raises ``BodyTooLarge`` when more than ``_LARGEST`` bytes have come."""
+    size = 0
+
+    async def receive_bounded() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        if size > _LARGEST:
+            raise BodyTooLarge(f"The request body is larger than {_LARGEST} bytes")
+        return message
+
+    return receive_bounded
 
 
 def _is_act(method: str, path: str) -> bool:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse.api.doors.admission import Admission
-from enginehouse.api.doors.asgi import AsgiDoor
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.domain.errors import BodyTooLarge, ModelNotFound, RequestError
 from enginehouse.interfaces.protocols import PageRequest, Protocol
@@ -24,18 +21,6 @@ def protocol_pages(protocols: Sequence[Protocol], models: ModelList) -> Iterator
     for protocol in protocols:
         for method, path in protocol.pages:
             yield Route(path, _Page(protocol, models).answer, methods=[method])
-
-
-def protocol_doors(admission: Admission, protocols: Sequence[Protocol]) -> Iterator[BaseRoute]:
-    """The doors of ``protocols`` at paths with parts such as ``{model:path}``: the fast door knows only whole ones."""
-    for protocol in protocols:
-        for path in protocol.paths:
-            if "{" in path:
-                yield Route(
-                    path,
-                    AsgiDoor(admission, partial(admission.relay.open_translated, protocol=protocol)),
-                    methods=["POST"],
-                )
 
 
 class _Page:

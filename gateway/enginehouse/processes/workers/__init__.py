@@ -16,7 +16,6 @@
     pages               pages of the owner on a worker's connection
     worker              the worker's side: doors, admission, router and relay
     worker_channel      the worker's side of the channel
-    worker_application  answers what the fast door of a worker does not
     remote_queue        the owner's queues, as a worker sees them
     room_turns          the waiting rooms of the other workers, as a worker sees them
     reports             what a worker tells of its requests, and how the owner adds it up

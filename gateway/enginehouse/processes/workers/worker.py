@@ -33,7 +33,6 @@ from enginehouse.processes.workers.reports import Reporter
 from enginehouse.processes.workers.request_events import OwnerExporter, RequestEvents
 from enginehouse.processes.workers.room_turns import RoomTurns
 from enginehouse.processes.workers.sent_error import SentError
-from enginehouse.processes.workers.worker_application import WorkerApplication
 from enginehouse.processes.workers.worker_channel import WorkerChannel
 from enginehouse.processes.workers.worker_memory import WorkerMemory
 from enginehouse.relay.live.live_request import MovedStream
@@ -51,7 +50,7 @@ _REPORT_S: Final = 1.0
 class Worker(ToWorker):
     """Relays requests along ``path``, by the configuration and the state of backends that the owner sends.
 
-    ``application`` answers what the fast door does not. ``loop_monitor``: of its event loop.
+    The owner answers what engines do not, as ``pages``. ``loop_monitor``: of its event loop.
     """
 
     def __init__(
@@ -99,7 +98,6 @@ class Worker(ToWorker):
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(path, self.loop_monitor, self.queues.number)
         self.pages = OwnerPages(channel.send)
-        self.application = WorkerApplication(path, self.pages)
         self._tasks = BackgroundTasks()
         self._events: RequestEvents | None = None
         self._share_load(first.columns)

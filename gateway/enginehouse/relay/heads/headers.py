@@ -9,12 +9,9 @@ from urllib.parse import quote
 from enginehouse.domain.errors import RateLimited, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.relay.heads.behalf import CALLER, PRIORITY
-from enginehouse.relay.heads.repeated_headers import HeaderFacts, RepeatedHeaders
 from enginehouse.telemetry.trace_context import TRACE_HEADERS
 
-_LENGTH: Final = b"content-length"
 _LONGEST_ID: Final = 128
-_TRACE: Final = b"traceparent"
 _PLAIN_CONNECTION: Final = frozenset({b"", b"keep-alive", b"close"})
 _PRINTABLE: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
@@ -62,6 +59,7 @@ FOR_THE_GATEWAY: Final = frozenset(
     | _CORS
     | {
         b"content-length",
+        b"date",
         b"x-request-id",
         b"x-enginehouse-backend",
         b"x-enginehouse-model",
@@ -80,57 +78,14 @@ def with_authorization(withheld: frozenset[bytes]) -> frozenset[bytes]:
 
 def find_request_id(headers: Headers) -> bytes:
     """The id that the client gave its request; empty if there is none, or none to be used."""
-    return headers.facts.request_id if isinstance(headers, RepeatedHeaders) else _request_id_in(headers)
-
-
-def _request_id_in(headers: Headers) -> bytes:
     for name, value in headers:
         if name == b"x-request-id" and 0 < len(value) <= _LONGEST_ID and value.isascii():
             return value
     return b""
 
 
-def learned(headers: Headers) -> RepeatedHeaders:
-    """``headers``, one of which is ``Content-Length``, with what is found in them."""
-    names = [name for name, _ in headers]
-    trace_at = names.index(_TRACE) if names.count(_TRACE) == 1 else -1
-    facts = HeaderFacts(_request_id_in(headers), names.index(_LENGTH), trace_at, {})
-    return _with_facts(headers, facts, headers[trace_at][1] if trace_at >= 0 else b"")
-
-
-def again(headers: RepeatedHeaders, length: int, traceparent: bytes) -> RepeatedHeaders:
-    """The same headers for a body of ``length`` bytes, and with this ``traceparent`` if they have one."""
-    facts, digits = headers.facts, b"%d" % length
-    at = facts.length_at
-    if traceparent == headers.traceparent and headers[at][1] == digits:
-        return headers
-    changed = _with_facts(headers, facts, traceparent)
-    changed[at] = (_LENGTH, digits)
-    if traceparent:
-        changed[facts.trace_at] = (_TRACE, traceparent)
-    return changed
-
-
-def _with_facts(headers: Headers, facts: HeaderFacts, traceparent: bytes) -> RepeatedHeaders:
-    repeated = RepeatedHeaders(headers)
-    repeated.facts = facts
-    repeated.traceparent = traceparent
-    return repeated
-
-
 def passing_lines(headers: Headers, withheld: frozenset[bytes]) -> bytes:
     """A client's headers as an engine gets them: without those ``withheld``, and those that ``Connection`` names."""
-    if not isinstance(headers, RepeatedHeaders):
-        return b"".join(_passing_lines(headers, withheld))
-    passing = headers.facts.passing
-    parts = passing.get(withheld)
-    if parts is None:
-        parts = passing[withheld] = _around(headers.traceparent, _passing_lines(headers, withheld))
-    before, behind = parts
-    return before + headers.traceparent + behind if behind else before
-
-
-def _passing_lines(headers: Headers, withheld: frozenset[bytes]) -> list[bytes]:
     lines = []
     named = b""
     for name, value in headers:
@@ -138,16 +93,7 @@ def _passing_lines(headers: Headers, withheld: frozenset[bytes]) -> list[bytes]:
             lines.append(name + b": " + value + b"\r\n")
         elif name == b"connection":
             named += b"," + value if named else value
-    return without_named(lines, named) if named else lines
-
-
-def _around(traceparent: bytes, lines: list[bytes]) -> tuple[bytes, bytes]:
-    """The bytes of ``lines`` before the value of ``traceparent``, and those behind it, which are empty without it."""
-    line = b"traceparent: " + traceparent + b"\r\n"
-    if not traceparent or line not in lines:
-        return b"".join(lines), b""
-    at = lines.index(line)
-    return b"".join(lines[:at]) + b"traceparent: ", b"\r\n" + b"".join(lines[at + 1 :])
+    return b"".join(without_named(lines, named) if named else lines)
 
 
 def without_named(lines: list[bytes], connection: bytes) -> list[bytes]:

@@ -68,7 +68,6 @@ async def move_on(gateway: ServedGateway, asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.usefixtures("only_fast")
 async def test_streams_that_are_moved_again_and_again_are_exact(
     house: OpenGateway, model_engine: StartModelEngine, count: int
 ) -> None:

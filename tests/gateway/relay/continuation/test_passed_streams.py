@@ -15,8 +15,6 @@ from tests.support.scripted_engine import Cut
 from tests.support.seen_stream import read_stream
 from tests.support.served_gateway import OpenGateway
 
-pytestmark = pytest.mark.usefixtures("only_fast")
-
 
 @pytest.mark.parametrize("moved", [False, True], ids=["fresh", "moved before"])
 async def test_the_successor_goes_on_where_the_client_is(

@@ -35,19 +35,9 @@ def check_framing(version: str, headers: Headers) -> bool:
             chunked = True
     if chunked and version == "1.0":
         raise InvalidRequest("HTTP/1.0 has no Transfer-Encoding: use HTTP/1.1")
-    if hosts != 1:
-        _check_hosts(version, hosts)
-    return chunked
-
-
-def check_host(version: str, headers: Headers) -> None:
-    """Raise ``InvalidRequest`` for a request without ``Host``, or with two. ``check_framing`` does so too."""
-    _check_hosts(version, sum(name == b"host" for name, _ in headers))
-
-
-def _check_hosts(version: str, hosts: int) -> None:
     if hosts > 1 or (not hosts and version == "1.1"):
         raise InvalidRequest("A request needs exactly one Host header (RFC 9112, 3.2)")
+    return chunked
 
 
 def head_without_upgrade(method: bytes, target: bytes, version: str, headers: Headers) -> bytes:

@@ -1,4 +1,4 @@
-"""A connection to the fast door, without a network and without a relay."""
+"""A client's connection, without a network and without a relay."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from starlette.types import Receive, Scope, Send
-from uvicorn import Config as UvicornConfig
-from uvicorn.server import ServerState
 
 from enginehouse.aio.write_batch import WriteBatch
+from enginehouse.api.admission import Admission, OpensRequests
+from enginehouse.api.body_memory import BodyMemory
 from enginehouse.api.callers import CallerLimits
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.doors.admission import Admission, OpensRequests
-from enginehouse.api.doors.body_memory import BodyMemory
-from enginehouse.api.doors.fast import FastDoor, fast_door
+from enginehouse.api.date_line import DateLine
 from enginehouse.api.keys import Keyring
+from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import BackendSettings, ServerSettings, TimeoutSettings
 from enginehouse.config.usage import Prices
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.http.connection import Connection
+from enginehouse.http.cors import Cors
+from enginehouse.http.relayed_paths import RelayedPaths
+from enginehouse.http.server import HttpServer
 from enginehouse.relay.door import Door
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
@@ -29,8 +32,8 @@ from tests.support.fake_transport import FakeTransport
 from tests.support.h11_peer import Request, read_requests
 
 
-class FastPath(NamedTuple):
-    """What the door did with a stream: which requests it passed on, what it answered, how the connection ended."""
+class Passage(NamedTuple):
+    """What the gateway did with a stream: which requests it passed on, what it answered, how the connection ended."""
 
     requests: list[Request]
     answer: bytes
@@ -114,8 +117,8 @@ class StubRelay:
         await send({"type": "http.response.body", "body": b""})
 
 
-class FakeDoor:
-    """A connection to the fast door, with ``engine`` behind it."""
+class FakeClient:
+    """A client's connection, with ``engine`` behind it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = StubRelay()
@@ -126,17 +129,10 @@ class FakeDoor:
             max_body=1 << 20,
             body_memory=BodyMemory(0),
             writes=WriteBatch(),
+            date=DateLine(lambda: 0),
         )
-        self._type = fast_door(admission, cors=False)
-        self._config = UvicornConfig(
-            self.engine.application,
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            ws="none",
-            timeout_keep_alive=75,
-        )
+        paths = RelayedPaths(admission, [], lambda: cast(Aliases, None), lambda: [])
+        self._server = HttpServer(self.engine.application, admission, paths, Cors(()), set(), set())
         self._loop = loop
         self.reopen()
 
@@ -144,7 +140,7 @@ class FakeDoor:
         """Open a new connection, on ``loop`` if given."""
         self.engine.requests, self.engine.unanswered, self.engine.at_once = [], [], False
         self.transport = FakeTransport()
-        self.connection: FastDoor = self._type(self._config, ServerState(), {}, loop or self._loop)
+        self.connection = Connection(self._server, loop=loop or self._loop)
         self.connection.connection_made(self.transport)
 
     def send(self, data: bytes) -> None:
@@ -160,7 +156,7 @@ class FakeDoor:
             for _ in range(6):
                 await asyncio.sleep(0)
 
-    async def _pass(self, segments: Sequence[bytes], patient: bool) -> FastPath:
+    async def _pass(self, segments: Sequence[bytes], patient: bool) -> Passage:
         self.reopen()
         self.engine.at_once = not patient
         for segment in segments:
@@ -169,12 +165,12 @@ class FakeDoor:
                 await self.settle()
         await self.settle()
         requests, transport = self.engine.requests, self.transport
-        fast_path = FastPath(list(requests), transport.written, transport.closing, transport.aborted)
+        fast_path = Passage(list(requests), transport.written, transport.closing, transport.aborted)
         self.connection.connection_lost(None)
         await self.settle()
         return fast_path
 
-    def passes(self, *segments: bytes, patient: bool = False) -> FastPath:
+    def passes(self, *segments: bytes, patient: bool = False) -> Passage:
         """Send a stream in these segments.
 
         A ``patient`` client sends everything before the first answer. Else each request is answered at once.

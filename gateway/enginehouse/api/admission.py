@@ -1,4 +1,4 @@
-"""The check of a request's head, which every door makes before it reads the body."""
+"""The check of a request's head, before its body is read."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from enginehouse.aio.write_batch import WriteBatch
+from enginehouse.api.body_memory import BodyMemory
 from enginehouse.api.callers import KeyHolder
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.api.doors.body_memory import BodyMemory
+from enginehouse.api.date_line import DateLine
 from enginehouse.api.keys import Keyring
 from enginehouse.domain.errors import BodyTooLarge
 from enginehouse.domain.request import Headers
@@ -52,11 +53,6 @@ FORM_PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/
 _CHECKED: Final = frozenset({b"content-length", b"origin"})
 
 
-def is_from_browser(headers: Headers) -> bool:
-    """Whether a page of a browser sends the request."""
-    return any(name == b"origin" for name, _ in headers)
-
-
 class OpensRequests(Protocol):
     """The relay, as the doors and pages of clients see it; its methods say more.
 
@@ -89,7 +85,7 @@ class Admission:
 
     If no keys are set, it refuses web pages of other origins. ``client_timeout``: the seconds for which a client may
     leave answers unread; 0 means no limit. ``paths``: those whose ``POST`` is relayed.
-    ``writes``: those to all clients.
+    ``writes``: those to all clients. ``date``: a header of every answer.
     """
 
     def __init__(
@@ -102,6 +98,7 @@ class Admission:
         paths: Sequence[str] = INFERENCE_PATHS,
         body_memory: BodyMemory,
         writes: WriteBatch,
+        date: DateLine,
         client_timeout: float = 0.0,
     ) -> None:
         self.relay = relay
@@ -110,6 +107,7 @@ class Admission:
         self.max_body = max_body
         self.body_memory = body_memory
         self.writes = writes
+        self.date = date
         self.client_timeout = client_timeout
         self.hot_paths = {path.encode(): path for path in paths}
 
@@ -129,14 +127,6 @@ class Admission:
                     self.body_memory.check(size)
                 elif caller is None:
                     self.cross_origin.check_origin(headers)
-        return caller
-
-    def admit_again(self, headers: Headers, length: int) -> KeyHolder | None:
-        """As ``admit``, for headers that were admitted before with another length; none of them is ``Origin``."""
-        self.relay.check_open()
-        caller = self.keyring.caller(headers)
-        if length > self.max_body:
-            raise self.too_large()
         return caller
 
     def admit_direct(self, headers: Headers) -> KeyHolder | None:

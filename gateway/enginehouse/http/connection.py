@@ -1,0 +1,466 @@
+"""A client's connection: its requests come in, and leave in the same order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+import httptools
+
+from enginehouse.aio.write_batch import BatchedTransport, batched
+from enginehouse.domain.errors import InvalidRequest, RequestError
+from enginehouse.domain.request import Headers
+from enginehouse.http.body_stream import MOST_UNREAD, BodyStream
+from enginehouse.http.framing import check_framing, head_without_upgrade
+from enginehouse.http.inbound import Inbound, last_response
+from enginehouse.http.request_lines import RequestLines
+from enginehouse.http.server import HttpServer
+from enginehouse.http.time_limits import SlowReader
+from enginehouse.relay.attempts.attempt import NEVER
+
+_log = logging.getLogger(__name__)
+
+PassOn = Callable[[int, bytes, bytes], None]
+"""Gives another gateway a connection: its descriptor, what the client has sent that nobody has answered, and the state
+of a stream that is the beginning of the answer."""
+
+_MOST_WAITING: Final = 16
+"""Requests that may wait behind the one being answered before reading pauses."""
+_MOST_CHARGED: Final = 64 * 1024
+_A_SECOND: Final = 1024
+_KEEP_ALIVE_S: Final = 75.0
+"""A connection without a request closes after this time."""
+_LAST_REQUEST_S: Final = 0.25
+"""A client that was served a second ago gets so long to send a request that crosses the end of the connection."""
+_REST_WITHIN_S: Final = 5.0
+"""A client that has its answer and sends nothing more of its request for so long is not waited for."""
+
+
+class Connection:
+    """A client's connection. It has the methods of ``asyncio.Protocol``, and those that httptools calls.
+
+    It inherits from nothing, so that it can be compiled.
+
+    - ``keeps``: cleared if the next answer is the connection's last one.
+    - ``resumes``: the state of the stream that answers the next request, from another gateway.
+    - ``received``: what another gateway has read of the connection.
+    - ``idle_since``: when the client became silent, on the loop's clock.
+    - ``between``: the last request has been received, and nothing since. ``_in_head``: a head has begun to arrive.
+    - ``_last``: the request that was received last. ``_current``: the one being answered. They differ when the client
+      pipelines; ``_queue`` are those between them. ``_ready`` waits only for the client to read earlier answers.
+    - ``_charged``: the bytes since the last complete head or piece of a body, and a KiB for each second of waiting, so
+      that no head is endless, and none takes much longer than a minute.
+    - ``_successor``: set once another gateway has taken over.
+    """
+
+    def __init__(
+        self,
+        server: HttpServer,
+        keeps: bool = True,
+        resumes: bytes = b"",
+        received: bytes = b"",
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.server = server
+        self._admission = server.admission
+        self.keeps = keeps
+        self.resumes = resumes
+        self._early = received
+        self._loop = loop or asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # else no answer precedes the refusal
+        self._lines = RequestLines()
+        self._reader = SlowReader()
+        self._url = b""
+        self._headers: Headers = []
+        self._expects = False
+        self._in_head = False
+        self.between = True
+        self._charged = 0
+        self._last: Inbound | None = None
+        self._current: Inbound | None = None
+        self._ready: Inbound | None = None
+        self._queue: deque[Inbound] = deque()
+        self._read_paused = False
+        self.write_paused = False
+        self.idle_since = self._loop.time()
+        self._successor: PassOn | None = None
+        self._transport: BatchedTransport = cast(Any, None)
+        self.address = ""
+
+    # --- from the parser
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        self.between = False
+        self._url = b""
+        self._headers = []
+        self._expects = False
+
+    def on_url(self, url: bytes) -> None:
+        self._url = self._url + url if self._url else url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._expects = True
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Check the head, and begin what needs no body first."""
+        self._charged = 0
+        parser, headers = self._parser, self._headers
+        method, version = parser.get_method(), parser.get_http_version()
+        self._lines.check(method, self._url, chunked=check_framing(version, headers))
+        if self._transport.is_closing():
+            raise InvalidRequest("A request follows one that ends the connection")
+        if parser.should_upgrade():
+            self._check_upgrade(method)
+            self._in_head = False
+            return
+        self._headers = []  # so that no trailer passes for a header
+        chunks = version != "1.0"
+        keep_alive = self.keeps and chunks and parser.should_keep_alive()
+        path = self._admission.hot_paths.get(self._url) if method == b"POST" else None
+        previous = self._last
+        self._last = inbound = Inbound(
+            self._transport,
+            self._admission,
+            self._answered,
+            self.address,
+            method,
+            path or self._url.decode("latin-1"),
+            headers,
+            keep_alive,
+            chunks,
+        )
+        inbound.expects = self._expects
+        if previous is not None and not previous.answered:
+            self._follow(inbound)
+        if path is not None:
+            inbound.lines = self.server.cors.lines(headers)
+            inbound.saved, self.resumes = self.resumes, b""
+            try:
+                inbound.caller = self._admission.admit(headers)
+            except RequestError as error:
+                inbound.refuse(error)
+        else:
+            stream = BodyStream(self.pause_reading, self.resume_reading)
+            self.server.open(inbound, stream, method, self._url, version, self._transport)
+        self._in_head = False
+        if inbound.stream is not None or inbound.whole:
+            self._arrived(inbound)
+        elif self._expects:
+            inbound.ask_for_body()
+
+    def _follow(self, inbound: Inbound) -> None:
+        """Let ``inbound`` wait until the requests before it are answered.
+
+        Reading goes on: a connection that is not read does not notice a disconnect. It pauses only for many requests,
+        and for a long body.
+        """
+        inbound.waits = True
+        self._queue.append(inbound)
+        if len(self._queue) >= _MOST_WAITING:
+            self.pause_reading()
+
+    def _check_upgrade(self, method: bytes) -> None:
+        """Let only a WebSocket's handshake pass. ``_feed`` ignores requests to upgrade to any other protocol."""
+        if method == b"CONNECT":
+            raise InvalidRequest("CONNECT is not supported: this is no forward proxy")
+        if self._is_web_socket() and self._last is not None and not self._last.answered:
+            raise InvalidRequest("A connection becomes a WebSocket only after its last answer")
+
+    def _is_web_socket(self) -> bool:
+        if self._parser.get_method() != b"GET":
+            return False
+        upgrade, connection = b"", b""
+        for name, value in self._headers:
+            if name == b"upgrade":
+                upgrade = value.lower()
+            elif name == b"connection":
+                connection = value.lower()
+        return upgrade == b"websocket" and b"upgrade" in [token.strip() for token in connection.split(b",")]
+
+    def on_body(self, body: bytes) -> None:
+        """Pass a piece of a body on. It is dropped if the request is answered already; then only its time counts."""
+        last = self._last
+        assert last is not None
+        self._lines.body += len(body)
+        if last.answered:
+            self._charged -= len(body)
+            self.idle_since = self._loop.time()
+            return
+        self._charged = 0
+        if last.receive(body):
+            self._arrived(last)
+        elif last.waits and last.size > MOST_UNREAD:
+            self.pause_reading()
+
+    def on_message_complete(self) -> None:
+        self._charged = 0
+        last = self._last
+        if self._headers:  # _feed will parse this request once more, or it has trailers
+            if self._parser.should_upgrade():
+                return
+            if last is not None and not self._parser.should_keep_alive():
+                last.keep_alive = False
+        self.between = True
+        assert last is not None
+        if last.answered and not last.keep_alive:  # a refused one
+            self._transport.close()
+        if last.received():
+            self._arrived(last)
+
+    # --- the order of answers
+
+    def _arrived(self, inbound: Inbound) -> None:
+        """Begin a request, once its turn has come and the client has read most of earlier answers."""
+        if inbound.waits:
+            return
+        if self.write_paused:
+            self._ready = inbound
+            return
+        self._current = inbound
+        if self._successor is None or inbound.stream is not None:
+            inbound.begin()
+        else:
+            self._loop.call_soon(self.leave, self._successor)  # not now: the parser may have more
+
+    def _answered(self, inbound: Inbound) -> None:
+        """Turn to the next request after ``inbound``, or close.
+
+        The rest of the body of a request that was refused is read first, while it comes and for a minute at most, and
+        dropped: a close would reset the connection, and many clients that send would not see the answer.
+        """
+        self._current = None
+        if self._read_paused:
+            self.resume_reading()
+        if inbound.keep_alive and not self._queue:
+            self.idle_since = self._loop.time()
+            if self._successor is not None:
+                self._loop.call_soon(self.leave, self._successor)
+            return
+        if inbound is self._last and not self.between and not inbound.expects:
+            self.idle_since = self._loop.time()
+        elif not inbound.keep_alive:
+            self._transport.close()
+        if self._queue and not self._transport.is_closing():
+            self._loop.call_soon(self._turn_to, self._queue.popleft())  # a direct call would recurse once per request
+        elif self._successor is not None:
+            self._loop.call_soon(self.leave, self._successor)
+
+    def _turn_to(self, inbound: Inbound) -> None:
+        if self._transport.is_closing():
+            inbound.client_disconnected()
+            return
+        inbound.waits = False
+        if self._read_paused:
+            self.resume_reading()
+        if inbound.whole or inbound.stream is not None:
+            self._arrived(inbound)
+        elif inbound.expects:
+            inbound.ask_for_body()
+
+    # --- from the transport
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._transport = batched(transport, self._admission.writes)
+        self.address = self.server.opened(self, self.check_silence, transport, self._loop)
+        self.idle_since = self._loop.time()
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
+
+    def data_received(self, data: bytes) -> None:
+        self.idle_since = NEVER
+        self._charged += len(data)
+        self._lines.add(data)
+        try:
+            self._feed(data)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, InvalidRequest) else InvalidRequest(f"This is not HTTP: {error}"))
+            return
+        if not self._in_head:
+            self._lines.clear(whole=self.between)
+        if self._charged > _MOST_CHARGED:
+            self._refuse(InvalidRequest(f"More than {_MOST_CHARGED} bytes of head"))
+
+    def _feed(self, data: bytes) -> None:
+        """Parse ``data``. Requests to upgrade to another protocol than WebSocket are parsed again without ``Upgrade``.
+
+        Else the parser would take everything after their head, the body included, for the other protocol.
+        """
+        rest: bytes | memoryview = data
+        while True:
+            try:
+                self._parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._is_web_socket():
+                    self._let_go()
+                    behind = bytes(rest[upgrade.args[0] :])
+                    self.server.open_web_socket(self._transport.released(), self._url, self._headers, behind)
+                    return
+                rest = memoryview(rest)[upgrade.args[0] :]
+            version = self._parser.get_http_version()
+            self._lines.read_again()
+            self._parser.feed_data(head_without_upgrade(self._parser.get_method(), self._url, version, self._headers))
+
+    def eof_received(self) -> bool:
+        """Treat a client that sends no more as gone. It may still read an answer that ends with the connection."""
+        if self._current is not None and self._current.until_close:
+            self._current.abort()
+        self._transport.close()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        lost = {self._current, self._ready, self._last, *self._queue}
+        self._current = self._ready = self._last = None
+        self._queue.clear()
+        for inbound in lost:
+            if inbound is not None:
+                inbound.client_disconnected()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop what refers back to this connection: the cycles would wait for the garbage collector."""
+        self.server.closed(self, self.check_silence)
+        self._parser = cast(Any, None)
+
+    def pause_reading(self) -> None:
+        """Read no more from the client until ``resume_reading``."""
+        if not self._read_paused:
+            self._read_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on, unless too many requests wait."""
+        if self._read_paused and len(self._queue) < _MOST_WAITING:
+            self._read_paused = False
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        self.write_paused = True
+        if self._current is not None and self._current.exchange is not None:
+            self._current.exchange.pause()
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        ready = self._ready
+        if ready is not None and not self._transport.is_closing():
+            self._ready = None
+            self._arrived(ready)
+        elif self._current is not None and self._current.exchange is not None:
+            self._current.exchange.resume()
+
+    # --- the end
+
+    def shutdown(self) -> None:
+        """Close the connection after the answers under way, unless another gateway gets it."""
+        if self._successor is not None:
+            return
+        self.keeps = False
+        if self._last is not None and not self._last.answered:
+            self._last.keep_alive = False
+        elif self._last is not None and self._loop.time() - self.idle_since < 1.0:
+            self._loop.call_later(_LAST_REQUEST_S, self._close_idle)
+        else:
+            self._transport.close()
+
+    def _close_idle(self) -> None:
+        if self.between and (self._last is None or self._last.answered):
+            self._transport.close()
+
+    def _refuse(self, error: InvalidRequest) -> None:
+        """Answer 400 and close. No second answer to a request that has one, and in the middle of one only break off."""
+        if self._transport.is_closing():
+            return
+        _log.warning("Refused: %s", error.message)
+        last = self._last
+        if last is not None and not last.answered and (self._queue or last.started):
+            self._break_off()
+            return
+        if not self._reads_rest():
+            self._transport.write(last_response(error, self._admission.date.now()))
+        self._transport.close()
+        if last is not None and last.stream is not None:
+            last.stream.disconnect()
+
+    def _reads_rest(self) -> bool:
+        """Whether the body of a request arrives that is already answered."""
+        return not (self._in_head or self.between) and self._last is not None and self._last.answered
+
+    def _break_off(self) -> None:
+        """Break the connection, so that the client sees that its answer is cut off."""
+        if self._current is not None:
+            self._current.abort()
+        else:
+            self._transport.abort()
+
+    def check_silence(self, now: float) -> None:
+        """Close the connection if the client has been silent for too long. Called every second."""
+        transport = self._transport
+        if self._reader.has_stalled(transport.get_write_buffer_size(), now, self._admission.client_timeout):
+            self._break_off()
+        if self._successor is not None:
+            self.leave(self._successor)
+        if now - self.idle_since > (_KEEP_ALIVE_S if self.between else _REST_WITHIN_S):
+            transport.close()
+        elif self._waits_for_client():
+            self._charged += _A_SECOND
+            if self._charged > _MOST_CHARGED:
+                transport.abort()
+
+    def _waits_for_client(self) -> bool:
+        """Whether a request has begun to arrive and the gateway waits for the rest of it."""
+        last = self._last
+        if last is None or last.answered:
+            return self._charged > 0 or not self.between
+        return not last.whole and not self._queue and not self._read_paused
+
+    # --- to another gateway
+
+    def leave(self, pass_on: PassOn) -> None:
+        """Give the connection to another gateway by ``pass_on``, now or after the answers under way."""
+        self._successor = pass_on
+        if self._transport.is_closing():
+            return
+        received = self._unanswered()
+        if received is not None:
+            self._pass_connection(pass_on, received, b"")
+        elif self._current is not None and self._current.exchange is None:
+            self._current.begin()
+
+    def pass_stream(self, pass_on: PassOn) -> None:
+        """Give the connection to another gateway in the middle of a stream that it can continue."""
+        current = self._current
+        if current is None or self._transport.is_closing() or not self._in_order():
+            return
+        saved = current.save_stream()
+        if saved is not None:
+            self._pass_connection(pass_on, *saved)
+
+    def _pass_connection(self, pass_on: PassOn, received: bytes, stream: bytes) -> None:
+        pass_on(self._transport.get_extra_info("socket").fileno(), received, stream)
+        self._transport.abort()  # closes only this process's descriptor
+
+    def _in_order(self) -> bool:
+        """Whether no other request is there, and everything has been sent."""
+        in_order = self.between and not self._queue and self._ready is None
+        return in_order and not self._transport.get_write_buffer_size()
+
+    def _unanswered(self) -> bytes | None:
+        """What the client has sent for its next answer; ``None`` unless the connection can be passed on now.
+
+        A request that an engine or a page has is answered first.
+        """
+        if not self._in_order():
+            return None
+        if self._current is not None:
+            return self._current.take_back()
+        return b"" if self._last is None or self._last.answered else None

@@ -1,0 +1,105 @@
+"""What all connections of a server share."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from starlette.types import ASGIApp
+
+from enginehouse.aio.write_batch import BatchedTransport
+from enginehouse.api.admission import Admission
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.request import Headers
+from enginehouse.http.body_stream import BodyStream
+from enginehouse.http.cors import Cors
+from enginehouse.http.inbound import Inbound
+from enginehouse.http.page import Page, address_of, page_scope, read_target
+from enginehouse.http.relayed_paths import RelayedPaths
+from enginehouse.http.time_limits import Check, IdleSweep
+from enginehouse.http.uploads import UploadedForm
+from enginehouse.http.web_socket import ClientWebSocket
+from enginehouse.http.web_sockets_served import serve_application, serve_engine
+
+
+class HttpServer:
+    """Decides who answers a request: an engine, as ``paths`` say, or else ``application``.
+
+    ``connections`` and ``tasks`` are what uvicorn's server waits for when it stops: the open connections and what
+    is done for them.
+    """
+
+    def __init__(
+        self,
+        application: ASGIApp,
+        admission: Admission,
+        paths: RelayedPaths,
+        cors: Cors,
+        connections: set[Any],
+        tasks: set[asyncio.Task[None]],
+    ) -> None:
+        self._application = application
+        self.admission = admission
+        self._paths = paths
+        self.cors = cors
+        self.connections = connections
+        self.tasks = tasks
+        self._sweep = IdleSweep()
+
+    def opened(
+        self, connection: object, check: Check, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop
+    ) -> str:
+        """A client has connected: call ``check`` every second. Returns its address; empty on a Unix socket."""
+        self.connections.add(connection)
+        self._sweep.add(check, loop)
+        address = address_of(transport, "peername")
+        return address[0] if address is not None else ""
+
+    def closed(self, connection: object, check: Check) -> None:
+        """The connection is lost, or no longer HTTP."""
+        self.connections.discard(connection)
+        self._sweep.discard(check)
+
+    def open(
+        self,
+        inbound: Inbound,
+        stream: BodyStream,
+        method: bytes,
+        url: bytes,
+        version: str,
+        transport: BatchedTransport,
+    ) -> None:
+        """Decide who answers ``inbound``, whose head has come; ``stream`` is its body if it is read while it arrives.
+
+        Raises ``InvalidRequest`` for a target that is no URL.
+        """
+        target = read_target(url)
+        inbound.path, headers = target.path, inbound.headers
+        inbound.head_first = True
+        try:
+            relayed = self._paths.find(method, target, headers)
+            if relayed is None:
+                scope = page_scope("http", method, target, version, headers, transport)
+                page = Page(inbound, stream, scope, self._application, self.admission.body_memory, self.tasks)
+                inbound.read_from(stream, lambda *_: page, lambda _: page.begin(b""))
+                return
+            inbound.opens, inbound.lines = relayed.opens, self.cors.lines(headers)
+            inbound.caller = relayed.admit(headers)
+            if relayed.uploads:
+                form = UploadedForm(inbound, stream, self.admission, self.tasks)
+                inbound.read_from(stream, form.open, form.begin)
+        except RequestError as error:
+            inbound.refuse(error)
+
+    def open_web_socket(self, transport: asyncio.Transport, url: bytes, headers: Headers, behind: bytes) -> None:
+        """Turn a connection into a WebSocket. ``behind``: what the client sent after the handshake."""
+        target = read_target(url)
+        call = self._paths.web_socket(target)
+        socket = ClientWebSocket(transport, self.admission.max_body, self.connections)
+        if call is None:
+            scope = page_scope("websocket", b"GET", target, "1.1", headers, transport)
+            serve = partial(serve_application, socket, scope, self._application)
+        else:
+            serve = partial(serve_engine, socket, target.path, headers, call, self.admission)
+        socket.open(url, headers, behind, serve, self.tasks)

@@ -1,0 +1,73 @@
+"""What a client's WebSocket does when the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from enginehouse.http.web_socket import ClientWebSocket
+from enginehouse.relay.door import Farewell
+from tests.support.fake_transport import FakeTransport
+from tests.support.waiting import until
+
+HEADERS = [
+    (b"host", b"localhost"), (b"upgrade", b"websocket"), (b"connection", b"upgrade"),
+    (b"sec-websocket-key", b"aQ8QZPsHulp+dhFE+mwEFA=="), (b"sec-websocket-version", b"13"),
+]  # fmt: skip
+CLOSE = b"\x88\x82\0\0\0\0\x03\xe8"
+
+
+class Opened:
+    """An open WebSocket."""
+
+    def __init__(self) -> None:
+        self.transport = FakeTransport()
+        self.connections: set[Any] = set()
+        self.socket = ClientWebSocket(self.transport, 1 << 20, self.connections)
+
+    async def open(self) -> Opened:
+        accepted = asyncio.Event()
+
+        async def serve() -> None:
+            await self.socket.accept(None, [])
+            accepted.set()
+            while not isinstance(await self.socket.receive(), Farewell):
+                pass
+
+        self.socket.open(b"/ws", HEADERS, b"", serve, set())
+        await until(accepted.is_set)
+        return self
+
+
+@pytest.fixture
+async def opened() -> Opened:
+    return await Opened().open()
+
+
+async def test_a_server_stops_while_a_client_closes_its_web_socket(opened: Opened) -> None:
+    opened.socket.data_received(CLOSE)
+    opened.socket.shutdown()
+    assert opened.transport.written.endswith(b"\x88\x02\x03\xe8")
+    assert opened.transport.closing
+
+
+async def test_a_server_that_stops_tells_the_clients_of_open_web_sockets(opened: Opened) -> None:
+    opened.socket.shutdown()
+    assert opened.transport.written.endswith(b"\x88\x02\x03\xf4"), "1012: the service restarts"
+    assert opened.transport.closing
+    assert opened.connections == {opened.socket}
+    opened.socket.connection_lost(None)
+    assert not opened.connections
+
+
+async def test_a_handshake_that_is_wrong_gets_an_answer_and_an_end() -> None:
+    opened = Opened()
+
+    async def serve() -> None:
+        raise AssertionError
+
+    opened.socket.open(b"/ws", HEADERS[:-1], b"", serve, set())
+    assert opened.transport.written.startswith(b"HTTP/1.1 400 ")
+    assert opened.transport.closing
