@@ -48,7 +48,7 @@ async def served(launcher: Launcher, folder: Path, **more: object) -> AsyncItera
     gateway = Gateway(config, registry)
     gateway.build_hosts(StateFile(folder))
     await gateway.start()
-    served, server = await serve(gateway, "fast")
+    served, server = await serve(gateway, "gateway")
     yield served
     for client in served.clients:
         client.close()
