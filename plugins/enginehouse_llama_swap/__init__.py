@@ -24,6 +24,18 @@ def register_routes(register: Register[Any]) -> None:
     register("compat.llama_swap", _routes)
 
 
+@hookimpl
+def register_protocols(register: Register[Any]) -> None:
+    """Offer llama-swap's paths of engines."""
+    register("compat.llama_swap", _versionless)
+
+
+def _versionless() -> Any:
+    from enginehouse_llama_swap.renamed import Versionless
+
+    return Versionless()
+
+
 def _routes() -> Any:
     """All routes. The gateway's own pages, which they ask, check the key of a request."""
     from enginehouse_llama_swap.activity import ACTIVITY_ROUTES

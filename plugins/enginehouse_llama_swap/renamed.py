@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
+import msgspec
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
+from enginehouse import Envelope, Forwarded, Protocol, ProtocolRequest
+
+
+class Versionless(Protocol):
+    """Forwards every request below ``/v/`` to the same path below ``/v1/``."""
+
+    name: ClassVar[str] = "llama_swap"
+    paths = ("/v/{path:path}",)
+
+    def translate(self, request: ProtocolRequest) -> Forwarded:
+        return Forwarded("/v1/" + request.path.removeprefix("/v/"), request.body)
+
+    def error(self, status: int, envelope: Envelope) -> bytes:
+        return msgspec.json.encode(envelope)
+
 
 class PathBelow(BaseRoute):
-    """Answers every path below ``prefix`` as the one below ``target``."""
+    """Answers pages below ``prefix`` as those below ``target``."""
 
     def __init__(self, prefix: str, target: str) -> None:
         self._prefix = prefix

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from enginehouse.processes.workers.worker import Worker
+
 from enginehouse.app import Gateway
-from enginehouse.app.workers.worker import Worker
 from enginehouse.http.connection import Connection
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer

@@ -21,7 +21,6 @@ from enginehouse.config.schema import Config
 from enginehouse.config.usage import Prices
 from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.registry import Registry
-from enginehouse.processes.workers.worker import Worker
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.exchanges.exchange import Exchange
 from enginehouse.relay.relay import Relay

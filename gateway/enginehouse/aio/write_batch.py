@@ -62,7 +62,7 @@ class WriteBatch:
 
 
 class BatchedTransport:
-    """A transport whose writes are part of ``batch``. What else doors and engines' connections need passes through."""
+    """A transport whose writes are part of ``batch``. What else connections need passes through."""
 
     def __init__(self, transport: asyncio.Transport, batch: WriteBatch) -> None:
         self._transport = transport

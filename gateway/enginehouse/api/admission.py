@@ -54,7 +54,7 @@ _CHECKED: Final = frozenset({b"content-length", b"origin"})
 
 
 class OpensRequests(Protocol):
-    """The relay, as the doors and pages of clients see it; its methods say more.
+    """The relay, as connections and pages see it; its methods say more.
 
     An interface, because compiled code takes no substitute for a compiled class.
     """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from starlette.types import ASGIApp
 
@@ -18,10 +20,16 @@ from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.errors import NoHealthyBackend, RequestError
 from enginehouse.domain.replica import Health
 from enginehouse.domain.request import Headers
+from enginehouse.http.connection import Connection
+from enginehouse.http.cors import Cors
+from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.exchanges.pick import Pick, PickClient
 from enginehouse.relay.heads.behalf import Behalf
 from enginehouse.telemetry.logs import configure_logs
+
+if TYPE_CHECKING:
+    from uvicorn.server import ServerState
 
 _log = logging.getLogger(__name__)
 
@@ -47,12 +55,22 @@ class Picker:
             self._gateway = Gateway(loaded.config, registry, log, ConfigSource(read, loaded.file))
         proxy = KeySettings(name="proxy", key="", gateway=True)
         self._proxy = configured(None, proxy, self._gateway.callers.keyring.limits)
+        self._http: HttpServer | None = None
         self.is_ready = False
 
     @property
     def application(self) -> ASGIApp:
-        """The pages and endpoints of ``serve``."""
+        """The pages of ``serve``; engines' endpoints are served by ``protocol``."""
         return self._gateway.application
+
+    def protocol(self, config: object, server_state: ServerState, *_: object, **__: object) -> asyncio.Protocol:
+        """A client's connection to what ``serve`` serves, for uvicorn's ``http``."""
+        if self._http is None:
+            path = self._gateway.path
+            cors = Cors(path.config.server.cors)
+            state = server_state.connections, server_state.tasks
+            self._http = HttpServer(self.application, path.admission, path.paths, cors, *state)
+        return cast("asyncio.Protocol", Connection(self._http))
 
     @property
     def urls(self) -> Sequence[str]:
@@ -84,11 +102,13 @@ class Picker:
 
     def leave(self) -> None:
         """Say from now on that this gateway leaves. Requests are still served."""
+        self._http: HttpServer | None = None
         self.is_ready = False
         self._gateway.health.leaving = True
 
     async def close(self) -> None:
         """Refuse new requests and those that wait, and stop."""
+        self._http: HttpServer | None = None
         self.is_ready = False
         self._gateway.loop_monitor.stop()
         await self._gateway.stop()

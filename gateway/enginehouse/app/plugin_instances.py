@@ -77,6 +77,12 @@ def routes_of_plugins(config: Config, registry: Registry, *, of_compat: bool) ->
     return [type for type in types if not type.startswith(_COMPAT)]
 
 
+def protocols_of_plugins(config: Config, registry: Registry) -> Sequence[str]:
+    """The types of protocols that the gateway has: all but those that ``[compat]`` does not want."""
+    wanted = [_COMPAT + name for name, wanted in config.compat.items() if wanted]
+    return [type for type in registry.types("protocol") if not type.startswith(_COMPAT) or type in wanted]
+
+
 def create_installed(
     config: Config, registry: Registry, kind: str, types: Sequence[str] | None = None
 ) -> Iterator[tuple[PluginId, Any]]:

@@ -14,7 +14,7 @@ from enginehouse.app.build_relay import build_guards, configure_relay
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.callers import Callers, Deliver
 from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
-from enginehouse.app.plugin_instances import create, create_installed, prepare
+from enginehouse.app.plugin_instances import create, create_installed, prepare, protocols_of_plugins
 from enginehouse.config.schema import Config
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
@@ -63,7 +63,7 @@ class RequestPath:
         observers = list(create_installed(config, registry, "observer"))
         self.observers = Observers([observer for _, observer in observers], [plugin for plugin, _ in observers])
         self.exporter = find_exporter(config.telemetry, observers)
-        protocols = create_installed(config, registry, "protocol")
+        protocols = create_installed(config, registry, "protocol", protocols_of_plugins(config, registry))
         self.protocols: Mapping[str, Protocol] = {plugin.type: each for plugin, each in protocols}
         self.drivers = build_drivers(config, registry, {}, outside)
         self.fleet = build_fleet(config, self.observers if observed else None, outside.clock.epoch, self.drivers)

@@ -14,13 +14,13 @@ from starlette.types import ASGIApp
 
 from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.request_path import RequestPath
-from enginehouse.processes.take_over.connections import SuccessorGateway
-from enginehouse.processes.take_over.messages import PassedConnection
 from enginehouse.cli.allocator import Allocator
 from enginehouse.cli.listen import Listeners
 from enginehouse.http.connection import Connection, PassOn
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
+from enginehouse.processes.take_over.connections import SuccessorGateway
+from enginehouse.processes.take_over.messages import PassedConnection
 
 
 class AcceptingServer(uvicorn.Server):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import httptools
 
@@ -56,6 +56,9 @@ class Connection:
     - ``_successor``: set once another gateway has taken over.
     """
 
+    _transport: BatchedTransport
+    """Set by ``connection_made``."""
+
     def __init__(
         self,
         server: HttpServer,
@@ -70,7 +73,7 @@ class Connection:
         self.resumes = resumes
         self._early = received
         self._loop = loop or asyncio.get_running_loop()
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: Any = httptools.HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # else no answer precedes the refusal
         self._lines = RequestLines()
         self._reader = SlowReader()
@@ -88,7 +91,6 @@ class Connection:
         self.write_paused = False
         self.idle_since = self._loop.time()
         self._successor: PassOn | None = None
-        self._transport: BatchedTransport = cast(Any, None)
         self.address = ""
 
     # --- from the parser
@@ -330,7 +332,7 @@ class Connection:
     def _let_go(self) -> None:
         """Drop what refers back to this connection: the cycles would wait for the garbage collector."""
         self.server.closed(self, self.check_silence)
-        self._parser = cast(Any, None)
+        self._parser = None
 
     def pause_reading(self) -> None:
         """Read no more from the client until ``resume_reading``."""

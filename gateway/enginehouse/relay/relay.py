@@ -1,4 +1,4 @@
-"""Live requests: opened for the doors, moved from engine to engine, ended when the gateway stops."""
+"""Live requests: opened for clients, moved from engine to engine, ended when the gateway stops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from enginehouse.telemetry.record_delivery import RecordDelivery
 
 
 class Relay:
-    """All live requests: opens them for the doors, names them, and has their time limits watched.
+    """All live requests: opens them for clients, names them, and has their time limits watched.
 
     ``live``: every open one. ``endings``: makes the records of those that end. ``drains``: moves streams away from
     drained backends. ``mirrors``: sends copies of requests to other models.
@@ -62,7 +62,7 @@ class Relay:
         self._named = self._begun_count = 0
         self._id_prefix = b"req-%s-" % os.urandom(6).hex().encode()
 
-    # --- for the doors
+    # --- for clients
 
     def check_open(self) -> None:
         """Raises ``ShuttingDown`` once no more requests are accepted."""

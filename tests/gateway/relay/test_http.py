@@ -35,7 +35,7 @@ async def test_what_is_no_http_is_refused_with_a_date(house: OpenGateway, engine
     assert reply.header("date")
 
 
-@pytest.mark.parametrize("path", ["/api/requests/x/move", "/api/explain/route", "/api/keys", "/api/reload"])
+@pytest.mark.parametrize("path", ["/api/requests/x/move", "/api/explain/route", "/api/keys"])
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunks"])
 async def test_a_page_for_operators_takes_no_endless_body(
     house: OpenGateway, engine: StartEngine, path: str, chunked: bool
@@ -49,12 +49,13 @@ async def test_a_page_for_operators_takes_no_endless_body(
         client.send(gateway.get(path, b"content-length: %d" % (64 << 20), method="POST"))
         piece = b" " * (1 << 20)
     answer = asyncio.ensure_future(client.reply())
-    while not answer.done():  # a page that reads no body answers before
+    for _ in range(64):
+        if answer.done():
+            break
         client.send(piece)
-        await asyncio.sleep(0)
+        await client.drained()
         assert gateway.held <= LARGE
-    assert answer.result().status in (200, 404, 413)
-    assert path == "/api/reload" or answer.result().status == 413
+    assert (await answer).status == 413
     client.close()
 
 

@@ -13,6 +13,7 @@ import pytest
 from msgspec.inspect import DictType, ListType, Metadata, StructType, Type, UnionType
 from starlette.routing import Route
 
+from enginehouse.api.admission import FORM_PATHS, INFERENCE_PATHS
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.app import Gateway
 from enginehouse.cli import enginehouse
@@ -21,6 +22,7 @@ from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.shape import config_type
 from enginehouse.domain.errors import EngineRefused, RequestError
 from enginehouse.engines.launch_line import launch_line
+from enginehouse.http.relayed_paths import ENGINE_PAGES
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.telemetry import metric_list
@@ -58,7 +60,8 @@ def test_every_endpoint_is_in_the_reference(gateway: Gateway) -> None:
         page for route in gateway.application.routes if isinstance(route, OperatorPages) for page in route.routes
     ]
     routes = [route for route in (*gateway.application.routes, *operators) if isinstance(route, Route)]
-    paths = {re.sub(r":\w+}", "}", route.path) for route in routes}
+    relayed = [*INFERENCE_PATHS, *FORM_PATHS, *ENGINE_PAGES, *gateway.relay.context.protocols]
+    paths = {re.sub(r":\w+}", "}", path) for path in (*relayed, *[route.path for route in routes])}
     told = set(re.findall(r"^\| `(?:[A-Z]+ )?(/[^`?]*)[^`]*` \|", HTTP, re.MULTILINE))
     assert told == paths
 

@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import click
 import grpc
@@ -182,7 +182,14 @@ class _Serving:
             listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         except OSError:
             raise _in_use(f"{host}:{port}", "--port") from None
-        config = uvicorn.Config(self._picker.application, lifespan="off", log_config=None, access_log=False)
+        config = uvicorn.Config(
+            self._picker.application,
+            http=cast("type[asyncio.Protocol]", self._picker.protocol),  # uvicorn only calls it
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+        )
         self._pages = _Pages(config)
         self._tasks.append(asyncio.ensure_future(self._pages.serve(sockets=[listening])))
         return int(listening.getsockname()[1])

@@ -14,7 +14,7 @@
     publisher           sends workers the configuration and the state of backends
     desk                tickets of workers at the owner's queues
     pages               pages of the owner on a worker's connection
-    worker              the worker's side: doors, admission, router and relay
+    worker              the worker's side: connections, router and relay
     worker_channel      the worker's side of the channel
     remote_queue        the owner's queues, as a worker sees them
     room_turns          the waiting rooms of the other workers, as a worker sees them

@@ -1,4 +1,4 @@
-"""One worker: doors, admission, router and relay. All else is the owner's."""
+"""One worker: connections, router and relay. All else is the owner's."""
 
 from __future__ import annotations
 

@@ -25,16 +25,12 @@ class Connection:
 
 
 class SimProtocol(HttpToolsProtocol):
-    """Uvicorn's protocol; each request finds its ``Connection`` in ``scope["state"]["connection"]``."""
+    """Uvicorn's protocol. Each request finds its ``Connection`` in ``scope["state"]["connection"]``."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._connection = Connection(transport)
+        self.app_state["connection"] = Connection(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._connection.lose()
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self.scope["state"]["connection"] = self._connection
+        self.app_state.pop("connection").lose()

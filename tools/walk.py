@@ -1,0 +1,141 @@
+"""Counts the files and functions of the gateway that one request walks through: ``python tools/walk.py [--kind KIND]``.
+
+The gateway is warm, pure Python and configured by default. Every call of a function counts whose file lies below
+``gateway/`` or ``plugins/``, from the arrival of the request's bytes to the end of its record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import cast
+
+import msgspec
+
+from enginehouse.app import Gateway
+from enginehouse.config.schema import Config
+from enginehouse.http.connection import Connection
+from enginehouse.http.cors import Cors
+from enginehouse.http.server import HttpServer
+from enginehouse.plugin_manager.discovery import load_plugins
+
+ROOT = Path(__file__).resolve().parent.parent
+COUNTED = (str(ROOT / "gateway"), str(ROOT / "plugins"))
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
+TRIES = 20
+"""A timer that fires in the middle of a walk counts, so the shortest of several is the walk."""
+
+
+class Engine(asyncio.Protocol):
+    """Answers a chat at once: whole, or as a stream of ten events."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if b'"stream":true' not in data:
+            body = json.dumps({"choices": [{"message": {"role": "assistant", "content": "Hi"}}]}).encode()
+            head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
+            self.transport.write(head + body)
+            return
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+        )
+        for number in range(10):
+            delta = {"content": str(number)}
+            event = b"data: %s\n\n" % json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode()
+            self.transport.write(b"%x\r\n%s\r\n" % (len(event), event))
+        self.transport.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+
+
+class Client(asyncio.Protocol):
+    """Sends a request; ``done`` is set when its answer is whole."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.done = asyncio.Event()
+        self.received = b""
+
+    def ask(self, stream: bool) -> None:
+        body = json.dumps({**CHAT, "stream": True} if stream else CHAT, separators=(",", ":")).encode()
+        self.done.clear()
+        self.received = b""
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        self.transport.write(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        if self.received.endswith((b"0\r\n\r\n", b"}")):
+            self.done.set()
+
+
+class Walk:
+    """Counts calls by file and function, while it is the profiler."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self._began = False
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(COUNTED):
+            return
+        self._began |= code.co_name == "data_received"
+        if self._began:
+            self.calls[str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname] += 1
+
+
+async def walk(stream: bool) -> Walk:
+    loop = asyncio.get_running_loop()
+    engines = await loop.create_server(Engine, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{engines.sockets[0].getsockname()[1]}"
+    config = msgspec.convert({"backends": {"a": {"url": url, "models": ["m"]}}}, Config)
+    gateway = Gateway(config, load_plugins(config.plugins).registry)
+    gateway.fleet.succeeded("a")
+    path = gateway.path
+    server = HttpServer(gateway.application, path.admission, path.paths, Cors(()), set(), set())
+    listening = await loop.create_server(lambda: cast(asyncio.Protocol, Connection(server)), "127.0.0.1", 0)
+    _, client = await loop.create_connection(Client, "127.0.0.1", listening.sockets[0].getsockname()[1])
+    shortest: Walk | None = None
+    for _ in range(TRIES):
+        counted = Walk()
+        sys.setprofile(counted)
+        client.ask(stream)
+        await client.done.wait()
+        await asyncio.sleep(0.01)  # the record ends after the answer
+        sys.setprofile(None)
+        if shortest is None or counted.calls.total() < shortest.calls.total():
+            shortest = counted
+    assert shortest is not None
+    gateway.relay.close()
+    client.transport.close()
+    listening.close()
+    engines.close()
+    return shortest
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stream", action="store_true", help="a streamed answer of ten events")
+    parser.add_argument("--functions", action="store_true", help="list functions, not only files")
+    arguments = parser.parse_args()
+    calls = asyncio.run(walk(arguments.stream)).calls
+    files: Counter[str] = Counter()
+    for (file, _), count in calls.items():
+        files[file] += count
+    for file, count in files.most_common():
+        print(f"{count:5} {file}")
+        if arguments.functions:
+            for (each, function), times in sorted(calls.items(), key=lambda item: -item[1]):
+                if each == file:
+                    print(f"      {times:5} {function}")
+    print(f"{files.total()} calls in {len(files)} files")
+
+
+if __name__ == "__main__":
+    main()
