@@ -87,7 +87,7 @@ class Walk:
             return
         self._began |= code.co_name == "data_received"
         if self._began:
-            self.calls[str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname] += 1
+            self.calls[str(Path(code.co_filename).relative_to(ROOT)), code.co_name] += 1
 
 
 async def walk(stream: bool) -> Walk:

@@ -102,13 +102,11 @@ class Picker:
 
     def leave(self) -> None:
         """Say from now on that this gateway leaves. Requests are still served."""
-        self._http: HttpServer | None = None
         self.is_ready = False
         self._gateway.health.leaving = True
 
     async def close(self) -> None:
         """Refuse new requests and those that wait, and stop."""
-        self._http: HttpServer | None = None
         self.is_ready = False
         self._gateway.loop_monitor.stop()
         await self._gateway.stop()
