@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from enginehouse.processes.workers.worker import Worker
-
 from enginehouse.app import Gateway
 from enginehouse.http.connection import Connection
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
+from enginehouse.processes.workers.worker import Worker
 
 
 def http_server(
