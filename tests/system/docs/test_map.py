@@ -16,7 +16,7 @@ WALKS = ("One request", "One load", "One configuration value", "One plugin")
 MOST_ROOMS = 12
 
 _PATH = re.compile(r"`([\w-]+/[\w./-]*|\w+\.py)`")
-_ROOM = re.compile(r"^( {0,2})([\w.]+(?:/[\w.]+)*/?) +(\d)? *\S", re.MULTILINE)
+_ROOM = re.compile(r"^( {0,2})([\w.]+(?:/[\w.]+)*/?) +(\d+)? *\S", re.MULTILINE)
 
 
 def section(title: str) -> str:
