@@ -23,6 +23,8 @@ _SLOTS_ALIKE: Final = 0.25
 _NEAR: Final = 1.05
 _NEAR_S: Final = 0.001
 """Costs that differ by less are equal: what was learned is not more exact."""
+_ANSWER_EVERY_S: Final = 0.002
+"""Thousands of short answers a second tell no more than some, and to learn from one takes a tenth of its time."""
 _MOST_CHANGES: Final = 4096
 _GONE_TURNS: Final = 30
 """An engine that missed so many turns is probably gone; what was learned of it would count for nothing."""
@@ -185,7 +187,14 @@ class EngineCosts:
             each.wrote(seconds, tokens)
 
     def answered(self, engine: EngineState, seconds: float, read: float, written: float) -> None:
-        """Learn from an answer that came whole, of ``written`` tokens after the first one."""
+        """Learn from an answer that came whole, of ``written`` tokens after the first one.
+
+        Of answers that follow each other within ``_ANSWER_EVERY_S``, only the first one counts.
+        """
+        now = self.now()
+        if now - engine.answered < _ANSWER_EVERY_S:
+            return
+        engine.answered = now
         for each in self._learners(engine):
             each.answered(seconds, read + OVERHEAD, written)
 

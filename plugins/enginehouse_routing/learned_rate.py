@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 from typing import Final
 
 from enginehouse import Candidate
@@ -177,7 +177,7 @@ class EngineState:
     ``adapters``: the LoRA adapters that it was asked for, least recently asked for first, with their live requests.
     """
 
-    __slots__ = ("adapters", "backend", "backlog", "learned", "used")
+    __slots__ = ("adapters", "answered", "backend", "backlog", "learned", "used")
 
     def __init__(self, backend: str) -> None:
         self.backend = backend
@@ -186,6 +186,8 @@ class EngineState:
         self.backlog = 0.0
         self.used = 0
         """The turn in which it was picked last; 0 for never."""
+        self.answered = -inf
+        """When something was last learned from an answer that came whole."""
 
     def begin_adapter(self, name: str) -> None:
         """Count a request for an adapter."""

@@ -113,3 +113,13 @@ def test_the_cost_of_one_that_was_not_asked_about_is_not_known() -> None:
     costs.pick(engines[:2], {}, 1000)
     assert costs.last_cost(engines[0]) is not None
     assert costs.last_cost(engines[2]) is None
+
+
+def test_of_answers_that_follow_each_other_at_once_the_first_one_counts() -> None:
+    costs, times, rates = EngineCosts(1.0), iter([5.0, 5.001, 5.0021]), []
+    costs.now = lambda: next(times)
+    engine = costs.used("gpu-1")
+    for seconds in (10.0, 40.0, 40.0):
+        costs.answered(engine, seconds, 1000, 10)
+        rates.append(engine.learned.per_token)
+    assert rates[0] == rates[1] < rates[2]
