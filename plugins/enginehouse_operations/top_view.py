@@ -18,6 +18,10 @@ _UP, _DOWN = ("\x1b[A", "\x1bOA", "k"), ("\x1b[B", "\x1bOB", "j")
 _ENTER, _ESCAPE, _ERASE, _LEAVE = ("\r", "\n"), "\x1b", ("\x7f", "\b"), ("q", "\x03", "\x04")
 
 
+_COLUMNS = ("request", "model", "key", "phase", "replica", "age", "tokens", "moves")
+_OPTIONAL = ("key", "moves")
+
+
 class TopRequest(msgspec.Struct):
     """The part of a live request that is shown."""
 
@@ -97,11 +101,21 @@ class TopView:
         return f"Live requests: {len(self._rows)}, by {self._order}{', reversed' if self._reversed else ''}{only}"
 
     def table(self, most: int) -> Table:
-        """At most ``most`` rows, around the selected one."""
-        table = Table("request", "model", "key", "phase", "replica", "age", "tokens", "moves")
+        """At most ``most`` rows, around the selected one. Where there is little room, ids are cut, and names are not.
+
+        Columns that are empty in all rows are left out.
+        """
         first = max(0, min(self._place() - most // 2, len(self._rows) - most))
-        for each in self._rows[first : first + most]:
-            table.add_row(*_cells(each), style="reverse" if each.id == self._selected else None)
+        rows = self._rows[first : first + most]
+        cells = [_cells(each) for each in rows]
+        shown = [n for n, name in enumerate(_COLUMNS) if name not in _OPTIONAL or any(row[n] for row in cells)]
+        table = Table(box=None, padding=(0, 1, 0, 0))
+        for n in shown:
+            table.add_column(
+                _COLUMNS[n], no_wrap=n > 0, overflow="fold" if n else "ellipsis", min_width=None if n else 8
+            )
+        for each, row in zip(rows, cells, strict=True):
+            table.add_row(*(row[n] for n in shown), style="reverse" if each.id == self._selected else None)
         return table
 
     def _arrange(self) -> None:
@@ -175,7 +189,7 @@ def _cells(each: TopRequest) -> Sequence[str]:
         printable(each.model or each.path),
         printable(each.caller or ""),
         each.phase if more is None else f"{each.phase} ({more})",
-        printable(each.replica or ""),
+        printable((each.replica or "").removeprefix(f"{each.model}@")),
         f"{each.age_ms / 1000:.1f} s",
         "" if each.output_tokens is None else str(each.output_tokens),
         str(each.moves or ""),

@@ -96,3 +96,18 @@ def test_names_are_shown_as_they_are() -> None:
     with console.capture() as shown:
         console.print(view.table(5))
     assert "[red]x" in shown.get()
+
+
+def test_at_80_columns_names_are_whole_and_ids_are_cut() -> None:
+    view = TopView()
+    request_id = "0123456789abcdef" * 2
+    model, backend = "meta-llama/Llama-3.1-8B-Instruct", "gpu-server-1"
+    serving = TopRequest(request_id, "/v1/x", model, "serving", None, None, f"{model}@{backend}", 0, 1234, 12_345.0)
+    view.look([serving], BACKENDS)
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as shown:
+        console.print(view.table(5))
+    heading, row = shown.get().splitlines()
+    assert heading.split() == ["request", "model", "phase", "replica", "age", "tokens"]
+    assert row.split()[1:] == [model, "serving", backend, "12.3", "s", "1234"]
+    assert row.startswith(request_id[:6])
