@@ -7,7 +7,6 @@
     chats         the chats that engines are asked for
     said/         what an engine's answer says, between the dialects
     thinking      how much a model thinks
-    surrogates    mends half surrogate pairs
     messages/     Anthropic's Messages
     responses/    OpenAI's Responses
     ollama/       Ollama's chats, prompts and embeddings

@@ -9,27 +9,19 @@ import msgspec
 
 from enginehouse import InvalidRequest, UpstreamError
 from enginehouse_protocols.bounds import check_body
-from enginehouse_protocols.surrogates import mended
 
 T = TypeVar("T")
 
 
 def read(body: bytes, type: type[T]) -> T:
-    """``body`` as ``type``. Raises ``InvalidRequest`` that names the field at fault, or ``BodyTooLarge``.
-
-    Half a surrogate pair, which no JSON may have, becomes U+FFFD: the history of an agent would have it in every
-    request.
-    """
+    """``body`` as ``type``. Raises ``InvalidRequest`` that names the field at fault, or ``BodyTooLarge``."""
     check_body(body)
     try:
         return msgspec.json.decode(body, type=type)
     except msgspec.ValidationError as error:
         raise invalid(error) from None
     except (ValueError, RecursionError) as error:
-        whole = mended(body)
-        if whole is None:
-            raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
-        return read(whole, type)
+        raise InvalidRequest(f"The request body is not valid JSON: {error}") from None
 
 
 def invalid(error: msgspec.ValidationError, within: str = "") -> InvalidRequest:

@@ -76,9 +76,11 @@ def read_usage(usage: object) -> Usage:
 
 
 class CountedAnswer(Counted, gc=False):
-    """An answer without an error."""
+    """An answer without an error. Those of some engines have a message or a detail at once."""
 
     error: None = None
+    message: None = None
+    detail: None = None
 
 
 decode_answer: Final = msgspec.json.Decoder(CountedAnswer).decode
@@ -89,6 +91,8 @@ class UncountedAnswer(msgspec.Struct, gc=False):
     """An answer without an error, of which nothing is kept: what it counts may be anything."""
 
     error: None = None
+    message: None = None
+    detail: None = None
 
 
 check_answer: Final = msgspec.json.Decoder(UncountedAnswer).decode

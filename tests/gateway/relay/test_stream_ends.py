@@ -37,10 +37,12 @@ def framed(events: bytes, how: str) -> tuple[Step, ...]:
 
 
 def error_of(reply: RawResponse, before: bytes) -> Any:
-    """The error event that is all of ``reply`` after ``before``."""
+    """The error event that is all of ``reply`` after ``before``; OpenAI's Responses have another one before it."""
     assert reply.whole
-    assert reply.body.startswith(before + b"event: error\ndata: "), reply.body
-    return msgspec.json.decode(reply.body[len(before) + len(b"event: error\ndata: ") :])
+    assert reply.body.startswith(before)
+    also, _, error = reply.body[len(before) :].rpartition(b"event: error\ndata: ")
+    assert not also or also.startswith(b"event: response.failed\ndata: "), reply.body
+    return msgspec.json.decode(error)
 
 
 @pytest.mark.parametrize("how", ENDS)

@@ -105,10 +105,23 @@ def test_bottomless_nesting_is_refused(key: bytes, message: str) -> None:
     assert message in error.message
 
 
-@pytest.mark.parametrize("escape", [r"\ud800", r"\udc00", r"\uD83D x", r"\ude00\ud83d"])
-def test_half_a_surrogate_pair_is_told_as_such(escape: str) -> None:
-    with pytest.raises(InvalidRequest, match="half a surrogate pair"):
-        read_request("/v1/chat/completions", [], b'{"model": "m", "x": "%s"}' % escape.encode())
+@pytest.mark.parametrize(
+    ("escape", "mended"),
+    [
+        (r"\ud800", r"\ufffd"),
+        (r"\udc00", r"\ufffd"),
+        (r"\uD83D x", r"\ufffd x"),
+        (r"\ude00\ud83d", r"\ufffd\ufffd"),
+        (r"\ud83d\ud83d\ude00\ude00", r"\ufffd\ud83d\ude00\ufffd"),
+        (r"\\ud83d \ud83d \\\ud83d", r"\\ud83d \ufffd \\\ufffd"),
+        (r"\ud83d\n\udc00", r"\ufffd\n\ufffd"),
+        (r"\ud83d\\udc00", r"\ufffd\\udc00"),
+    ],
+)
+def test_half_a_surrogate_pair_is_mended(escape: str, mended: str, caplog: pytest.LogCaptureFixture) -> None:
+    request = read_request("/v1/chat/completions", [], b'{"model": "m", "x": "%s"}' % escape.encode())
+    assert request.raw == b'{"model": "m", "x": "%s"}' % mended.encode()
+    assert "half a surrogate pair" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,14 @@ def why_misfit(head: AnswerHead, backend: str, *, streams: bool) -> UpstreamInva
     """The error that clients get instead of an answer with ``head`` to a chat or the like; ``None`` if it may be one.
 
     A client cannot follow a redirect to an engine, finds nothing in an answer without a body (204), and one that wants
-    a stream (``streams``) sees nothing in JSON.
+    a stream (``streams``) sees nothing in JSON, one that wants none nothing in a stream.
     """
     if head.status == 204 or 300 <= head.status < 400:
         return UpstreamInvalid(f"Backend '{backend}' answered {head.status}, which is no answer to this request")
     if head.status < 300 and head.json and streams:
         return UpstreamInvalid(f"Backend '{backend}' sent no stream, which was asked for")
+    if head.status == 200 and head.stream and not streams:
+        return UpstreamInvalid(f"Backend '{backend}' sent a stream, which was not asked for")
     return None
 
 
@@ -53,6 +55,9 @@ def _problem(body: bytes, backend: str) -> RequestError | None:
     except (ValueError, RecursionError):
         return _no_json(backend)
     error = answer.get("error") if isinstance(answer, dict) else None
+    if error is None and isinstance(answer, dict) and "choices" not in answer:
+        told = isinstance(answer.get("message"), str) or answer.get("detail") is not None
+        error = answer if told else None
     if error is None:
         return None
     why = f"Backend '{backend}' answered with an error: {message_of(error)}"

@@ -124,7 +124,7 @@ class StreamCheck:
         kind, error = event.type, event.error
         if error is None and isinstance(event.response, dict):
             error = event.response.get("error")
-        if error is not None or name == "error" or str(kind) in self._form.failed:
+        if error is not None or name == "error" or str(kind) in self._form.failed or event.is_error:
             error = msgspec.json.decode(data) if error is None else error
             return _with_error(good, error)
         self.ended = str(kind) in self._form.last
@@ -151,5 +151,5 @@ def _error_line(text: bytes) -> Any:
 
 def message_of(error: object) -> str:
     """What an engine's error says."""
-    message = error.get("message") if isinstance(error, dict) else error
+    message = error.get("message") or error.get("detail") if isinstance(error, dict) else error
     return message if isinstance(message, str) else msgspec.json.encode(error).decode()

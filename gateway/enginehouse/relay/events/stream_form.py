@@ -22,9 +22,11 @@ _ANTHROPIC_TYPES = {
 
 
 class _Chunk(msgspec.Struct):
-    """An event of a stream whose events have no type."""
+    """An event of a stream whose events have no type. Errors of some engines have a message or a detail at once."""
 
     error: None = None
+    message: None = None
+    detail: None = None
 
 
 class _OfMessage(msgspec.Struct):
@@ -50,6 +52,15 @@ class _AnyEvent(msgspec.Struct):
     error: Any = None
     type: Any = None
     response: Any = None
+    choices: Any = msgspec.UNSET
+    message: Any = None
+    detail: Any = None
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is nothing but an error, as vLLM's ``{"object": "error", "message"}`` and FastAPI's ``detail``."""
+        bare = self.choices is msgspec.UNSET and not (isinstance(self.type, str) and "." in self.type)
+        return bare and (isinstance(self.message, str) or self.detail is not None)
 
 
 decode_event = msgspec.json.Decoder(_AnyEvent).decode
@@ -61,7 +72,8 @@ class StreamForm(NamedTuple):
     ``last``: the values of ``type`` in an event that may be the last one. ``ends_as_done``: ``[DONE]`` is the last one.
     ``is_checked``: a stream must end with one of them. ``failed``: the values of ``type`` in an engine's own error
     event. ``error`` makes the error object of a status and OpenAI's envelope; ``event`` that of an error event, if it
-    differs. ``plain`` decodes events that are surely neither the last one nor an error, and raises ``ValueError`` for
+    differs; ``before_error`` makes what comes before it. ``plain`` decodes events that are surely neither the last one
+    nor an error, and raises ``ValueError`` for
     any others.
     """
 
@@ -72,14 +84,16 @@ class StreamForm(NamedTuple):
     ends_as_done: bool = False
     plain: Callable[[bytes], object] = msgspec.json.Decoder(_Chunk).decode
     is_checked: bool = True
+    before_error: Callable[[int, dict[str, Any]], bytes] | None = None
 
     def error_body(self, status: int, envelope: dict[str, Any]) -> bytes:
         """The body of a response that is an error."""
         return msgspec.json.encode(self.error(status, envelope))
 
     def error_event(self, status: int, envelope: dict[str, Any]) -> bytes:
-        """The last event of a stream that failed."""
-        return b"event: error\ndata: " + msgspec.json.encode(self.event(status, envelope)) + b"\n\n"
+        """The end of a stream that failed."""
+        error = b"event: error\ndata: %s\n\n" % msgspec.json.encode(self.event(status, envelope))
+        return error if self.before_error is None else self.before_error(status, envelope) + error
 
 
 def _openai(status: int, envelope: dict[str, Any]) -> object:
@@ -102,6 +116,14 @@ def _of_responses(status: int, envelope: dict[str, Any]) -> object:
     return {**event, "sequence_number": 0, "error": error}
 
 
+def _failed_response(status: int, envelope: dict[str, Any]) -> bytes:
+    """The other end of OpenAI's Responses: Codex knows no ``error`` event."""
+    error = {"code": str(envelope["error"]["code"]), "message": envelope["error"]["message"]}
+    response = {"id": "", "object": "response", "status": "failed", "error": error, "output": []}
+    event = {"type": "response.failed", "sequence_number": 0, "response": response}
+    return b"event: response.failed\ndata: %s\n\n" % msgspec.json.encode(event)
+
+
 _OTHER = StreamForm(_openai, _openai, is_checked=False)
 _COMPLETIONS = StreamForm(_openai, _openai, ends_as_done=True)
 _FORMS: Mapping[str, StreamForm] = {
@@ -121,6 +143,7 @@ _FORMS: Mapping[str, StreamForm] = {
         frozenset({"response.completed", "response.incomplete"}),
         frozenset({"error", "response.failed"}),
         plain=msgspec.json.Decoder(_OfResponse).decode,
+        before_error=_failed_response,
     ),
 }
 

@@ -156,7 +156,8 @@ class AnsweredExchange(MovableExchange):
         """Whether the answer is none that the client understands. The request is then sent again instead, or fails."""
         job, reply = self.job, self._reply
         streams = job.requirements is not None and job.requirements.stream
-        if (head.status == 200 and not streams) or job.raw or reply.status or not reply.form.is_checked:
+        fits = head.status == 200 and (head.stream == streams or job.gathers)
+        if fits or job.raw or reply.status or not reply.form.is_checked:
             return False
         misfit = why_misfit(head, attempt.upstream.name, streams=streams)
         if misfit is None:

@@ -36,7 +36,7 @@ class GatheringJob(InferenceJob):
         super().admit(body, caller)
         assert self.requirements is not None
         if self._gathering is not None and self.path in PATHS and not self.requirements.stream:
-            self._gathering.gathers = _is_continuable(body)
+            self.gathers = self._gathering.gathers = _is_continuable(self.body)
 
     def release(self, answer: AnswerSize, model: str, *, left: bool = False) -> None:
         super().release(answer, model, left=left)

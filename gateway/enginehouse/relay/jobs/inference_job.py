@@ -39,6 +39,7 @@ class InferenceJob(Job):
 
     def _needs(self, caller: Caller | None) -> Requirements:
         request = self.decoded or read_request(self.path, self.headers, self.body)
+        self.body = request.raw
         self.user = end_user(request.body, self.context.hash_users)
         if caller is not None:
             self.answer_limit = answer_limit(request.body)

@@ -56,6 +56,7 @@ class Job(ABC):
     - ``trace``: set from the beginning if the request is sampled.
     - ``untraced``: otherwise the header lines that tell engines so; empty where the client's own pass.
     - ``hides_usage``: the gateway asked for the usage at the end of a stream, which is not for the client.
+    - ``gathers``: the engine may be asked for a stream although the client wants none.
     - ``limit_lines``: the header lines that tell a client of its limits.
     - ``upload``: the rest of a body that follows what ``request`` returns.
     - ``protocol_line``: the header line that tells a client whether its protocol was translated; empty for OpenAI's.
@@ -85,6 +86,7 @@ class Job(ABC):
         self.protocol_line = b""
         self.limit_lines = b""
         self.hides_usage = False
+        self.gathers = False
         self.keep_alive: float | None = None
         self.answer_limit: int | None = None
         self._reserved: tuple[Reserved, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from enginehouse.domain.errors import RequestError
+from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces.protocols import Forwarded, Protocol, ProtocolRequest, Translation
 from enginehouse.relay.context import RelayContext
@@ -13,6 +13,7 @@ from enginehouse.relay.door import Caller, Door, OpenExchange
 from enginehouse.relay.protocols.translating_door import TranslatingDoor, known
 from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.routing.body.one_model import model_named
+from enginehouse.routing.body.read import plain_json
 
 Open = Callable[[Door, str, Headers, float | None], OpenExchange]
 """Opens an exchange of a path, whose engine may be kept for so many idle seconds."""
@@ -48,7 +49,7 @@ class TranslatedExchange(OpenExchange):
         if self._exchange is not None:
             return
         try:
-            request = Forwarded(self._path, body) if self._is_native(body) else self._translate(body, caller)
+            request = self._request(body, caller)
         except RequestError as error:
             self._open_refused().cancel(error)
             return
@@ -56,6 +57,16 @@ class TranslatedExchange(OpenExchange):
             self._waiting = asyncio.ensure_future(self._begin_later(request, caller))
         else:
             self._begin(request, caller)
+
+    def _request(self, body: bytes, caller: Caller | None) -> Translation | Forwarded | Awaitable[Translation]:
+        if self._is_native(body):
+            return Forwarded(self._path, body)
+        try:
+            return self._translate(body, caller)
+        except InvalidRequest:
+            if (whole := plain_json(self._headers, body)) is None:
+                raise
+        return self._request(whole, caller)
 
     async def _begin_later(self, translation: Awaitable[Translation], caller: Caller | None) -> None:
         try:

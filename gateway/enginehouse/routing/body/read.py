@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Final
 
@@ -11,16 +10,16 @@ import msgspec
 from enginehouse.domain.errors import EncodedBody, InvalidRequest, shortened
 from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.request import Body, Headers
+from enginehouse.routing.body.surrogates import mended
 
 _decode: Final = msgspec.json.Decoder(Body).decode
 _LONGEST_MODEL: Final = 1024
 _GZIP: Final = b"\x1f\x8b"
-_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _WRONG_FIELD: Final = re.compile(r"(?P<what>.*) - at `\$\.(?P<where>(?P<field>[^.\[]+).*)`", re.DOTALL)
 
 
 def read_request(path: str, headers: Headers, raw: bytes) -> InferenceRequest:
-    """Decode the fields of a request body that decisions need.
+    """Decode the fields of a request body that decisions need. Half surrogate pairs in it are mended first.
 
     Raises ``EncodedBody`` for a compressed body, ``InvalidRequest`` for bytes that are not a JSON object, for a missing
     or empty model and for a field of the wrong type. Its ``param`` is the top-level field at fault, if there is one.
@@ -28,7 +27,9 @@ def read_request(path: str, headers: Headers, raw: bytes) -> InferenceRequest:
     try:
         body = _decode(raw)
     except (ValueError, RecursionError) as error:
-        raise _not_plain_json(headers, raw) or unreadable(error) from None
+        if (whole := plain_json(headers, raw)) is not None:
+            return read_request(path, headers, whole)
+        raise unreadable(error) from None
     check_model_name(body.model)
     return InferenceRequest(path, headers, raw, body)
 
@@ -44,18 +45,15 @@ def check_model_name(model: str) -> None:
         )
 
 
-def _not_plain_json(headers: Headers, raw: bytes) -> InvalidRequest | None:
-    """The error for a body that the decoder misjudges: an encoded one, or one with half a surrogate pair."""
+def plain_json(headers: Headers, raw: bytes) -> bytes | None:
+    """A body that the decoder misjudges, without its half surrogate pairs: the history of an agent may have them.
+
+    ``None`` if it has none. Raises ``EncodedBody`` for an encoded one.
+    """
     coding = next((value for name, value in headers if name == b"content-encoding"), b"").decode("latin-1").strip()
     if raw.startswith(_GZIP) or coding.lower() not in ("", "identity"):
-        return EncodedBody(f"The body is encoded ({coding or 'gzip'}): send it without Content-Encoding")
-    try:
-        json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    if _SURROGATE.search(raw):
-        return InvalidRequest("The body is not valid JSON: a \\u escape names half a surrogate pair (RFC 8259, 8.2)")
-    return None
+        raise EncodedBody(f"The body is encoded ({coding or 'gzip'}): send it without Content-Encoding")
+    return mended(raw)
 
 
 def unreadable(error: Exception) -> InvalidRequest:
