@@ -18,7 +18,7 @@ def _counts(ctx: click.Context, param: click.Parameter, text: str) -> list[int]:
     except ValueError:
         counts = [0]
     if any(count < 1 for count in counts):
-        raise click.BadParameter(f"'{text}' is no list of numbers above 0, such as 1,32", ctx, param)
+        raise click.BadParameter(f"'{text}' is not a list of numbers above 0, such as 1,32", ctx, param)
     return counts
 
 

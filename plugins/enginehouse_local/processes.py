@@ -157,7 +157,7 @@ def may_end(group: int) -> bool:
 def signal_group(group: int, number: signal.Signals) -> None:
     """Send a signal to every running member of a group."""
     if not may_end(group):
-        _log.error("Process group %d is no engine's, and gets no signal", group)
+        _log.error("Process group %d is not an engine's, and gets no signal", group)
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS raises the second if only zombies are left
         os.killpg(group, number)

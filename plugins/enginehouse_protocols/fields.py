@@ -75,7 +75,7 @@ def json_text(value: Any) -> str:
 
 
 def parsed(text: str) -> dict[str, Any]:
-    """The arguments of a tool call. What is no object becomes one that holds it."""
+    """The arguments of a tool call. What is not an object becomes one that holds it."""
     try:
         found = msgspec.json.decode(text.strip() or "{}")
     except (ValueError, RecursionError):

@@ -43,5 +43,5 @@ def _for_model(model: str, body: bytes) -> bytes:
     try:
         fields: dict[str, Any] = _fields(body)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"The request body is no JSON object: {error}") from None
+        raise InvalidRequest(f"The request body is not a JSON object: {error}") from None
     return msgspec.json.encode(fields | {"model": model})

@@ -40,7 +40,7 @@ def opened(url: str, headers: Mapping[str, str] = {}, token: str = "") -> Iterat
     Raises ``Refused`` and ``BrokeOff``, also for what happens while the answer is read.
     """
     if urlsplit(url).scheme not in ("http", "https"):
-        raise PullFailed(f"{url} is no address of a web server")
+        raise PullFailed(f"{url} is not the address of a web server")
     request = Request(url, headers={"User-Agent": "enginehouse", **headers})
     if token:
         request.add_unredirected_header("Authorization", f"Bearer {token}")

@@ -13,13 +13,13 @@ from enginehouse import Candidate, ReplicaState
 from enginehouse_routing.learned_rate import EngineState
 
 FEW: Final = 8
-"""For so many candidates, computing all anew is faster than finding out what has changed."""
+"""For so many candidates, computing all again is faster than finding out what has changed."""
 FIRST_RATE: Final = 1e-4
 """Seconds for a token, before any engine has answered."""
 _ALIKE: Final = 1.25
 """Engines whose rates differ by less are equally fast: what each has learned depends on how busy it was."""
 _IN_TURN: Final = 2
-"""Places that each decision computes anew in rotation: what was learned long ago counts less with each turn."""
+"""Places that each decision computes again in rotation: what was learned long ago counts less with each turn."""
 OVERHEAD: Final = 256
 """The tokens as which a prompt counts besides its own: an engine cannot answer in less than a step."""
 _MOST_CROWD: Final = 8.0

@@ -298,7 +298,7 @@ class EngineCosts:
         return row
 
     def _computed(self, row: CostRow, cached: Mapping[str, int], tokens: float, stream: bool) -> list[float]:
-        """The costs of a row, once what may have changed there is computed anew."""
+        """The costs of a row, once what may have changed there is computed again."""
         since = row.seen - self._forgotten
         places = row.stale(self._changed[since:]) if since >= 0 else range(len(row.candidates))
         row.seen = self._forgotten + len(self._changed)
@@ -366,7 +366,7 @@ class EngineCosts:
         self._changed.append(engine.backend)
 
     def _renew(self, row: CostRow, place: int) -> None:
-        """Compute the columns of a row anew at ``place``. ``row.settle`` must follow."""
+        """Compute the columns of a row again at ``place``. ``row.settle`` must follow."""
         wait, row.ahead[place], row.factors[place], row.rates[place], row.trusts[place] = self._figures(row, place)
         row.waits[place] = wait + row.worse[place]
         engine = row.engines[place]

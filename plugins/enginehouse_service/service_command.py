@@ -60,7 +60,7 @@ def remove(system: bool) -> None:
     """Stop the service and delete its file. Configuration and state stay."""
     file = _file(Service(_program(), None, system))
     if not file.path.exists():
-        raise ConfigError("is no service", file=str(file.path), remedy="`enginehouse service install` makes it")
+        raise ConfigError("is not a service", file=str(file.path), remedy="`enginehouse service install` makes it")
     for command in file.stop:
         _run(command)
     file.path.unlink()

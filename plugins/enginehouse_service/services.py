@@ -20,7 +20,7 @@ Type=notify
 ExecStart={command}
 # `systemctl reload` reads the configuration again. SIGUSR2 upgrades without a break: the process changes, and says so.
 ExecReload=/bin/kill -HUP $MAINPID
-# A gateway whose event loop stands still for so long is killed and started anew; its engines run on.
+# A gateway whose event loop stands still for so long is killed and started again; its engines run on.
 WatchdogSec=120
 # SIGTERM goes to the gateway alone: it lets live requests finish, then stops its engines.
 KillMode=mixed

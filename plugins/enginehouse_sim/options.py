@@ -45,7 +45,7 @@ class SimOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     chunked_prefill: Annotated[bool | None, Meta(description="compute prompts in pieces")] = None
     prefix_caching: Annotated[bool | None, Meta(description="share equal prefixes")] = None
     long_prefill_token_threshold: Annotated[
-        int | None, Meta(description="most tokens of one prompt in a step; 0 is no limit")
+        int | None, Meta(description="most tokens of one prompt in a step; 0 means no limit")
     ] = None
     max_num_active_seqs: Annotated[int | None, Meta(description="most running requests")] = None
     prefill_schedule_interval: Annotated[

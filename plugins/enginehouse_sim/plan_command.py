@@ -146,7 +146,7 @@ def _numbers(text: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or numbers[0] < 1:
-        raise ConfigError(f"{text!r} is no list of numbers", key="--instances", remedy="write 1,2,4,8")
+        raise ConfigError(f"{text!r} is not a list of numbers", key="--instances", remedy="write 1,2,4,8")
     return numbers
 
 
@@ -157,5 +157,5 @@ def _share(key: str, text: str) -> float:
     except ValueError:
         value = -1
     if not 0 <= value <= 1:
-        raise ConfigError(f"{text!r} is no share", key=key, remedy="write 99% or 0.99")
+        raise ConfigError(f"{text!r} is not a share", key=key, remedy="write 99% or 0.99")
     return value

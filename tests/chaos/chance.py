@@ -19,7 +19,7 @@ def install() -> None:
 
 
 def rewind(seed: int) -> None:
-    """Begin anew the sources of randomness that the gateway uses."""
+    """Begin again the sources of randomness that the gateway uses."""
     _random.seed(seed)
     random.seed(seed)
 

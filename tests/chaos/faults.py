@@ -166,7 +166,7 @@ FAULTS: dict[str, Fault] = {
     "long head": _long_head,
     "no last event": _events(lambda events: events[:-1]),
     "an error event of its own": _events(lambda events: [*events[:-1], OWN_ERROR]),
-    "an event that is no JSON": _events(lambda events: [*events[:-1], NO_JSON, events[-1]]),
+    "an event that is not JSON": _events(lambda events: [*events[:-1], NO_JSON, events[-1]]),
     "gzip": _gzipped,
     "garbage after the answer": _garbage_after,
     "closes afterwards": _closes_afterwards,

@@ -17,5 +17,5 @@ PAGES = tuple(sorted({*WRITTEN, *GENERATED}))
 
 @cache
 def page_text(page: Path) -> str:
-    """The text of a page. A generated page is made anew, whatever an earlier ``make docs`` has left."""
+    """The text of a page. A generated page is made here, whatever an earlier ``make docs`` has left."""
     return _MAKERS[page]() if page in _MAKERS else page.read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
 from enginehouse.domain.errors import GatewayError
+from enginehouse.testing.engines import SimEngine
 from enginehouse_bench.contenders import Contender, Cores, listener, own_gateway, taking_turns, turn
 
 QUICK = ["--rounds", "2", "--seconds", "0.05", "--connections", "2"]
@@ -23,7 +24,8 @@ def run(*arguments: str) -> Result:
 
 
 def test_the_report_compares_the_gateway_with_its_engine_and_a_variant() -> None:
-    before = psutil.Process().children()
+    with SimEngine():  # the process that forks the tests' servers starts with the first of them
+        before = psutil.Process().children()
     result = run("--streams", "2", "--set", "routing.strategy=random", "--key", "planted-key", "--json")
     assert result.exit_code == 0, result.output
     assert "planted-key" not in result.output
@@ -51,8 +53,8 @@ def test_the_table_names_everything_that_was_measured() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--connections", "0"], "'0' is no list of numbers above 0"),
-        (["--streams", "x"], "'x' is no list of numbers above 0"),
+        (["--connections", "0"], "'0' is not a list of numbers above 0"),
+        (["--streams", "x"], "'x' is not a list of numbers above 0"),
         (["--body", "big"], 'expected a size such as "512MiB"'),
         (["--set", "random"], "'random' must be SECTION.KEY=VALUE"),
     ],

@@ -103,7 +103,7 @@ def test_an_unknown_backend_is_an_error_with_a_guess(run: Callable[..., Result])
 
 
 @pytest.mark.parametrize(
-    ("key", "problem"), [("k-wrong", "Unknown API key"), ("k-app", "Key 'app' is no admin key"), ("", "No API key")]
+    ("key", "problem"), [("k-wrong", "Unknown API key"), ("k-app", "Key 'app' is not an admin key"), ("", "No API key")]
 )
 def test_an_insufficient_key_is_an_error_with_a_remedy(run: Callable[..., Result], key: str, problem: str) -> None:
     message = str(run("status", key=key).exception)

@@ -67,7 +67,7 @@ def stream(url: str, began: Semaphore) -> tuple[str, str]:
 
 @pytest.fixture
 def losable(cluster: TwoNodes) -> Iterator[TwoNodes]:
-    """The cluster, whose second node is started anew after the test."""
+    """The cluster, whose second node is started again after the test."""
     yield cluster
     cluster.find_far()
 

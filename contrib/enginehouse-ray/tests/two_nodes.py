@@ -56,7 +56,7 @@ class TwoNodes:
         self._sh("ip link set near down")
 
     def find_far(self) -> None:
-        """Kill what is left of the second node, and start it anew."""
+        """Kill what is left of the second node, and start it again."""
         for each in self._processes(self._far.pid):
             if each.pid != self._far.pid:
                 each.kill()

@@ -209,7 +209,7 @@ class KeptKeys:
         try:
             holder = configured(None, asked, self._limits)
         except ValueError as error:
-            raise InvalidRequest(f"'expires' is no date or time in ISO 8601: {error}", param="expires") from None
+            raise InvalidRequest(f"'expires' is not a date or time in ISO 8601: {error}", param="expires") from None
         own = (name for name in asked.__struct_fields__ if name not in ("key", "name"))
         settings = msgspec.to_builtins({name: getattr(asked, name) for name in own})
         secret = self._put(asked.name, settings, self._epoch())

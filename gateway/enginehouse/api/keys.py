@@ -140,7 +140,7 @@ class Keyring:
         """The caller, as ``caller``. Also raises ``Forbidden`` unless its key is an admin key."""
         holder = self.caller(headers)
         if holder is not None and not holder.admin:
-            raise Forbidden(f"Key '{holder.name}' is no admin key")
+            raise Forbidden(f"Key '{holder.name}' is not an admin key")
         return holder
 
 

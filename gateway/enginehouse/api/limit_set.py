@@ -54,7 +54,7 @@ def named_limits(amounts: LimitAmounts) -> list[NamedLimit]:
 class LimitSet:
     """Some limits of one owner; ``store`` counts them, below ``name``. ``owner``: as errors call it.
 
-    ``passing``: clients choose the name, so the set is made anew for each request.
+    ``passing``: clients choose the name, so the set is made again for each request.
     """
 
     def __init__(

@@ -53,7 +53,7 @@ class TokenCallers:
         try:
             found = self._jwt.PyJWKSet.from_dict(dict(document)).keys
         except (self._jwt.PyJWTError, AttributeError, TypeError) as error:
-            raise ValueError(f"it is no key set: {error}") from None
+            raise ValueError(f"it is not a key set: {error}") from None
         self.keys = {key.key_id or "": key for key in found}
         self.wants_keys = False
         self._known.clear()

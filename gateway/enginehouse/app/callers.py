@@ -199,7 +199,7 @@ class Callers:
         try:
             rows = await self.keeper.usage(month_of(now), now + 1)
         except Exception as error:
-            _log.warning("Limits of this day and month begin anew, because the usage store cannot be read: %s", error)
+            _log.warning("Limits of this day and month start over, because the usage store cannot be read: %s", error)
             return
         by_name: dict[str, list[UsageRow]] = {}
         for row in rows:

@@ -119,7 +119,7 @@ def check_parameters(config: Config, registry: Registry) -> None:
             )
         if not isinstance(table.parameters, Mapping):
             raise ConfigError(
-                f"is no table: '{table.kind}' is a kind of plugins",
+                f"is not a table: '{table.kind}' is a kind of plugins",
                 key=table.key,
                 remedy=f"write the parameters into [plugins.{table.kind}.TYPE]",
             )

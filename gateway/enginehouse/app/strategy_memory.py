@@ -83,7 +83,7 @@ def _fits(type: str, memory: bytes) -> bool:
 
 
 def _read(path: Path) -> Mapping[str, bytes]:
-    lost = "so strategies learn anew"
+    lost = "so strategies learn from scratch"
     try:
         if path.stat().st_size > _MOST_STRATEGIES * MOST_REMEMBERED:
             _log.warning("%s is too large, %s", path, lost)
@@ -104,4 +104,4 @@ def _write(path: Path, memories: Mapping[str, bytes]) -> None:
     try:
         replace_file(path, msgspec.msgpack.encode(_Kept(_FORMAT, _PYTHON, dict(memories))))
     except OSError as error:
-        _log.warning("%s cannot be written, so the next gateway's strategies learn anew: %s", path, error)
+        _log.warning("%s cannot be written, so the next gateway's strategies learn from scratch: %s", path, error)

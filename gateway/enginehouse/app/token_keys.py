@@ -57,7 +57,7 @@ class TokenKeys:
 
 def _read(url: str) -> dict[str, Any]:
     if not url.startswith(("https://", "http://")):
-        raise ValueError(f"'{url}' is no http address")
+        raise ValueError(f"'{url}' is not an http address")
     with urlopen(url, timeout=_TIMEOUT_S) as answer:
         text = answer.read(_LARGEST)
     found = json.loads(text)

@@ -44,7 +44,7 @@ def serve_command(config: Path | None, host: str | None, port: int | None, watch
 
     Without any configuration, it stands in front of two simulated models.
 
-    On SIGHUP, the gateway reloads its configuration. On SIGUSR2, it starts this program anew to take over.
+    On SIGHUP, the gateway reloads its configuration. On SIGUSR2, it starts this program again to take over.
     """
     from enginehouse.cli.serve import serve_file  # takes longer to import than most commands take to run
 

@@ -53,6 +53,6 @@ def impose(state: State, fleet: Fleet) -> None:
             fleet.succeeded(known.name)
         else:
             fleet.mark_unhealthy(known.name, "")
-        load = fleet.load(known.name)  # last: a backend that becomes healthy begins its average anew
+        load = fleet.load(known.name)  # last: a backend that becomes healthy begins its average again
         load.pending, load.avg_latency_ms = backend.pending, backend.avg_latency_ms
         load.error_share = backend.error_share

@@ -160,7 +160,7 @@ class _PluginCommands:
             with redirect_stdout(sys.stderr):
                 command = registry.create("command", name, parameters, f"plugins.{name}")
             if not isinstance(command, click.Command):
-                raise entry.error(f"the command '{name}' is no click command: {command!r}")
+                raise entry.error(f"the command '{name}' is not a click command: {command!r}")
         except EnginehouseError as error:
             warn(error)
             return None

@@ -67,7 +67,7 @@ class Replacement(ReplaceableGateway):
         self._tasks.start(self._replace_for(why))
 
     async def replace(self) -> int:
-        """Start this program anew to take over, and return its process id when it has. Raises ``TakeOverFailed``."""
+        """Start this program again to take over, and return its process id when it has. Raises ``TakeOverFailed``."""
         if os.getpid() == 1:
             problem = "this gateway is process 1 of its container, which ends with it: start another container"
             raise TakeOverFailed(problem)

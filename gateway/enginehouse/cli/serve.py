@@ -92,7 +92,7 @@ def serve_document(
 ) -> None:
     """Serve a configuration that is no file, as TOML has it, until a signal comes.
 
-    It is read anew when the files of ``folders`` change. ``host`` and ``port`` replace its own. ``greeting`` makes the
+    It is read again when the files of ``folders`` change. ``host`` and ``port`` replace its own. ``greeting`` makes the
     text that is printed first, from the gateway's URL.
     """
 

@@ -63,7 +63,7 @@ class KeySettings(LimitAmounts, frozen=True, kw_only=True):
         Duration,
         about(
             "how long its requests may wait; those that cannot be served in time are refused (429 "
-            "`deadline`), unless `x-enginehouse-deadline` says otherwise; `0` is no limit"
+            "`deadline`), unless `x-enginehouse-deadline` says otherwise; `0` means no limit"
         ),
     ] = 0.0
 

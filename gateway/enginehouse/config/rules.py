@@ -77,7 +77,7 @@ def _proxies(config: Config) -> Iterator[Problem]:
     for index, proxy in enumerate(config.server.trusted_proxies):
         if _fault(_network, proxy):
             remedy = 'write an address such as "10.0.0.1", or a network such as "10.0.0.0/8"'
-            yield Problem(("server", "trusted_proxies", index), "is no address and no network", remedy)
+            yield Problem(("server", "trusted_proxies", index), "is neither an address nor a network", remedy)
 
 
 def _network(text: str) -> object:
@@ -92,7 +92,7 @@ def _hedge_after(config: Config) -> Iterator[Problem]:
 def _patterns_of_paths(config: Config) -> Iterator[Problem]:
     for index, pattern in enumerate(config.scheduling.never_load_for):
         if why := _fault(re.compile, pattern):
-            yield Problem(("scheduling", "never_load_for", index), f"is no regular expression: {why}", "correct it")
+            yield Problem(("scheduling", "never_load_for", index), f"is not a regular expression: {why}", "correct it")
 
 
 def _weights(config: Config) -> Iterator[Problem]:
@@ -168,7 +168,7 @@ def _keys(config: Config) -> Iterator[Problem]:
             yield Problem(("auth", "keys", index, "key"), "is empty", "put a secret there")
         if key.expires and _fault(moment, key.expires):
             remedy = "write 2030-01-31 or 2030-01-31T18:00:00Z"
-            yield Problem(("auth", "keys", index, "expires"), "is no date or time in ISO 8601", remedy)
+            yield Problem(("auth", "keys", index, "expires"), "is not a date or time in ISO 8601", remedy)
 
 
 def _same(
@@ -223,7 +223,7 @@ def _health_paths(config: Config) -> Iterator[Problem]:
         path = model.health_path
         if path not in ("", ANY_ANSWER) and not (path.startswith("/") and _is_printable_ascii(path)):
             remedy = f'begin it with /, or write "{ANY_ANSWER}" if any answer will do'
-            yield Problem(("models", name, "health_path"), "is no path", remedy)
+            yield Problem(("models", name, "health_path"), "is not a path", remedy)
 
 
 def _is_printable_ascii(text: str) -> bool:

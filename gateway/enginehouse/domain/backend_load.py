@@ -85,7 +85,7 @@ class Load:
         self.adapters, self.max_adapters = active, most
 
     def forget_latencies(self) -> None:
-        """Begin the average anew, because another engine process may answer now."""
+        """Begin the average again, because another engine process may answer now."""
         self.avg_latency_ms, self.latency_weight = 0.0, 1.0
 
     def begin(self) -> None:

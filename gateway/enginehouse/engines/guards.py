@@ -141,7 +141,7 @@ def _awaitable(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _exactly(*kinds: type) -> Fits:
-    return lambda answer: type(answer) in kinds  # a bool is no number
+    return lambda answer: type(answer) in kinds  # a bool is not a number
 
 
 def _instance(*kinds: type) -> Fits:

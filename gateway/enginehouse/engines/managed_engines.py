@@ -163,7 +163,7 @@ class ManagedEngines:
     def preload_some(self, model: str, replicas: int) -> None:
         """Begin to load the first ``replicas`` replicas of ``model``, each in its turn.
 
-        Requests that wait for replicas which are not ready find their places anew, as some may suit the new ones.
+        Requests that wait for replicas which are not ready find their places again, as some may suit the new ones.
         """
         found = [(host, replica) for host in self._hosts.values() for replica in host.replicas.of_model(model)]
         order = list(self._context.config.models[model].backends(model))

@@ -96,7 +96,7 @@ class PulledModels:
             if source.takes(name):
                 return source
         raise PullFailed(
-            f"'{name}' is no name of a model to download: write hf.co/ORG/REPO or hf.co/ORG/REPO:QUANT, "
+            f"'{name}' is not the name of a model to download: write hf.co/ORG/REPO or hf.co/ORG/REPO:QUANT, "
             "ollama.com/MODEL:TAG, or the address of a GGUF file"
         )
 

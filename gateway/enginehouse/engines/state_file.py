@@ -220,7 +220,7 @@ class StateFile:
             each.leave()
 
     def take_back(self) -> None:
-        """Use the files again. The other gateway may have changed the list of engines, so it is written anew."""
+        """Use the files again. The other gateway may have changed the list of engines, so it is written again."""
         for each in (self._file, self.footprints.file, self.sleepers.file):
             each.take_back()
         self._file.write(self.records)

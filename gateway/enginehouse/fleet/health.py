@@ -19,7 +19,7 @@ class HealthTracker:
     last failure, even after the backend has recovered.
 
     An engine may pass its health check and still fail requests. So only an answered request starts the count of failed
-    ones anew, and a backend that failed requests is on trial when probes have made it healthy: the next request that
+    ones again, and a backend that failed requests is on trial when probes have made it healthy: the next request that
     fails makes it unhealthy at once, and then probes count only after a pause, which doubles each time.
     ``checks.successes`` answered requests in a row end the trial.
 

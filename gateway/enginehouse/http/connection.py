@@ -172,7 +172,7 @@ class Connection:
     def _check_upgrade(self, method: bytes) -> None:
         """Let only a WebSocket's handshake pass. ``_feed`` ignores requests to upgrade to any other protocol."""
         if method == b"CONNECT":
-            raise InvalidRequest("CONNECT is not supported: this is no forward proxy")
+            raise InvalidRequest("CONNECT is not supported: this is not a forward proxy")
         if self._is_web_socket() and self._last is not None and not self._last.answered:
             raise InvalidRequest("A connection becomes a WebSocket only after its last answer")
 

@@ -38,7 +38,7 @@ def read_target(url: bytes) -> Target:
         parsed = httptools.parse_url(url)
         return Target(unquote(parsed.path.decode("ascii")), parsed.path, parsed.query or b"")
     except (httptools.HttpParserInvalidURLError, UnicodeDecodeError, AttributeError):
-        raise InvalidRequest("The target of the request line is no valid URL") from None
+        raise InvalidRequest("The target of the request line is not a valid URL") from None
 
 
 def page_scope(type: str, method: bytes, target: Target, version: str, headers: Headers, transport: Any) -> Scope:

@@ -188,7 +188,7 @@ class SupportsLoading(ABC):
     async def follow_loads(self, engine: EventClient, on_news: Callable[[LoadNews], None]) -> None:
         """Call ``on_news`` whenever the server reports by itself that it loads or unloads a model.
 
-        Runs until the gateway cancels it. Raise ``UpstreamError`` when the reports end: the gateway follows them anew.
+        Runs until the gateway cancels it. Raise ``UpstreamError`` when the reports end: the gateway follows them again.
         Return if there are none: then the gateway knows of changes only because it asks regularly.
         """
 

@@ -21,7 +21,7 @@ class GuardRequest(msgspec.Struct, frozen=True):
     """As the client sent it: JSON may write each character as an escape, so search ``texts``."""
 
     def texts(self) -> list[str]:
-        """All texts of the body, decoded, also those in the arguments of tool calls; none if it is no JSON."""
+        """All texts of the body, decoded, also those in the arguments of tool calls; none if it is not JSON."""
         return texts_of(self.body)
 
 

@@ -99,7 +99,7 @@ class LimitStore(ABC):
         return None
 
     async def open(self) -> None:
-        """Begin work in the background. A store that cannot be reached is no error: limits then hold by themselves."""
+        """Begin work in the background. A store that cannot be reached is not an error: limits hold without it."""
 
     async def close(self) -> None:
         """End it."""

@@ -112,7 +112,7 @@ class DroppedCounts:
         """Say so, unless that was less than a minute before ``now``."""
         if now >= self._said_at[0] + MINUTE_S:
             self._said_at[0] = now
-            _log.warning("More than %d names have limits: those that were not used for longest begin anew", self._most)
+            _log.warning("More than %d names have limits: those that were not used for longest start over", self._most)
 
 
 class PassingLimits(Generic[_Kept]):

@@ -39,7 +39,7 @@ class Placement:
     def counted(self, tokens: Tokens) -> None:
         """The answer is whole and good, and had so many ``tokens``.
 
-        Not called if the engine counted none and the answer is no stream, or if another engine gave a part of it.
+        Not called if the engine counted none and the answer is not a stream, or if another engine gave a part of it.
         """
 
     def ended(self) -> None:
@@ -143,7 +143,7 @@ class Strategy(ABC):
         """Take what another instance returned from ``remembered``: another version's, perhaps, in another process.
 
         Called after ``start``, before the first request if there is something. Raise any exception if it cannot be
-        used, before anything is changed: the gateway logs it, and the strategy learns anew.
+        used, before anything is changed: the gateway logs it, and the strategy learns from scratch.
         """
 
     def score(self, requirements: Requirements, candidates: Sequence[Candidate], chosen: Candidate) -> float | None:

@@ -187,7 +187,7 @@ def _refuse_misspelt_hooks(plugin: ModuleType, origin: PluginOrigin) -> None:
         own = inspect.isfunction(value) and value.__module__.partition(".")[0] == package
         if own and name not in _HOOKS and len(inspect.signature(value).parameters) <= 1:
             for hook in get_close_matches(name, _HOOKS, n=1, cutoff=_NEAR):
-                raise origin.error(f"'{name}' is no hook: name it '{hook}' and mark it with '@{GROUP}.hookimpl'")
+                raise origin.error(f"'{name}' is not a hook: name it '{hook}' and mark it with '@{GROUP}.hookimpl'")
 
 
 @cache

@@ -53,7 +53,7 @@ class MigrationRecord(msgspec.Struct, frozen=True, kw_only=True):
 class MigrationDispatcher:
     """Gives each migration to the first migrator that can, and at most ``timeout`` seconds.
 
-    A migration that fails stops no other one, and is not repeated: the next round plans anew. ``records``: the last
+    A migration that fails stops no other one, and is not repeated: the next round plans again. ``records``: the last
     migrations. ``on_end`` is called after each with its result.
     """
 
@@ -120,7 +120,7 @@ class MigrationDispatcher:
             with plugin_errors(plugin):
                 why = migrator.why_not(migration, view)
             if not isinstance(why, str):
-                raise wrong_result(plugin, f"returned {why!r} from why_not, which is no text")
+                raise wrong_result(plugin, f"returned {why!r} from why_not, which is not text")
             if not why:
                 return plugin, migrator
             reasons.append(f"{plugin.type}: {why}")

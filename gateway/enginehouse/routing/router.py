@@ -233,7 +233,7 @@ class Router:
                 raise unpaired(requirements) from None
             route = self._with_decode(requirements, snapshot, route, rules, failed, recorder)
             if reason is not None and route.reason is _RETRY and not exclude:
-                route.reason = reason  # to pass over an engine is no retry
+                route.reason = reason  # to pass over an engine is not a retry
             if route.prefill is not None or rules.serves_alone(route.chosen):
                 return route
             failed, reason = (*failed, route.chosen.replica), route.reason

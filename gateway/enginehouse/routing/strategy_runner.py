@@ -99,7 +99,9 @@ class StrategyRunner:
         try:
             self._strategy.recall(remembered)
         except Exception as error:
-            _log.warning("The %s learns anew, because it cannot use what was kept: %s", self._plugin, describe(error))
+            _log.warning(
+                "The %s learns from scratch, because it cannot use what was kept: %s", self._plugin, describe(error)
+            )
 
     def pick(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Candidate:
         try:

@@ -46,7 +46,7 @@ class CountedTotals(msgspec.Struct, array_like=True):
 
 
 def take(counters: Counters) -> CountedTotals:
-    """Everything that ``counters`` have counted, which then begin anew. Swaps are the owner's alone."""
+    """Everything that ``counters`` have counted, which then start over. Swaps are the owner's alone."""
     totals = CountedTotals(
         counters.unrouted,
         counters.unrouted_failed,
@@ -80,7 +80,7 @@ def add(counters: Counters, totals: CountedTotals) -> None:
 
 
 def take_histogram(histogram: Histogram) -> HistogramCounts:
-    """Everything that ``histogram`` has counted, which then begins anew."""
+    """Everything that ``histogram`` has counted, which then starts over."""
     counted = _counts(histogram)
     histogram.counts = [0] * len(histogram.counts)
     histogram.total = 0.0

@@ -204,7 +204,7 @@ class Counters:
         return [(key if isinstance(key, tuple) else (key,), count) for key, count in self.by_metric[metric].items()]
 
     def forget_series(self) -> None:
-        """Begin the series of models and backends anew."""
+        """Begin the series of models and backends again."""
         self._series = {}
         self._keyed = 0
 

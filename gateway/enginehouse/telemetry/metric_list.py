@@ -110,7 +110,7 @@ HEDGES = _counter(
 )
 STALE = _counter(
     "enginehouse_stale_connections",
-    "Requests sent anew because this backend closed a kept connection.",
+    "Requests sent again because this backend closed a kept connection.",
     ("backend",),
 )
 CONTINUATIONS = _counter(

@@ -88,7 +88,7 @@ class UsageMeter:
         return user
 
     def take(self) -> list[UsageRow]:
-        """All sums since the last time, with their costs. They begin anew."""
+        """All sums since the last time, with their costs. They start over."""
         taken = [used.row(names) for names, used in self._sums.items()]
         for row in taken:
             if (price := self.prices.of(row.model or "")) is not None:

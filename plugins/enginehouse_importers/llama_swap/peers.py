@@ -88,7 +88,7 @@ def _read_filters(table: Table, models: Iterable[str], peers: Peers) -> None:
         peers.models.update({model: {"filters": filters.always} for model in own})
     for name, by_name in filters.by_name.items():
         if name not in own:
-            table.note("left out: it is no model of this peer alone", "filters", "setParamsByID", name)
+            table.note("left out: it is not a model of this peer alone", "filters", "setParamsByID", name)
         elif by_name:
             always = peers.models.get(name, {}).get("filters", {})
             peers.models[name] = {"filters": {**always, "set": {**always.get("set", {}), **by_name["set"]}}}

@@ -17,5 +17,5 @@ def check_model_source(factory: Callable[[], ModelSource]) -> None:
     for name in _OTHERS:
         taken = it.takes(name)
         expect(isinstance(taken, bool), f"takes must return a bool, got {taken!r} for {name!r}")
-        expect(not taken, f"takes must refuse {name!r}: it is no name of a model")
+        expect(not taken, f"takes must refuse {name!r}: it is not the name of a model")
         expect(it.takes(name) is taken, f"takes must say the same at each call, for {name!r}")

@@ -54,7 +54,7 @@ def continue_text(
     A chat whose ``text_ids`` and ``prompt_ids`` are known continues after these, so that no chat template changes the
     text. ``repeats`` means that the engine's answer to a chat begins with the open message; ``more`` has fields to set.
     An event counts as a token where nobody counts these. Raises ``CannotContinue`` if the events are unknown too, or if
-    the prompt of a completion is no text.
+    the prompt of a completion is not text.
     """
     made = answer.tokens if answer.tokens is not None else answer.events
     if answer.text and not made:
@@ -72,7 +72,7 @@ def continue_text(
     else:
         prompt = _value(fields.get("prompt", b"null"))
         if not isinstance(prompt, str):
-            raise CannotContinue("The prompt is no text")
+            raise CannotContinue("The prompt is not text")
         fields["prompt"] = prompt + answer.text
     _limit(fields, made, answer, default_max_tokens)
     skip = len(answer.text) if repeats and answer.path == _CHAT else 0

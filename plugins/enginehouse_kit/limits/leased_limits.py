@@ -68,7 +68,7 @@ class LeasedLimit(Limit):
         self.rule = rule
         self._share: LocalLimit | None = None
         """What this gateway may use by itself while the store is lost. It is kept: a store that is lost again and again
-        does not grant it anew."""
+        does not grant it again."""
         self._is_alone = False
         self._store = store
         self._stock = 0.0  # of a limit at_once: all that it holds, in use or not

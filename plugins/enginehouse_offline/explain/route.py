@@ -100,7 +100,7 @@ def _asked(gateway: GatewayClient, asked: _Question) -> Explanation:
     try:
         body = msgspec.json.decode(asked.body)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"the body is no JSON: {error}") from None
+        raise ConfigError(f"the body is not JSON: {error}") from None
     answer = gateway.post("api", "explain", "route", query=f"?{urlencode({'path': asked.path})}", body=body)
     return gateway.read(answer, Explanation)
 
@@ -108,7 +108,7 @@ def _asked(gateway: GatewayClient, asked: _Question) -> Explanation:
 def _header(text: str) -> tuple[bytes, bytes]:
     name, colon, value = text.partition(":")
     if not colon:
-        raise click.BadParameter(f"'{text}' is no header: write 'NAME: VALUE'", param_hint="--header")
+        raise click.BadParameter(f"'{text}' is not a header: write 'NAME: VALUE'", param_hint="--header")
     return name.strip().lower().encode(), value.strip().encode("latin-1", errors="replace")
 
 

@@ -107,7 +107,7 @@ def read_time(text: str, now: float) -> float:
         return now - parse_duration(text)
     except ValueError:
         raise InvalidRequest(
-            f"'{text}' is no time: write 7d, 2026-01-31 or seconds since 1970", param="since"
+            f"'{text}' is not a time: write 7d, 2026-01-31 or seconds since 1970", param="since"
         ) from None
 
 

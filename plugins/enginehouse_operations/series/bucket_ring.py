@@ -34,7 +34,7 @@ class BucketRing:
         self._values: dict[tuple[str, SeriesKey], array[float]] = {}
 
     def begin(self, number: int) -> None:
-        """Begin the bucket ``number``. Those that were left out have no values. An earlier one begins anew."""
+        """Begin the bucket ``number``. Those that were left out have no values. An earlier one starts over."""
         first = self.newest + 1 if number > self.newest else number
         for skipped in range(max(first, number - self.size + 1), number + 1):
             for values in self._values.values():

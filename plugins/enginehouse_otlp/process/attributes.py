@@ -21,7 +21,7 @@ _NO_FAILURES = ("served", "moved", "overtaken", "client_left")
 
 
 def root_error(record: RequestRecord) -> tuple[str, str] | None:
-    """The type of the error that ended a request, and its message. A status below 500 is no error of a server."""
+    """The type of the error that ended a request, and its message. A status below 500 is not an error of a server."""
     if record.status < _SERVER_FAILED:
         return None
     if record.code is None:

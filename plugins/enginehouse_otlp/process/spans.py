@@ -188,7 +188,7 @@ class _RequestTrace:
 def _routed_since(attempt: AttemptRecord, before: float) -> float | None:
     """When the decision for ``attempt`` began; ``before``: at the earliest, if only that is known.
 
-    ``None`` if nobody decided anew: the stream was moved, or a rival was asked while nothing was recorded.
+    ``None`` if nobody decided again: the stream was moved, or a rival was asked while nothing was recorded.
     """
     if attempt.details is not None and attempt.details.began is not None:
         return attempt.details.began

@@ -32,5 +32,5 @@ def _read(text: str) -> float:
         return float(text)
     except ValueError:
         raise InvalidRequest(
-            f"keep_alive: '{text}' is no duration: write '5m', '0' or '-1'", param="keep_alive"
+            f"keep_alive: '{text}' is not a duration: write '5m', '0' or '-1'", param="keep_alive"
         ) from None

@@ -186,7 +186,7 @@ def _part(part: Any, kind: type[Text] | type[Thinking]) -> Iterator[Said]:
         return
     if not isinstance(part, dict):
         if part is not None:
-            raise UpstreamError("The engine's answer cannot be read: a part of its content is no object")
+            raise UpstreamError("The engine's answer cannot be read: a part of its content is not an object")
         return
     type_ = part.get("type")
     if type_ in ("thinking", "reasoning"):

@@ -60,7 +60,7 @@ def _read(path: str, name: str, type: type[_File]) -> _File:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key=key, remedy=remedy) from error
     except msgspec.DecodeError as error:
-        raise ConfigError(f"{path} is no profile: {error}", key=key, remedy=remedy) from error
+        raise ConfigError(f"{path} is not a profile: {error}", key=key, remedy=remedy) from error
     if not found.results:
         raise ConfigError(f"{path} has no results", key=key, remedy=remedy)
     return found

@@ -221,7 +221,7 @@ async def test_keys_stay_while_the_provider_is_away(
 
 def test_a_page_that_is_no_key_set_changes_nothing() -> None:
     provider = Provider()
-    with pytest.raises(ValueError, match="no key set"):
+    with pytest.raises(ValueError, match="not a key set"):
         provider.tokens.use_keys({"error": "not found"})
     assert provider.who(token()).name == f"jwt/{ISSUER}/ann"
 

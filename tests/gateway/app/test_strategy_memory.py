@@ -71,8 +71,8 @@ def test_too_much_is_not_kept_and_the_rest_is(
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"nonsense", "cannot be read, so strategies learn anew"),
-        (b"", "cannot be read, so strategies learn anew"),
+        (b"nonsense", "cannot be read, so strategies learn from scratch"),
+        (b"", "cannot be read, so strategies learn from scratch"),
         (msgspec.msgpack.encode({"format": 99, "python": ["cpython", 1], "memories": {}}), "by another version"),
         (msgspec.msgpack.encode({"format": 1, "python": ["cpython", 1], "memories": {}}), "another Python"),
         (b"x" * 400, "is too large"),
@@ -96,4 +96,4 @@ def test_a_folder_that_cannot_be_written_costs_a_line_only(tmp_path: Path, caplo
         learning.memories = {"a": b"1"}
 
     learning.run(tmp_path / "gone", learn)
-    assert "cannot be written, so the next gateway's strategies learn anew" in caplog.text
+    assert "cannot be written, so the next gateway's strategies learn from scratch" in caplog.text

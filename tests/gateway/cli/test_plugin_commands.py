@@ -96,7 +96,7 @@ def test_an_unknown_command_is_refused() -> None:
     [
         ("import no_such_library\n@hookimpl\ndef register_commands(register): ...", "ModuleNotFoundError"),
         ("@hookimpl\ndef register_commands(register):\n    register('greet', lambda: 1 / 0)", "ZeroDivisionError"),
-        ("@hookimpl\ndef register_commands(register):\n    register('greet', lambda: 1)", "is no click command"),
+        ("@hookimpl\ndef register_commands(register):\n    register('greet', lambda: 1)", "is not a click command"),
         (GREET.replace('"greet"', '"serve"'), "there is already a command 'serve'"),
         (GREET.replace('"greet"', '"serve it"'), "there is no group 'serve' that takes commands of plugins"),
         (GREET.replace('"greet"', '"import more things"'), "there is no group 'import more'"),

@@ -131,7 +131,7 @@ def test_a_command_must_say_where_the_engine_listens(refuse: Refuse) -> None:
 @pytest.mark.parametrize("path", ["health", "None", "/a b", "/é", "/a\\nb", "http://h/health"])
 def test_a_health_path_must_be_one(refuse: Refuse, path: str) -> None:
     error = refuse(f'[models.m]\nhealth_path = "{path}"')
-    assert (error.key, error.problem) == ("models.m.health_path", "is no path")
+    assert (error.key, error.problem) == ("models.m.health_path", "is not a path")
     assert '"none"' in error.remedy
 
 

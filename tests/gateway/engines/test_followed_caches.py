@@ -97,7 +97,7 @@ async def test_a_follower_that_raises_disturbs_no_other(caplog: pytest.LogCaptur
 
     class Noting(Deaf):
         def begin_anew(self) -> None:
-            noted.append("anew")
+            noted.append("again")
 
         def close(self) -> None:
             noted.append("closed")
@@ -109,7 +109,7 @@ async def test_a_follower_that_raises_disturbs_no_other(caplog: pytest.LogCaptur
     caches.use(CacheView(caches))
     assert [row["backend"] for row in caches.figures()] == ["sound"]
     caches.close()
-    assert noted == ["anew", "closed"]
+    assert noted == ["again", "closed"]
     assert "Broken' failed" in caplog.text
 
 

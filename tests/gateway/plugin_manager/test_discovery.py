@@ -109,8 +109,14 @@ ORIGIN = "plugin 'shift' from enginehouse-shift 1.2.3: "
     [
         ("import no_such_library", "cannot be imported: ModuleNotFoundError: No module named 'no_such_library'"),
         ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
-        ("@hookimpl\ndef register_filter(register): pass", "'register_filter' is no hook: name it 'register_filters'"),
-        ("def register_gaurds(register): pass", "'register_gaurds' is no hook: name it 'register_guards' and mark it"),
+        (
+            "@hookimpl\ndef register_filter(register): pass",
+            "'register_filter' is not a hook: name it 'register_filters'",
+        ),
+        (
+            "def register_gaurds(register): pass",
+            "'register_gaurds' is not a hook: name it 'register_guards' and mark it",
+        ),
         ("@hookimpl\ndef something_else(register): pass", "unknown hook 'something_else'"),
         ("@hookimpl\ndef register_filters(register, extra): pass", "extra"),
         ("@hookimpl\ndef register_filters(): pass", "'register_filters' must take the argument 'register'"),

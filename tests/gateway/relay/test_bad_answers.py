@@ -77,7 +77,7 @@ async def test_what_is_no_json_has_a_code_of_its_own(house: OpenGateway, engine:
     only.says(b"<html>out of order</html>")
     error = json.loads((await gateway.ask()).body)["error"]
     assert error["code"] == "upstream_invalid"
-    assert error["message"] == "Backend 'a' sent an answer that is no JSON"
+    assert error["message"] == "Backend 'a' sent an answer that is not JSON"
 
 
 async def test_an_error_that_blames_the_request_is_not_retried(house: OpenGateway, engine: StartEngine) -> None:

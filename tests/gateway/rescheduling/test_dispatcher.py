@@ -145,7 +145,7 @@ async def test_without_a_migrator_that_can_the_reasons_are_told() -> None:
     [
         (Scripted({"a": ["r"]}), "returned ['r'] from migrate, which is no Migrated"),
         (Scripted({"a": RuntimeError("secret")}), "failed with RuntimeError"),
-        (Scripted({}, why=None), "returned None from why_not, which is no text"),
+        (Scripted({}, why=None), "returned None from why_not, which is not text"),
     ],
 )
 async def test_a_migrator_that_fails_is_named(migrator: Migrator, error: str) -> None:

@@ -112,7 +112,7 @@ def test_nothing_is_guessed(driver: SupportsContinuation) -> None:
         driver.continuation(partial(CHAT, chat(), tokens=None))
     with pytest.raises(CannotContinue, match="all the tokens"):
         driver.continuation(partial(CHAT, chat(max_tokens=3)))
-    with pytest.raises(CannotContinue, match="no text"):
+    with pytest.raises(CannotContinue, match="not text"):
         driver.continuation(partial(COMPLETIONS, completion(prompt=[1])))
 
 

@@ -88,7 +88,11 @@ MODEL = '[models.m]\ndriver = "sim"\n'
         ("[plugins.strategy]\nseed = 1", "plugins.strategy.seed", "install the plugin or remove the table"),
         ('[routing]\nstrategy = "random"\n[plugins.random]\nsead = 1', "plugins.random.sead", 'did you mean "seed"?'),
         ("[plugins.random]\nsead = 1", "plugins.random.sead", 'did you mean "seed"?'),
-        ('[models.m]\nsource = "nowhere/m"', "models.m.source", "'nowhere/m' is no name of a model to download: write"),
+        (
+            '[models.m]\nsource = "nowhere/m"',
+            "models.m.source",
+            "'nowhere/m' is not the name of a model to download: write",
+        ),
         ('[routing]\nstrategy = "random"\n[plugins.random]\nseed = "x"', "plugins.random.seed", ""),
         ('[models.m]\ndriver = "openai"', "models.m", "set path if the driver launches engines, else command"),
         ('[models.m]\ncommand = "x ${port} ${env:NOT_SET}"', "models.m.command", "set it or remove it"),

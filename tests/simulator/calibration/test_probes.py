@@ -75,5 +75,5 @@ def test_a_journal_keeps_what_was_measured_and_refuses_other_probes(tmp_path: Pa
     with pytest.raises(ConfigError, match="another engine"):
         Journal(tmp_path / "j.jsonl", "http://b", "m", "prompt 16")
     (tmp_path / "j.jsonl").write_text("nonsense")
-    with pytest.raises(ConfigError, match="begin anew with --fresh"):
+    with pytest.raises(ConfigError, match="start over with --fresh"):
         Journal(tmp_path / "j.jsonl", "http://a", "m", "prompt 16")

@@ -2,7 +2,7 @@
 
 ``recorded/ENGINE`` has the probes that ``sim calibrate`` sent to an engine, and what the engine did with traces in the
 same minutes by ``sim validate --measured``, behind a gateway or asked directly. The profile is fitted and the traces
-are replayed anew each time.
+are replayed again each time.
 """
 
 from __future__ import annotations

@@ -113,8 +113,8 @@ def test_policies_are_tried_with_every_number_of_engines(trace: str, profile: st
     [
         (["--slo", "ttft=1s"], "needs a TRACE or a --rate"),
         (["{trace}", "--rate", "2", "--slo", "ttft=1s"], "needs a TRACE or a --rate"),
-        (["{trace}", "--slo", "ttft=1s", "--instances", "0"], "is no list of numbers"),
-        (["{trace}", "--slo", "ttft=1s", "--share", "120%"], "is no share"),
+        (["{trace}", "--slo", "ttft=1s", "--instances", "0"], "is not a list of numbers"),
+        (["{trace}", "--slo", "ttft=1s", "--share", "120%"], "is not a share"),
         (["{trace}", "--slo", "speed=1s"], "has no figure"),
     ],
 )

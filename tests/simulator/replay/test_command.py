@@ -126,7 +126,7 @@ def test_a_replay_that_answers_nothing_shows_no_latencies(tmp_path: Path) -> Non
 def test_a_number_is_finite(arguments: tuple[str, ...], trace: str) -> None:
     result = CliRunner().invoke(sim, [*arguments, *([trace] if arguments[0] == "replay" else [])])
     assert result.exit_code == 2
-    assert "is no finite number" in result.output
+    assert "is not a finite number" in result.output
 
 
 # --- variants

@@ -62,7 +62,7 @@ def test_a_fault_as_text(text: str, fault: PlannedFault) -> None:
     + ["", "gpu", "gpu:kill", "kill@3"],
 )
 def test_a_text_that_is_no_fault_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no fault[\s\S]*--fault|--fault[\s\S]*is no fault"):
+    with pytest.raises(ConfigError, match=r"is not a fault[\s\S]*--fault|--fault[\s\S]*is not a fault"):
         PlannedFault.parse(text)
 
 

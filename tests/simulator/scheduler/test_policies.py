@@ -114,7 +114,7 @@ def test_an_index_that_is_none_is_named() -> None:
     core = core_with(NoIndex(), total_gpu_blocks=9)
     for name in ("a", "b"):
         core.add_request(request(name, 12, max_tokens=14))
-    with pytest.raises(EnginehouseError, match=r"NoIndex\.victim returned 2, which is no index of 2"):
+    with pytest.raises(EnginehouseError, match=r"NoIndex\.victim returned 2, which is not an index of 2"):
         admitted(core)
 
 

@@ -29,7 +29,7 @@ class Mirror:
         self._selectors = selectors
 
     async def changes(self) -> AsyncIterator[None]:
-        """Yield after each list and each change. A history that the server has dropped is listed anew.
+        """Yield after each list and each change. A history that the server has dropped is listed again.
 
         Raises what the client library raises, such as for a server that is down.
         """

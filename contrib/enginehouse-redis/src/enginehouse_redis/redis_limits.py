@@ -43,7 +43,7 @@ class RedisLimits(LeasedLimitStore):
                 client_name="enginehouse",
             )
         except ValueError:  # its message may have the password
-            raise ConfigError("is no address of Redis", key="limits.url", remedy=_REMEDY) from None
+            raise ConfigError("is not the address of Redis", key="limits.url", remedy=_REMEDY) from None
 
     async def lease(self, gateway: str, asks: Sequence[LeaseAsk]) -> Leases:
         keys = [f"{_PREFIX}gateways", *(f"{_PREFIX}{ask.rule.per}:{ask.name}" for ask in asks)]

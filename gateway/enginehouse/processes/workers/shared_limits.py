@@ -100,7 +100,7 @@ class LimitTable:
 
 
 def _is_whole(numbers: memoryview[float], now: float, epoch: float) -> bool:
-    """Whether nothing of a limit is taken, so that it can begin anew without a difference."""
+    """Whether nothing of a limit is taken, so that it can start over without a difference."""
     per = _PERIODS[int(numbers[_PER])]
     if per == "at_once":
         return not any(numbers[_HEAD:])
@@ -221,7 +221,7 @@ class SharedLimit(CountedLimit):
 
 
 class SharedLimitStore(LocalLimitStore):
-    """The limits of one gateway with several processes, of which this is ``number``. They start anew with it."""
+    """The limits of one gateway with several processes, of which this is ``number``. They start again with it."""
 
     def __init__(self, memory: LimitMemory, number: int) -> None:
         self.memory = memory

@@ -17,7 +17,7 @@ _LARGEST: Final = 64 << 20
 class ChangingDoor(PassingDoor):
     """Changes the events of a stream as they come, and any other answer when it is whole.
 
-    ``memory`` has room for an answer that is no stream; otherwise ``_dropped`` says why it is not held.
+    ``memory`` has room for an answer that is not a stream; otherwise ``_dropped`` says why it is not held.
     """
 
     __slots__ = ("_dropped", "_held", "_lines", "_status", "_streams")
@@ -72,4 +72,4 @@ class ChangingDoor(PassingDoor):
 
     @abstractmethod
     def _whole(self, body: bytes) -> None:
-        """Deliver an answer that is no stream, now or later. It is empty if it was dropped."""
+        """Deliver an answer that is not a stream, now or later. It is empty if it was dropped."""

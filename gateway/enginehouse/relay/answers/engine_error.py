@@ -15,7 +15,7 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import lines_without
 
 _MOST_QUOTED: Final = 500
-"""Characters of an error that is no JSON."""
+"""Characters of an error that is not JSON."""
 _TYPE: Final = (b"content-type:",)
 
 
@@ -24,7 +24,7 @@ def readable_error(
 ) -> tuple[AnswerHead, bytes]:
     """The whole answer of an engine that refused a request or failed it, as clients in ``form`` can read it.
 
-    A prompt that is too long is ``context_length_exceeded`` with both numbers. A text that is no JSON becomes the
+    A prompt that is too long is ``context_length_exceeded`` with both numbers. A text that is not JSON becomes the
     message of an error. Everything else passes as it is.
     """
     try:

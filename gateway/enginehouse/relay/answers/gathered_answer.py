@@ -38,7 +38,7 @@ class GatheredAnswer:
         self.error: dict[str, Any] | None = None
 
     def add(self, piece: bytes) -> None:
-        """Take whole events, and read them when they are many. Raises ``ValueError`` for one that is no JSON object."""
+        """Take whole events; read them when they are many. Raises ``ValueError`` for one that is not a JSON object."""
         self._held.append(piece)
         self._size += len(piece)
         if self._size > _MOST_UNREAD:

@@ -23,7 +23,7 @@ def why_misfit(head: AnswerHead, backend: str, *, streams: bool) -> UpstreamInva
     a stream (``streams``) sees nothing in JSON, one that wants none nothing in a stream.
     """
     if head.status == 204 or 300 <= head.status < 400:
-        return UpstreamInvalid(f"Backend '{backend}' answered {head.status}, which is no answer to this request")
+        return UpstreamInvalid(f"Backend '{backend}' answered {head.status}, which is not an answer to this request")
     if head.status < 300 and head.json and streams:
         return UpstreamInvalid(f"Backend '{backend}' sent no stream, which was asked for")
     if head.status == 200 and head.stream and not streams:
@@ -66,7 +66,7 @@ def _problem(body: bytes, backend: str) -> RequestError | None:
 
 
 def _no_json(backend: str) -> UpstreamInvalid:
-    return UpstreamInvalid(f"Backend '{backend}' sent an answer that is no JSON")
+    return UpstreamInvalid(f"Backend '{backend}' sent an answer that is not JSON")
 
 
 def is_json(body: bytes) -> bool:

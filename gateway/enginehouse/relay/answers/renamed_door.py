@@ -33,7 +33,7 @@ def renaming(name: str) -> Cut:
 
 
 class RenamedDoor(CuttingDoor):
-    """Passes on an answer that is no stream with the ``name`` that the client asked for as its ``model``."""
+    """Passes on an answer that is not a stream with the ``name`` that the client asked for as its ``model``."""
 
     __slots__ = ("_held", "_name")
 

@@ -135,7 +135,7 @@ class Reply:
         self._head = None
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
-        """Pass on an answer that arrived whole, and is no stream."""
+        """Pass on an answer that arrived whole, and is not a stream."""
         self.begun = True
         self.status = status
         self._whole = body

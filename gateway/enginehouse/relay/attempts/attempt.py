@@ -291,7 +291,7 @@ class Attempt:
             self._limit_to(timeouts.first_byte, "did not begin to answer")
 
     def _limit_to(self, limit: float, awaited: str) -> None:
-        """Limit the time; 0 is no limit. ``awaited``: what did not happen in time, for the error."""
+        """Limit the time; 0 means no limit. ``awaited``: what did not happen in time, for the error."""
         self._limit = limit
         self._awaited = awaited
         self._mark_progress()

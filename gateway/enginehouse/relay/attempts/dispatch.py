@@ -113,7 +113,7 @@ class Dispatch(RoutedJob):
         self._send()
 
     def send_anew(self) -> None:
-        """Send the job once more, on a new connection: the kept one was stale, which is no failure of the engine."""
+        """Send the job once more, on a new connection: the kept one was stale, which is not a failure of the engine."""
         attempt, state = self.current(), self._state
         self._state = state._replace(stale=(*state.stale, attempt.route.chosen.replica))
         self.job.context.counters.stale[attempt.upstream.name] += 1

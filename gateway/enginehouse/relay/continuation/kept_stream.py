@@ -28,7 +28,7 @@ class KeptStream:
     """Keeps the events of a stream by reference, and reads them when they are many or when they are needed.
 
     - ``path`` and ``body``: the client's request, as drivers know it.
-    - ``why``: why the stream can neither be continued nor asked anew; empty if it can.
+    - ``why``: why the stream can neither be continued nor asked again; empty if it can.
     - ``roles``: the choices of whose chat the client knows the role.
     - ``finish``: the finish reason, once it has passed.
     - ``ended``: ``[DONE]`` has passed.

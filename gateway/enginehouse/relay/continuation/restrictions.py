@@ -33,7 +33,7 @@ def why_not(fields: Fields) -> str:
 
 
 def why_not_again(fields: Fields) -> str:
-    """Why the answer to this request, asked anew, cannot be compared with what the client has; empty if it can."""
+    """Why the answer to this request, asked again, cannot be compared with what the client has; empty if it can."""
     return _choices(fields) or _scores(fields) or ("'echo' is asked for" if fields.get("echo") else "")
 
 
@@ -58,10 +58,10 @@ def _scores(fields: Fields) -> str:
 def _form(fields: Fields) -> str:
     form = fields.get("response_format")
     if isinstance(form, dict) and form.get("type", "text") != "text":
-        return "its answer follows a grammar, which would begin anew"
+        return "its answer follows a grammar, which would start over"
     for name in _GRAMMARS:
         if fields.get(name):
-            return f"its answer follows a grammar ('{name}'), which would begin anew"
+            return f"its answer follows a grammar ('{name}'), which would start over"
     if (fields.get("tools") and fields.get("tool_choice") != "none") or fields.get("functions"):
         return "its answer may call tools"
     if "audio" in (fields.get("modalities") or ()):
@@ -77,7 +77,7 @@ def _sampling(fields: Fields) -> str:
         if fields.get(name):
             return f"'{name}' is asked for"
     if fields.get("seed") is not None and fields.get("temperature") != 0:
-        return "'seed' would begin anew"
+        return "'seed' would start over"
     return ""
 
 

@@ -42,12 +42,12 @@ class StreamHistory(KeptStream):
         return self.why or why_not(self.fields)
 
     def why_not_anew(self) -> str:
-        """Why the request cannot be asked anew, so that the client's text is skipped; empty if it can."""
+        """Why the request cannot be asked again, so that the client's text is skipped; empty if it can."""
         self.read()
         return self.why or why_not_again(self.fields)
 
     def may_go_on(self) -> bool:
-        """Whether another engine may go on with the stream, continued or asked anew."""
+        """Whether another engine may go on with the stream, continued or asked again."""
         return self.is_unanswered or not (self.why_not_movable() and self.why_not_anew())
 
     # --- in another process

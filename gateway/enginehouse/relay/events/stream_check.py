@@ -120,7 +120,7 @@ class StreamCheck:
         try:
             event = decode_event(data)
         except (ValueError, RecursionError):
-            return BrokenStream("sent an event that is no JSON object", good)
+            return BrokenStream("sent an event that is not a JSON object", good)
         kind, error = event.type, event.error
         if error is None and isinstance(event.response, dict):
             error = event.response.get("error")

@@ -179,7 +179,7 @@ class AnsweredExchange(MovableExchange):
             self._reply.name_model(name, stream=head.stream)
 
     def _must_be_json(self, head: AnswerHead) -> bool:
-        """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is no stream."""
+        """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is not a stream."""
         if head.status >= 300 or self.job.raw:
             return False
         return head.json or (not head.stream and not head.opaque and self._reply.form.is_checked)
@@ -198,7 +198,7 @@ class AnsweredExchange(MovableExchange):
         return self._dispatch.retry(Outcome.ANSWERED)
 
     def _accept(self, attempt: Attempt, head: AnswerHead, rest: ContinuationJob, reply: JoinedReply) -> bool:
-        """Begin with the answer to a continuation, unless it is no stream."""
+        """Begin with the answer to a continuation, unless it is not a stream."""
         attempt.begins_answer(rest.context.clock.now())
         rest.judge(attempt.route, head.status, 0.0, ())
         if head.status != 200 or not head.stream:

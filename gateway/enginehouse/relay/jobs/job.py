@@ -46,8 +46,8 @@ class Job(ABC):
     - ``repeatable``: the request may reach an engine twice.
     - ``retry_statuses``: answers that are a reason to ask another replica. Of those in ``REFUSALS``, the first one is
       the client's if all replicas give one.
-    - ``raw``: an answer that is no error passes as it comes, head first; otherwise a stream passes in whole events, and
-      the head waits for the body.
+    - ``raw``: an answer that is not an error passes as it comes, head first; otherwise a stream passes in whole events,
+      and the head waits for the body.
     - ``loads``: the model is loaded for it.
     - ``fallbacks``: other models may serve it, as the configuration says.
     - ``prepares``: each try begins with ``prepare``.

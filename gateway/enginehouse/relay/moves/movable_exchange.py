@@ -63,7 +63,7 @@ class MovableExchange(LiveRequest):
         if not (self._reply.begun and self._reply.status):
             return "its answer has not begun"
         if history is None:
-            return "it is no stream that another backend could continue"
+            return "it is not a stream that another backend could continue"
         if why := history.why_not_movable():
             return why
         return "it is about to end" if history.finish is not None or history.ended else None

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 _JSON: Final = b"application/json"
 _REPLACED: Final = (b"content-type:", b"content-length:", b"content-encoding:", b"x-enginehouse-protocol:")
 _MOST_QUOTED: Final = 500
-"""Characters of an engine's error that is no JSON."""
+"""Characters of an engine's error that is not JSON."""
 _AT_ONCE: Final = 4096
 """Bytes of events that are translated at once, which takes 1 to 2 ms."""
 _MOST_WAITING: Final = 65536
@@ -244,7 +244,7 @@ class TranslatingDoor(ChangingDoor):
             return b"event: error\ndata: %s\n\n" % msgspec.json.encode(envelope)
 
     def _translated(self, body: bytes) -> tuple[int, bytes]:
-        """The status and the body of an answer that is no stream."""
+        """The status and the body of an answer that is not a stream."""
         status, envelope = self._status, None
         try:
             if self._dropped:
@@ -277,7 +277,7 @@ def _decoded(body: bytes) -> dict[str, Any]:
     try:
         return _object(body)
     except (ValueError, RecursionError):
-        raise UpstreamError("The engine's answer is no JSON object, or too large") from None
+        raise UpstreamError("The engine's answer is not a JSON object, or too large") from None
 
 
 def _envelope(status: int, body: bytes) -> Envelope:

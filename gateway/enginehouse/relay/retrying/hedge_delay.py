@@ -33,7 +33,7 @@ class HedgeDelay:
 
 
 class _FirstBytes:
-    """The last times of one model. Their percentile is sought anew after every 20 of them."""
+    """The last times of one model. Their percentile is sought again after every 20 of them."""
 
     def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=_KEPT)

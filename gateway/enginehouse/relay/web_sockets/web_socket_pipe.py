@@ -23,7 +23,7 @@ class WebSocketPipe:
     """Carries messages between a client and an engine until one side ends, then ends the other with the same code.
 
     It reads the next message of one side when the other side has taken the last. The engine has ``stall`` seconds to
-    take one; 0 is no limit. ``deadline``: when that time ends, on the clock ``now``.
+    take one; 0 means no limit. ``deadline``: when that time ends, on the clock ``now``.
     """
 
     def __init__(self, door: WebSocketDoor, engine: ClientConnection, stall: float, now: Callable[[], float]) -> None:

@@ -69,7 +69,7 @@ def _strip(fields: _Object, path: Sequence[str]) -> None:
 
 
 def _set(fields: _Object, path: Sequence[str], value: Any) -> None:
-    """Set the value at ``path``. A value on the way that is no object is replaced by one."""
+    """Set the value at ``path``. A value on the way that is not an object is replaced by one."""
     name, *rest = path
     if rest:
         inner = _inner(fields, name) or {}

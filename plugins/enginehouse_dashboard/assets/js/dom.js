@@ -20,7 +20,7 @@ export function svg(tag, given = {}, ...children) {
   return made;
 }
 
-/** Sets a text only if it differs, so that nothing is drawn anew and a selection stays. */
+/** Sets a text only if it differs, so that nothing is drawn again and a selection stays. */
 export function put(node, text) {
   const wanted = text === null || text === undefined ? "" : String(text);
   if (node.textContent !== wanted) node.textContent = wanted;

@@ -9,7 +9,7 @@ const MOST_EVENTS = 200;
 
 const watchers = new Set();
 
-/** What is known. `access`: `operator`, `caller` (a key that is no admin's), `none` (a key is missing), or empty. */
+/** What is known. `access`: `operator`, `caller` (a key that is not an admin's), `none` (a key is missing), or empty. */
 export const live = { status: null, events: [], access: "", problem: "" };
 
 export function watch(changed) {

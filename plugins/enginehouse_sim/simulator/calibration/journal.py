@@ -61,7 +61,7 @@ class Journal:
                 self.observations += entry.observations
         except (OSError, ValueError, msgspec.DecodeError) as error:
             raise ConfigError(
-                f"cannot be read: {error}", file=str(self._path), remedy="begin anew with --fresh"
+                f"cannot be read: {error}", file=str(self._path), remedy="start over with --fresh"
             ) from None
 
     def _append(self, line: msgspec.Struct) -> None:

@@ -38,7 +38,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     ``point``: the name of what was measured; repeats have the same. ``requests``: the requests whose way through HTTP
     the time includes. ``ms``: the time of all ``work`` together, in milliseconds. ``uncached``: of a ``cached`` prompt,
-    the work if the engine reads it anew.
+    the work if the engine reads it again.
     """
 
     point: str

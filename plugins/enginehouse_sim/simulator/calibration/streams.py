@@ -20,7 +20,7 @@ _TIMEOUT_S = 300.0
 class EngineAddress(msgspec.Struct, frozen=True):
     """An engine's or gateway's address, the model to ask for, and the key of the API.
 
-    Raises ``ConfigError`` for what is no address.
+    Raises ``ConfigError`` for what is not an address.
     """
 
     url: str
@@ -34,7 +34,7 @@ class EngineAddress(msgspec.Struct, frozen=True):
         except ValueError:
             is_address = False
         if not is_address:
-            raise ConfigError(f"{self.url!r} is no address of an engine", remedy="write http://HOST:PORT")
+            raise ConfigError(f"{self.url!r} is not the address of an engine", remedy="write http://HOST:PORT")
 
 
 class _ChoiceOfStream(msgspec.Struct):
@@ -97,7 +97,7 @@ class TimedStream:
 
 
 class _Page(TimedStream):
-    """An answer that is no stream."""
+    """An answer that is not a stream."""
 
     def feed(self, data: bytes) -> None:
         self.body += data

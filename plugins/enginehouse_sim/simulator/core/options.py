@@ -27,7 +27,7 @@ class Finite(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{number} is no finite number.", param, ctx)
+            self.fail(f"{number} is not a finite number.", param, ctx)
         return number
 
 
@@ -118,7 +118,7 @@ _OPTIONS = (
     _policy("--policy", help="Order of waiting requests."),
     _either("--chunked-prefill/--no-chunked-prefill", "chunked_prefill_enabled", help="Compute prompts in pieces."),
     _either("--prefix-caching/--no-prefix-caching", "enable_prefix_caching", help="Share equal prefixes."),
-    _count("--long-prefill-token-threshold", help="Most tokens of one prompt in a step; 0 is no limit."),
+    _count("--long-prefill-token-threshold", help="Most tokens of one prompt in a step; 0 means no limit."),
     _positive("--max-num-active-seqs", help="Most running requests; default: --max-num-seqs."),
     _positive("--prefill-schedule-interval", default=1, help="While others run, admit in every so many-th step."),
     _either(

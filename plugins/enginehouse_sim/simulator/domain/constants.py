@@ -24,7 +24,7 @@ class SchedulingPolicy(str, Enum):
 class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one engine, under vLLM's names. Lengths are in tokens, sizes in blocks of ``block_size`` tokens.
 
-    ``long_prefill_token_threshold``: the most tokens of one prompt in a step while others wait or run; 0 is no limit.
+    ``long_prefill_token_threshold``: the most tokens of one prompt in a step while others wait or run; 0: no limit.
     ``num_spec_tokens``: draft tokens per request and step, by
     ``draft_method``; 0 disables speculative decoding. ``max_num_encoder_input_tokens``, ``encoder_cache_size``: the
     encoder's budget for a step, and its cache; ``image_tokens``: the most tokens of an image. ``max_loras``: the most

@@ -81,7 +81,7 @@ def _json(text: str) -> Expression:
     try:
         schema: Any = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise ValueError(f"it is no JSON schema: {error}") from None
+        raise ValueError(f"it is not a JSON schema: {error}") from None
     return compile_schema(schema)
 
 

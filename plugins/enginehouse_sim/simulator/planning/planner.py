@@ -26,7 +26,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     ``share``: of the requests, to be within all objectives. ``price``: of one engine for an hour. ``margin``: how much
     longer steps may take than predicted; ``None`` for the profile's accuracy. ``seeds``: how often the traffic is
-    made or shuffled anew.
+    made or shuffled again.
     """
 
     traffic: Traffic

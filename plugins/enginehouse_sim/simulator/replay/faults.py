@@ -45,7 +45,7 @@ class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
         """Read ``ENGINE:KIND@TIME[+DURATION]``. Raises ``ConfigError``."""
         match = _FORM.fullmatch(text)
         if match is None:
-            raise ConfigError(f"{text!r} is no fault", key="--fault", remedy=_REMEDY)
+            raise ConfigError(f"{text!r} is not a fault", key="--fault", remedy=_REMEDY)
         factor, duration = match["factor"], match["duration"]
         try:
             fault = cls(
@@ -56,9 +56,9 @@ class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
                 factor=float(factor) if factor else 1.0,
             )
         except ValueError as error:
-            raise ConfigError(f"{text!r} is no fault: {error}", key="--fault", remedy=_REMEDY) from None
+            raise ConfigError(f"{text!r} is not a fault: {error}", key="--fault", remedy=_REMEDY) from None
         if not 0 < fault.factor < float("inf"):
-            raise ConfigError(f"{text!r} is no fault: F must be above 0", key="--fault", remedy=_REMEDY)
+            raise ConfigError(f"{text!r} is not a fault: F must be above 0", key="--fault", remedy=_REMEDY)
         return fault
 
 

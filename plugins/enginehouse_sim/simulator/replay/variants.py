@@ -46,7 +46,9 @@ def choice_of(text: str) -> tuple[str, list[str]]:
     """
     key, equals, values = text.partition("=")
     if not equals or not key.strip() or not values:
-        raise ConfigError(f"{text!r} is no choice", key="--set", remedy="write KEY=A,B: routing.strategy=smart,random")
+        raise ConfigError(
+            f"{text!r} is not a choice", key="--set", remedy="write KEY=A,B: routing.strategy=smart,random"
+        )
     found, depth, quoted = [""], 0, ""
     for character in values:
         if character in "\"'" and quoted in ("", character):

@@ -42,6 +42,6 @@ def overrides(policy: EnginePolicy, method: str) -> bool:
 def checked_index(policy: EnginePolicy, method: str, index: int, count: int) -> int:
     """``index``, if it is one of ``count`` places. Raises ``EnginehouseError``."""
     if not 0 <= index < count:
-        problem = f"{type(policy).__name__}.{method} returned {index!r}, which is no index of {count}"
+        problem = f"{type(policy).__name__}.{method} returned {index!r}, which is not an index of {count}"
         raise EnginehouseError(f"The engine policy failed: {problem}")
     return index

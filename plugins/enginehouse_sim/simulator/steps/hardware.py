@@ -57,7 +57,7 @@ def model_of(text: str) -> Transformer:
             f"The model cannot be read: {error.strerror}", file=text, key="--model", remedy=remedy
         ) from None
     except msgspec.DecodeError as error:
-        raise ConfigError(f"is no config.json of a dense decoder: {error}", file=text, key="--model") from None
+        raise ConfigError(f"is not a config.json of a dense decoder: {error}", file=text, key="--model") from None
     return Transformer(
         name=found.model_type or Path(text).parent.name or "model",
         layers=found.num_hidden_layers,

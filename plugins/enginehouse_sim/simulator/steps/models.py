@@ -176,7 +176,7 @@ class PolicySteps(StepModel):
         """Raises ``EnginehouseError`` for a time that none is."""
         seconds = self._policy.seconds(load, self._model.seconds(load))
         if not 0 <= seconds < math.inf:
-            problem = f"{type(self._policy).__name__}.seconds returned {seconds!r}, which is no duration"
+            problem = f"{type(self._policy).__name__}.seconds returned {seconds!r}, which is not a duration"
             raise EnginehouseError(f"The engine policy failed: {problem}")
         return seconds
 

@@ -103,7 +103,7 @@ def cut_and_continued(path: str, words: Sequence[str], cuts: Sequence[int], fini
 
 
 def events_of(wire: bytes) -> list[Any]:
-    """The events but for pings, which clients pass over and a continued stream may lack. Ids are numbered anew."""
+    """The events but for pings, which clients pass over and a continued stream may lack. Ids are numbered again."""
     seen: dict[bytes, bytes] = {}
     wire = _ID.sub(lambda found: seen.setdefault(found[0], b"id%d" % len(seen)), _VARYING.sub(b'"":0', wire))
     wire = wire.replace(b'"status":"incomplete","role"', b'"status":"completed","role"')  # the translation says so

@@ -172,7 +172,7 @@ def test_when_the_last_who_waited_leaves_nothing_is_stopped() -> None:
     assert here.log[-1] == "swap a"
 
     here.request("a")
-    assert here.log[-1] == "swap a", "who comes later begins anew"
+    assert here.log[-1] == "swap a", "who comes later starts over"
 
 
 class Picky(Swapper):

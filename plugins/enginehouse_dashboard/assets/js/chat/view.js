@@ -20,7 +20,7 @@ export function chatView() {
   const prompt = h("textarea", { rows: 3, placeholder: "Ask something. Enter sends, Shift+Enter begins a line.", "aria-label": "Message" });
   const send = h("button", { type: "submit", class: "main" }, "Send");
   const stop = h("button", { type: "button", hidden: true }, "Stop");
-  const again = h("button", { type: "button" }, "Begin anew");
+  const again = h("button", { type: "button" }, "Start over");
   const said = h("div", { class: "said", role: "log", tabIndex: 0, "aria-label": "Conversation" });
   const empty = h("p", { class: "none" }, h("b", {}, "Say something to a model"),
     "You see who answered and why, how soon the first token came, and how fast the others did.");
@@ -94,7 +94,7 @@ export function chatView() {
       put(raw, `${JSON.stringify(asked, null, 2)}\n\n${answer.raw}`);
     } catch (error) {
       if (error.name === "AbortError") { put(turn.figures, `${turn.figures.textContent} · stopped`); turns.push({ role: "assistant", content: turn.text.textContent }); }
-      else { turns.pop(); turn.node.append(h("p", { class: "why", role: "alert" }, error instanceof SyntaxError ? `Tools are no JSON: ${error.message}` : error.message)); }
+      else { turns.pop(); turn.node.append(h("p", { class: "why", role: "alert" }, error instanceof SyntaxError ? `Tools are not JSON: ${error.message}` : error.message)); }
     }
     running = current = null;
     busy(false);

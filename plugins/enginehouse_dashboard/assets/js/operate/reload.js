@@ -5,7 +5,7 @@ import { h, show } from "../dom.js";
 import { post } from "../gateway.js";
 import { lookSoon } from "../live.js";
 
-const NAMES = { added: "adds", removed: "removes", changed: "changes", relaunched: "starts anew" };
+const NAMES = { added: "adds", removed: "removes", changed: "changes", relaunched: "starts again" };
 
 export function reloader() {
   const told = h("div", { class: "stack tight" });

@@ -1,4 +1,4 @@
-// Usage: what each key has used, and the keys. A key that is no admin's sees what it has used itself.
+// Usage: what each key has used, and the keys. A key that is not an admin's sees what it has used itself.
 
 import { h, put, show, table } from "../dom.js";
 import { read } from "../gateway.js";

@@ -132,4 +132,4 @@ class Trace:
         except OSError as error:
             raise TraceError(f"{self.path} cannot be read: {error.strerror}") from None
         except UnicodeDecodeError as error:
-            raise TraceError(f"{self.path} is no text in UTF-8: {error}") from None
+            raise TraceError(f"{self.path} is not UTF-8 text: {error}") from None

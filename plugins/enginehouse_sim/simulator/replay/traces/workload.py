@@ -73,7 +73,7 @@ def lengths_of(text: str) -> tuple[Draw, Draw]:
     given, colon, wanted = SHAPES.get(text, text).partition(":")
     if not colon:
         raise ConfigError(
-            f"{text!r} is no lengths",
+            f"{text!r} does not give lengths",
             key="--lengths",
             remedy=f"write IN:OUT, such as 200-800:1020~1155, or one of {', '.join(SHAPES)}",
         )
@@ -84,12 +84,12 @@ def _draw(text: str) -> Draw:
     found = _LENGTH.fullmatch(text.strip())
     if found is None or not int(found[4]):
         remedy = "write 512, 200-800, 1020~1155 (median and mean) or ~8596 (mean)"
-        raise ConfigError(f"{text!r} is no length", key="--lengths", remedy=remedy)
+        raise ConfigError(f"{text!r} is not a length", key="--lengths", remedy=remedy)
     last = int(found[4])
     first = int(found[1] or last)
     if not 1 <= first <= last <= _LONGEST:
         why = f"the first number is 0 or too large, or the last one is above {_LONGEST:,}"
-        raise ConfigError(f"{text!r} is no length: {why}", key="--lengths")
+        raise ConfigError(f"{text!r} is not a length: {why}", key="--lengths")
     if found[3]:
         return lambda chance: _bounded(chance.expovariate(1 / last))
     if found[2] == "~":

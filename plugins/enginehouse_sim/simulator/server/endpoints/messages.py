@@ -196,7 +196,7 @@ async def _stream(run: Run, call: Call, model: str, tool: ToolCall | None) -> No
 
 
 def _content(text: str, tool: ToolCall | None) -> list[dict[str, Any]]:
-    """The blocks of a whole answer. The arguments of a call that was cut off are no JSON, so it has none."""
+    """The blocks of a whole answer. The arguments of a call that was cut off are not JSON, so it has none."""
     if tool is None:
         return [{"type": "text", "text": text}] if text else []
     try:

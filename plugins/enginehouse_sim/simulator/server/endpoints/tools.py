@@ -55,7 +55,7 @@ class ToolCall:
         self.finish = finish
 
     def message(self, arguments: str) -> dict[str, Any]:
-        """The message of a reply that is no stream."""
+        """The message of a reply that is not a stream."""
         function = {"name": self.function.name, "arguments": arguments}
         return {
             "role": "assistant",

@@ -97,7 +97,7 @@ class Slow(Fault, frozen=True):
 class Drop(Fault, frozen=True):
     """Closes the connection after ``after`` chunks of a stream; with 0, before the first byte of any response.
 
-    A response that is no stream breaks off in the middle of its body, unless ``after`` is 0.
+    A response that is not a stream breaks off in the middle of its body, unless ``after`` is 0.
     """
 
     after: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -116,7 +116,7 @@ class Drop(Fault, frozen=True):
 
 
 class Malformed(Fault, frozen=True):
-    """Corrupts a stream after ``after`` chunks, and the JSON of a response that is no stream.
+    """Corrupts a stream after ``after`` chunks, and the JSON of a response that is not a stream.
 
     With ``framing``, it breaks HTTP itself: the size of a chunk, or the status line.
     """
