@@ -24,6 +24,7 @@ _KNOWN = (
     "The configuration cannot be used, and nothing has changed:",  # a change of the schedule does not fit the rest
     "The gateway can open no more connections",  # the schedule says so
     "The worker with pid ",  # the bench has killed it
+    "No worker can be started; ",  # nor may another one begin at once
     "Cancel ",  # uvicorn's, for a client that neither reads nor leaves while the gateway stops
 )
 _NONCE = re.compile(rb"nonce-\d+-")

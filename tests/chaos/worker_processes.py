@@ -32,13 +32,15 @@ def _module(name: str) -> Any:
 class VirtualForks(ForkServer):
     """Makes the workers of one gateway, in the place of ``Forks``. Each has an event loop of its own, but no process.
 
-    ``workers``: by their process ids, those that have not been killed.
+    ``workers``: by their process ids, those that have not been killed. ``full``: how many forks will fail next, because
+    the system has no room for a process.
     """
 
     def __init__(self, world: World, count: int) -> None:
         self.memory = WorkerMemory(count)
         self.limits = self.memory.limit_store(world.read().config, count)
         self.workers: dict[int, Worker] = {}
+        self.full = 0
         self._loops: dict[int, ProcessLoop] = {}
         self._world = world
         self._gateway: Gateway
@@ -49,6 +51,9 @@ class VirtualForks(ForkServer):
         return WorkerPool(gateway, self.memory, self)
 
     async def fork(self, number: int) -> tuple[int, Any]:
+        if self.full:
+            self.full -= 1
+            raise BlockingIOError("the bench has no room for a process")
         pid, world, gateway = 100 + len(self._loops), self._world, self._gateway
         self._loops[pid] = loop = ProcessLoop(world.loop)
         loop.set_exception_handler(world._defect)

@@ -208,13 +208,14 @@ class World:
         """Kill some of the workers, at times that the seed decides."""
         if self.forks is None or self.calm:
             return
-        rng = random.Random(f"{self.schedule.seed}/workers")
+        rng, forks = (random.Random(f"{self.schedule.seed}/{what}") for what in ("workers", "forks"))
         last = max((action.at for action in self.schedule.actions), default=5.0)
         for _ in range(rng.choice((0, 1, 1, 2, 4))):
-            self._actions.append(self.loop.call_later(rng.uniform(0.2, last), self._kill_worker, rng))
+            self._actions.append(self.loop.call_later(rng.uniform(0.2, last), self._kill_worker, rng, forks))
 
-    def _kill_worker(self, rng: random.Random) -> None:
+    def _kill_worker(self, rng: random.Random, forks: random.Random) -> None:
         assert self.forks is not None
+        self.forks.full += forks.choice((0, 0, 0, 1, 4))
         running = self.forks.running()
         if running and not self.calm:
             self.forks.kill(rng.choice(running))
