@@ -356,6 +356,11 @@ class _VirtualListeners(Listeners):
 
 
 class _ChaosServer(_serving.GatewayServer):  # type: ignore[misc,name-defined]
+    async def close_listeners(self) -> None:
+        """The virtual network has no queue of connections that nobody has accepted."""
+        self.stop_accepting()
+        self.listeners.close()
+
     async def main_loop(self) -> None:
         """As uvicorn's, but with fewer ticks."""
         counter = 0

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import httpx
+import psutil
 import pytest
 
 from enginehouse.testing.engines import SimEngine
@@ -105,3 +106,30 @@ def test_a_request_that_waits_for_a_load_does_not_hold_up_the_end(serve_alone: S
     gateway.process.stop()
     answer = waiting.result()
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shutting_down")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_requests_that_have_arrived_before_a_stop_get_an_answer(serve_alone: ServeAlone, workers: int) -> None:
+    """Also those whose connection the gateway has not accepted yet."""
+    gateway = serve_alone(f"[server]\nworkers = {workers}\n")
+    port = int(gateway.process.url.rpartition(":")[2])
+    processes = [psutil.Process(each["pid"]) for each in gateway.process.status()["workers"]]
+    owner = psutil.Process(gateway.process.pid)
+    with ExitStack() as stack:
+        for each in processes:
+            each.suspend()
+        clients = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 60)) for _ in range(50)]
+        for client in clients:
+            client.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        owner.terminate()
+        for each in processes:
+            each.resume()
+        answers = [_answer(client) for client in clients]
+    assert {each[:9] for each in answers} == {b"HTTP/1.1 "}
+
+
+def _answer(client: socket.socket) -> bytes:
+    try:
+        return client.recv(1000)
+    except ConnectionResetError:
+        return b"reset"

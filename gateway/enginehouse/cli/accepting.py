@@ -7,6 +7,7 @@ import gc
 import math
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import uvicorn
@@ -21,6 +22,10 @@ from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.processes.take_over.connections import SuccessorGateway
 from enginehouse.processes.take_over.messages import PassedConnection
+
+_READ_S = 0.05
+"""Within so long, clients that have just connected send their requests."""
+_TURNS = 10
 
 
 class AcceptingServer(uvicorn.Server):
@@ -94,6 +99,25 @@ class AcceptingServer(uvicorn.Server):
         for each in self.servers:
             each.close()
         self.servers.clear()
+
+    async def close_listeners(self) -> None:
+        """Accept no more, for good, after the connections that the kernel has accepted: to close it would reset them.
+
+        Returns when their requests have been read, and those on other connections that have arrived.
+        """
+        self.stop_accepting()
+        await asyncio.sleep(0)  # until the copies are closed
+        loop = asyncio.get_running_loop()
+        for each in self.listeners.sockets:
+            each.setblocking(False)
+            with suppress(OSError):  # there are no more, or no descriptors for them
+                while True:
+                    connection, _ = each.accept()
+                    await loop.connect_accepted_socket(self._connection, connection)
+        self.listeners.close()
+        await asyncio.sleep(_READ_S)
+        for _ in range(_TURNS):  # a busy machine may not have let the loop read meanwhile
+            await asyncio.sleep(0)
 
     def pass_on(self, take: PassOn) -> None:
         """Give the connections to another gateway, each when it has the answer that is under way."""

@@ -184,10 +184,14 @@ class GatewayServer(AcceptingServer):
             self._gateway.refuse_new()
             await relay.web_sockets_ended()  # else uvicorn closes them with 1012 (service restart)
             ending = loop.call_later(limit, self._gateway.end_live)
-        self.listeners.close()
         if self._workers is not None:
+            self.listeners.close()
             await self._workers.leave(limit)
             self._workers.close()
+        elif self.successor is not None:
+            self.listeners.close()
+        else:
+            await self.close_listeners()
         try:
             await self.end(limit, self._gateway.stop)
         finally:

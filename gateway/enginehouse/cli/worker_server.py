@@ -134,11 +134,12 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         relay, limit = self._worker.relay, self._worker.path.config.server.drain_timeout
         ending = asyncio.get_running_loop().call_later(limit, self._end_live)
-        self.listeners.close()
         if self.successor is None:
             relay.refuse_new()
             await relay.web_sockets_ended()
+            await self.close_listeners()
         else:
+            self.listeners.close()
             await asyncio.wait([asyncio.ensure_future(relay.web_sockets_ended())], timeout=limit)
         try:
             await self.end(limit, self._worker.stop)
