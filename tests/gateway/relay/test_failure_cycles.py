@@ -18,6 +18,8 @@ from tests.support.scripted_engine import Cut, ScriptedEngine, StartEngine, Step
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"
+SHORT_S, LONG_S = 0.3, 60.0
+"""The limit of a question that it ends, and of one that the engine ends: both runs must fail in the same way."""
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Tell"}], "stream": True, "max_tokens": 40}
 TEXT = {"model": MODEL, "prompt": "Tell", "max_tokens": 40}
 
@@ -32,28 +34,37 @@ async def left_by(fail: Callable[[], Awaitable[object]], *, settled: Callable[[]
         return left_behind()
 
 
-@pytest.mark.parametrize("script", [(HEAD, Cut.RESET), (b"nonsense\r\n\r\n",), (HEAD, asyncio.Event())])
-async def test_a_failed_question(house: OpenGateway, engine: StartEngine, script: tuple[Step, ...]) -> None:
+@pytest.mark.parametrize(
+    ("script", "limit"),
+    [((HEAD, Cut.RESET), LONG_S), ((b"nonsense\r\n\r\n",), LONG_S), ((HEAD, asyncio.Event()), SHORT_S)],
+)
+async def test_a_failed_question(
+    house: OpenGateway, engine: StartEngine, script: tuple[Step, ...], limit: float
+) -> None:
     served = await engine()
     gateway = await house(served)
     served.otherwise(script)
 
     async def fail() -> None:
         with pytest.raises(RequestError):
-            await Client(gateway.relay.context.upstreams["a"], 0.02).request("GET", "/v1/models")
+            await Client(gateway.relay.context.upstreams["a"], limit).request("GET", "/v1/models")
 
     assert not await left_by(fail, settled=lambda: closed(gateway, served))
 
 
-@pytest.mark.parametrize("script", [(HEAD, Cut.RESET), (HEAD,), (asyncio.Event(),)], ids=["cut", "no events", "late"])
-async def test_events_that_end(house: OpenGateway, engine: StartEngine, script: tuple[Step, ...]) -> None:
+@pytest.mark.parametrize(
+    ("script", "limit"),
+    [((HEAD, Cut.RESET), LONG_S), ((HEAD,), LONG_S), ((asyncio.Event(),), SHORT_S)],
+    ids=["cut", "no events", "late"],
+)
+async def test_events_that_end(house: OpenGateway, engine: StartEngine, script: tuple[Step, ...], limit: float) -> None:
     served = await engine()
     gateway = await house(served)
     served.otherwise(script)
 
     async def fail() -> None:
         with pytest.raises(RequestError):
-            await Client(gateway.relay.context.upstreams["a"], 0.02).follow("/events", lambda _: None)
+            await Client(gateway.relay.context.upstreams["a"], limit).follow("/events", lambda _: None)
 
     assert not await left_by(fail, settled=lambda: closed(gateway, served))
 
