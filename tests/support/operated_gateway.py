@@ -137,7 +137,7 @@ class OperatedGateway:
 
     def history(self) -> list[str]:
         """The states of engines so far, in order: ``["a starting", "a ready", "a stopping", ...]``."""
-        return [" ".join(change) for change in re.findall(r"supervisor: (\S+) is (\w+)", self.log)]
+        return [" ".join(change) for change in re.findall(r"engines\.engine: (\S+) is (\w+)", self.log)]
 
     def engines(self) -> dict[str, int]:
         """The process of each engine, by its model, whichever process is its parent."""
