@@ -68,9 +68,9 @@ def bench(
 ) -> None:  # fmt: skip
     """Measure what a gateway costs.
 
-    Compared with its engine alone and with other gateways.
+    It compares the gateway with its engine alone and with other gateways.
 
-    It starts the gateway, which has a core to itself if there are two. In each round, all get requests in turn.
+    The gateway that it starts has a core to itself if there are two. In each round, all get requests in turn.
     """
     from enginehouse_bench.clients import Question  # these take longer to import than `--help` should
     from enginehouse_bench.report import run, show

@@ -22,8 +22,8 @@ from enginehouse import OfflineGateway, PulledFile, PulledModels, PulledNote, co
 def pull(config: Path | None, model: str, as_json: bool) -> None:
     """Download MODEL from a hub, a registry or a URL.
 
-    MODEL is hf.co/ORG/REPO[:QUANT], ollama.com/NAME[:TAG], or the URL of a GGUF file. What was interrupted goes on
-    where it ended. HF_TOKEN opens gated models of Hugging Face.
+    MODEL is hf.co/ORG/REPO[:QUANT], ollama.com/NAME[:TAG], or the URL of a GGUF file. An interrupted download is
+    resumed. HF_TOKEN opens gated models of Hugging Face.
     """
     models = _models(config)
     models.check(model)
@@ -74,7 +74,7 @@ def show(config: Path | None, model: str, as_json: bool) -> None:
 @click.command()
 @config_option
 @click.argument("model")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 def rm(config: Path | None, model: str, yes: bool) -> None:
     """Delete the files of the downloaded MODEL."""
     models = _models(config)

@@ -23,10 +23,10 @@ _MOST_AT_ONCE = 32
 def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once: bool) -> None:
     """Have gateways move requests, as [rescheduling] plans.
 
-    Until interrupted.
+    It runs until it is interrupted.
 
     It plans for each gateway separately. Use it for gateways with rescheduling.mode = "standalone" or without
-    rescheduling. Several of these commands do no harm: a gateway does not move a request that is already moving.
+    rescheduling. Several of these commands may run: a gateway does not move a request that is already moving.
     """
     offline = OfflineGateway(config)
     settings = offline.rescheduling

@@ -39,8 +39,8 @@ def run(
 ) -> None:
     """Serve models without a configuration file.
 
-    PATHS are GGUF files, folders of Hugging Face models, and folders with such at any depth: also those of LM Studio,
-    of Ollama (~/.ollama/models) and of the Hugging Face cache (~/.cache/huggingface/hub).
+    PATHS are GGUF files, folders of Hugging Face models, and folders that contain these at any depth, such as those of
+    LM Studio, of Ollama (~/.ollama/models) and of the Hugging Face cache (~/.cache/huggingface/hub).
 
     A model has the name of its file without the ending, or of its folder. All shards of a model are one model, and its
     mmproj file belongs to it. Models are loaded on demand, as many at once as memory has room for; the least recently

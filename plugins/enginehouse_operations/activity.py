@@ -54,7 +54,7 @@ class HistoryAnswer(msgspec.Struct):
 @click.option("--status", help="Only answers with this status, such as 404 or 5xx.")
 @click.option("--json", "form", flag_value="json", help="Print each request as a JSON object on a line of its own.")
 @click.option("--csv", "form", flag_value="csv", help="Print a line of values for each request, with a heading.")
-@click.option("--follow", is_flag=True, help="Go on with the requests that end from now on.")
+@click.option("--follow", is_flag=True, help="Then show each request as it ends.")
 def activity(
     gateway: GatewayClient,
     limit: int,
@@ -66,7 +66,7 @@ def activity(
 ) -> None:
     """Show the last requests of a running gateway, oldest first.
 
-    Their tokens, rates, times and senders."""
+    It shows their tokens, rates, times and senders."""
     asked = {"limit": limit, "model": model, "key": caller, "status": status}
     query = {key: value for key, value in asked.items() if value is not None}
     batches: Iterable[Sequence[Row]] = _batches(gateway, query, follow)

@@ -51,8 +51,8 @@ class _ChatEvent(msgspec.Struct, frozen=True):
 def chat(gateway: GatewayClient, model: str, prompt: str | None, system: str | None, stats: bool) -> None:
     """Talk with MODEL.
 
-    With PROMPT or a text on standard input, once. Without, a conversation: each line is a turn, Ctrl-C stops an
-    answer, and Ctrl-D ends.
+    PROMPT, or a text on standard input, is asked once. Without it, this is a conversation: each line is a turn, Ctrl-C
+    stops an answer, and Ctrl-D ends.
     """
     messages: Messages = [{"role": "system", "content": system}] if system else []
     if prompt is None and not sys.stdin.isatty():

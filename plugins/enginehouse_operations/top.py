@@ -40,7 +40,7 @@ class _RequestsAnswer(msgspec.Struct):
 def top(gateway: GatewayClient, interval: float, as_json: bool) -> None:
     """Watch backends, workers and live requests until q or Ctrl-C.
 
-    Keys sort and filter the requests, move and cancel the selected one; the screen names them.
+    Keys sort and filter the requests, and move or cancel the selected one. The screen lists the keys.
     """
     if as_json:
         print_json(_as_json(gateway))

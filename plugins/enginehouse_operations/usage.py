@@ -45,7 +45,7 @@ class _Audit(msgspec.Struct):
 def usage(gateway: GatewayClient, by: str, since: str | None, until: str | None, own: bool, form: str | None) -> None:
     """Show the requests and tokens that callers have used.
 
-    And what these cost."""
+    It also shows what these cost."""
     asked = {"by": by, "since": since, "until": until}
     query = urlencode({key: value for key, value in asked.items() if value is not None})
     answer = gateway.get(f"/{'v1' if own else 'api'}/usage?{query}")
@@ -83,12 +83,12 @@ def _say_why(gateway: GatewayClient) -> None:
 @click.command()
 @gateway_options
 @click.option("--since", help="Only from then on: 7d, a date such as 2026-01-31, or seconds since 1970.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most acts to show.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most entries to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 def audit(gateway: GatewayClient, since: str | None, limit: int, as_json: bool) -> None:
     """Show what operators have done, the newest first.
 
-    Who, from where, what, and how it ended."""
+    Each entry says who did what, from where, and how it ended."""
     query = urlencode({"limit": limit} | ({} if since is None else {"since": since}))
     answer = gateway.get(f"/api/audit?{query}")
     if as_json:

@@ -31,7 +31,7 @@ from enginehouse_sim.validate_command import validate
 
 @click.group(name="sim")
 def sim() -> None:
-    """Simulate inference engines, without a GPU and a model."""
+    """Simulate inference engines, without a GPU or a model."""
 
 
 sim.add_command(serve)

@@ -49,7 +49,7 @@ class SimOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     ] = None
     max_num_active_seqs: Annotated[int | None, Meta(description="most running requests")] = None
     prefill_schedule_interval: Annotated[
-        int | None, Meta(description="while others run, admit in every so many-th step")
+        int | None, Meta(description="while others run, admit only in every Nth step")
     ] = None
     reserve_full_sequence: Annotated[
         bool | None, Meta(description="admit a request only if all of its known tokens fit")

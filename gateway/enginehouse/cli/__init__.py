@@ -42,7 +42,7 @@ def plugins() -> None:
 def serve_command(config: Path | None, host: str | None, port: int | None, watch: bool, take_over: bool) -> None:
     """Run the gateway.
 
-    Without any configuration, it stands in front of two simulated models.
+    Without any configuration, it serves two simulated models.
 
     On SIGHUP, the gateway reloads its configuration. On SIGUSR2, it starts this program again to take over.
     """

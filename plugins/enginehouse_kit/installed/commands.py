@@ -80,7 +80,7 @@ def _print_checked(checked: CheckedPlugins) -> None:
 @click.argument("word", default="")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def search(word: str, as_json: bool) -> None:
-    """Show known plugins whose names or texts have WORD."""
+    """Show known plugins that mention WORD."""
     found = [each for each in known_plugins() if word.lower() in f"{each.name} {each.about} {each.types}".lower()]
     if as_json:
         print_json(msgspec.json.encode(found))

@@ -65,7 +65,7 @@ class _Explained(msgspec.Struct, frozen=True, kw_only=True):
 def scale(config: Path | None, url: str | None, key: str | None, state: Path | None, as_json: bool) -> None:
     """Show how many replicas of each model are wanted, and why.
 
-    Of models with replicas = { min, max }.
+    It shows the models with replicas = { min, max }.
 
     Asks the running gateway. Without one, or with a state, the configured scaler decides here. STATE.json holds
     {"models": {"m": {"replicas": 1, "slots": 4, "serving": 4, "waiting": 9, "expected_wait_s": 3.5, "spare_s": 0}}};

@@ -120,7 +120,7 @@ _OPTIONS = (
     _either("--prefix-caching/--no-prefix-caching", "enable_prefix_caching", help="Share equal prefixes."),
     _count("--long-prefill-token-threshold", help="Most tokens of one prompt in a step; 0 means no limit."),
     _positive("--max-num-active-seqs", help="Most running requests; default: --max-num-seqs."),
-    _positive("--prefill-schedule-interval", default=1, help="While others run, admit in every so many-th step."),
+    _positive("--prefill-schedule-interval", default=1, help="While others run, admit only in every Nth step."),
     _either(
         "--reserve-full-sequence/--no-reserve-full-sequence",
         help="Admit a request only if all of its known tokens fit.",
