@@ -153,7 +153,7 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
 class EndedRequest(NamedTuple):
     """A request that has ended. ``number``: how many ended before it, and itself. ``time``: when, since the epoch.
 
-    ``headers``: as they came, so with the client's key. ``address``: the client's.
+    ``headers``: as they came, so with the client's key; values of a large head are cut. ``address``: the client's.
     """
 
     number: int

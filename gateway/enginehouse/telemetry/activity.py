@@ -13,6 +13,10 @@ from enginehouse.telemetry.request_facts import RequestFacts
 
 MOST: Final = 1000
 """The number of requests that are remembered."""
+_LARGE: Final = 4096
+"""The bytes of a head whose values are remembered whole."""
+_LONGEST_VALUE: Final = 256
+_MOST_HEADERS: Final = 32
 
 
 class Activity:
@@ -28,6 +32,11 @@ class Activity:
     def add(self, at: float, facts: RequestFacts, headers: Headers, address: str) -> None:
         """Remember a request that came with ``headers`` from ``address`` and ended ``at`` this time of day."""
         self.count += 1
+        size = 0
+        for _, value in headers:
+            size += len(value)
+        if size > _LARGE:
+            headers = [(name, value[:_LONGEST_VALUE]) for name, value in headers[:_MOST_HEADERS]]
         self._ring.append((self.count, at, facts, headers, address))
 
     def since(self, number: int) -> list[EndedRequest]:
