@@ -94,7 +94,6 @@ if _typing.TYPE_CHECKING:
     from enginehouse_kit.prefixes.prompt import PromptExtractor as PromptExtractor
     from enginehouse_kit.prefixes.prompt import Prompt as Prompt
     from enginehouse_kit.prefixes.prompt import prompt_of as prompt_of
-    from enginehouse_kit.prefixes.prompt import drop_prompt as drop_prompt
     from enginehouse.domain.cache_events import BlocksStored as BlocksStored
     from enginehouse.domain.cache_events import BlocksRemoved as BlocksRemoved
     from enginehouse.domain.cache_events import CacheCleared as CacheCleared

@@ -138,11 +138,6 @@ def prompt_of(requirements: Requirements) -> Prompt | None:
     return prompt
 
 
-def drop_prompt(requirements: Requirements) -> None:
-    """Free a prompt that nobody is going to look at: requests may live long."""
-    requirements.extra.pop(_KEY, None)
-
-
 def _chain(before: int, mask: int, content: _Content, begins: range) -> list[int]:
     """A number for each piece of ``content``, and all before it. The pieces are as long as the steps of ``begins``.
 
