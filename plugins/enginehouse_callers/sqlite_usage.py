@@ -27,6 +27,8 @@ INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
   tokens_in = tokens_in + excluded.tokens_in, tokens_cached = tokens_cached + excluded.tokens_cached,
   tokens_out = tokens_out + excluded.tokens_out, seconds = seconds + excluded.seconds, cost = cost + excluded.cost
 """
+_SUMS = "sum(requests), sum(failed), sum(tokens_in), sum(tokens_cached), sum(tokens_out), sum(seconds), sum(cost)"
+_DAY_S = 86400
 
 
 class SqliteUsage(UsageStore):
@@ -50,6 +52,20 @@ class SqliteUsage(UsageStore):
     def usage(self, since: float, until: float) -> Sequence[UsageRow]:
         asked = "SELECT * FROM usage WHERE hour >= ? AND hour < ?"
         with closing(self._open().execute(asked, (since, until))) as found:
+            return [UsageRow(*row) for row in found]
+
+    def sums(
+        self, since: float, until: float, by: Sequence[str], key: str | None = None, most: int | None = None
+    ) -> Sequence[UsageRow]:
+        hour = "hour" if "hour" in by else f"hour / {_DAY_S} * {_DAY_S}" if "day" in by else "NULL"
+        names = ", ".join([hour, *(name if name in by else "NULL" for name in ("key", "model", "user"))])
+        asked = f"SELECT {names}, {_SUMS} FROM usage WHERE hour >= ? AND hour < ?"
+        values: list[object] = [since, until]
+        if key is not None:
+            asked += " AND key = ?"
+            values.append(key)
+        asked += " GROUP BY 1, 2, 3, 4 LIMIT ?"
+        with closing(self._open().execute(asked, (*values, -1 if most is None else most))) as found:
             return [UsageRow(*row) for row in found]
 
     def audit(self, since: float, most: int) -> Sequence[AuditEntry]:

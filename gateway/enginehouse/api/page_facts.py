@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -17,6 +17,14 @@ from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.model_totals import ModelTotals
+
+
+class UsageSums(Protocol):
+    """Asks the usage store, as ``UsageStore.sums``; by default by hour, key, model and end user."""
+
+    def __call__(
+        self, since: float, until: float, by: Sequence[str] = ..., key: str | None = None, most: int | None = None
+    ) -> Awaitable[Sequence[UsageRow]]: ...
 
 
 class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,8 +57,8 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The last migrations, oldest first, for JSON."""
     scale: Callable[[], Sequence[ScaleStatus]]
     """The models with a range of replicas."""
-    usage: Callable[[float, float], Awaitable[Sequence[UsageRow]]]
-    """What callers have used between two times: by hour, key, model and end user."""
+    usage: UsageSums
+    """What callers have used between two times."""
     audit: Callable[[float, int], Awaitable[Sequence[AuditEntry]]]
     """The acts of operators since a time, at most so many, the newest first."""
     caller: Callable[[Headers], str]

@@ -197,7 +197,7 @@ class Callers:
             return
         now = self._clock.epoch()
         try:
-            rows = await self.keeper.usage(month_of(now), now + 1)
+            rows = await self.keeper.usage(month_of(now), now + 1, ("day", "key", "model", "user"))
         except Exception as error:
             _log.warning("Limits of this day and month start over, because the usage store cannot be read: %s", error)
             return

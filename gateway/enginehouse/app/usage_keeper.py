@@ -11,6 +11,7 @@ from functools import partial
 from time import monotonic
 from typing import TypeVar
 
+from enginehouse.domain.errors import ShuttingDown
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.interfaces.usage_stores import UsageStore
@@ -40,6 +41,8 @@ class UsageKeeper:
         self._entries: list[AuditEntry] = []
         self._last: deque[AuditEntry] = deque(maxlen=_MOST_ENTRIES)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="usage")
+        self._reading = asyncio.Lock()
+        self._closes = False
         self._writing: asyncio.Task[None] | None = None
         self._forgotten_at = 0.0
         self._problem = ""
@@ -58,13 +61,20 @@ class UsageKeeper:
         if self._store is not None:
             self._entries = [*self._entries, entry][-_MOST_ENTRIES:]
 
-    async def usage(self, since: float, until: float) -> Sequence[UsageRow]:
-        """The sums by hour of that time, up to this moment."""
+    async def usage(
+        self,
+        since: float,
+        until: float,
+        by: Sequence[str] = ("hour", "key", "model", "user"),
+        key: str | None = None,
+        most: int | None = None,
+    ) -> Sequence[UsageRow]:
+        """As ``UsageStore.sums``, up to this moment."""
         await self.write()
         store = self._store
         if store is None:
             return ()
-        return await self._in_thread(partial(store.usage, since, until))
+        return await self._read(partial(store.sums, since, until, by, key, most))
 
     async def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
         """The last ``most`` acts of operators since then, the newest first."""
@@ -72,7 +82,7 @@ class UsageKeeper:
         store = self._store
         if store is None:
             return [each for each in reversed(self._last) if each.time >= since][:most]
-        return await self._in_thread(partial(store.audit, since, most))
+        return await self._read(partial(store.audit, since, most))
 
     async def write(self) -> None:
         """Write what there is, and drop what is too old.
@@ -104,6 +114,7 @@ class UsageKeeper:
 
     async def close(self) -> None:
         """Write the rest, for 15 seconds if that fails at first, and close the store."""
+        self._closes = True
         ends = monotonic() + _LAST_WRITES_S
         await self.write()
         while self._problem and monotonic() < ends:
@@ -112,6 +123,13 @@ class UsageKeeper:
         if self._store is not None:
             await self._tried(self._store.close)
         self._thread.shutdown(wait=False)
+
+    async def _read(self, work: Callable[[], _T]) -> _T:
+        """Read from the store. One read at a time is in the thread, so that a write waits for one at most."""
+        async with self._reading:
+            if self._closes:
+                raise ShuttingDown("The gateway is shutting down")
+            return await self._in_thread(work)
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from enginehouse.domain.usage import AuditEntry, UsageRow
+from enginehouse.domain.usage import AuditEntry, UsageRow, sum_up
 
 
 class UsageStore(ABC):
@@ -29,6 +29,17 @@ class UsageStore(ABC):
     @abstractmethod
     def usage(self, since: float, until: float) -> Sequence[UsageRow]:
         """Return the sums of each hour, key, model and user whose hour begins in that time, in seconds of the epoch."""
+
+    def sums(
+        self, since: float, until: float, by: Sequence[str], key: str | None = None, most: int | None = None
+    ) -> Sequence[UsageRow]:
+        """Return the sums of that time by some of ``hour``, ``day``, ``key``, ``model`` and ``user``.
+
+        The other fields of a row are ``None``. The ``hour`` of a row by ``day`` is the first one of the day. ``key``:
+        only what this one used. ``most``: return no more rows. By default, what ``usage`` returns is summed up.
+        """
+        rows = self.usage(since, until)
+        return sum_up((row for row in rows if key is None or row.key == key), by)[:most]
 
     @abstractmethod
     def audit(self, since: float, most: int) -> Sequence[AuditEntry]:

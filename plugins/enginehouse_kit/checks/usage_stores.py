@@ -35,6 +35,11 @@ def _check(factory: Callable[[], UsageStore], folder: Path) -> None:
         store.usage(hour - _HOUR_S, hour + 1), {(hour, "alice"): 2, (hour, "bob"): 1, (hour - _HOUR_S, "alice"): 1}
     )
     _expect_sums(store.usage(hour, hour + 1), {(hour, "alice"): 2, (hour, "bob"): 1})
+    _expect_sums(store.sums(hour, hour + 1, ("hour", "key")), {(hour, "alice"): 2, (hour, "bob"): 1}, None, None)
+    _expect_sums(store.sums(hour, hour + 1, ("hour", "key"), "bob"), {(hour, "bob"): 1}, None, None)
+    expect(
+        len(store.sums(hour, hour + 1, ("key",), None, 1)) == 1, "sums must return no more rows than it is asked for"
+    )
     expect(list(store.audit(0, 10)) == [entry], f"audit must return the entries, got {store.audit(0, 10)!r}")
     expect(not store.audit(entry.time + 1, 10), "audit must not return older entries than it is asked for")
     store.close()
@@ -52,7 +57,9 @@ def _row(hour: int, key: str) -> UsageRow:
     return UsageRow(hour, key, "m", "", 1, 0, 10, 4, 5, 0.5, 0.25)
 
 
-def _expect_sums(rows: Sequence[UsageRow], times: dict[tuple[int, str], int]) -> None:
+def _expect_sums(
+    rows: Sequence[UsageRow], times: dict[tuple[int, str], int], model: str | None = "m", user: str | None = ""
+) -> None:
     found = {(row.hour, row.key): row for row in rows}
     expect(
         found.keys() == times.keys(),
@@ -62,4 +69,5 @@ def _expect_sums(rows: Sequence[UsageRow], times: dict[tuple[int, str], int]) ->
         wanted = _row(*names)
         for _ in range(number - 1):
             wanted.add(_row(*names))
+        wanted.model, wanted.user = model, user
         expect(found[names] == wanted, f"the sum of {names} must be {wanted}, got {found[names]}")

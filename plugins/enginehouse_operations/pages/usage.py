@@ -15,19 +15,18 @@ from enginehouse_operations.pages.reading import facts_of, json_response
 
 FIELDS = ("key", "model", "user", "day")
 _MOST_ENTRIES = 10_000
+_MOST_ROWS = 20_000
 _HOUR_S = 3600
 
 
 async def _everyone(request: Request) -> Response:
     """The usage of all callers: ``?by=key,model,user,day&since=&until=``."""
-    return json_response(summed(await _rows(request), _fields(request)))
+    return json_response(await _sums(request, None))
 
 
 async def _own(request: Request) -> Response:
     """The usage of the caller's own key."""
-    name = facts_of(request).caller(request.headers.raw)
-    rows = [row for row in await _rows(request) if row.key == name]
-    return json_response(summed(rows, _fields(request)))
+    return json_response(await _sums(request, facts_of(request).caller(request.headers.raw)))
 
 
 async def _audit(request: Request) -> Response:
@@ -41,32 +40,32 @@ async def _audit(request: Request) -> Response:
     return json_response({"entries": await facts.audit(since, most)})
 
 
-async def _rows(request: Request) -> Sequence[UsageRow]:
-    facts, query = facts_of(request), request.query_params
+async def _sums(request: Request, key: str | None) -> dict[str, Any]:
+    """The sums that a request asks for, the days in UTC, and the sum of all. ``key``: only of what this one used."""
+    facts, query, by = facts_of(request), request.query_params, _fields(request)
     now = facts.epoch()
     since = read_time(query.get("since", "0"), now)
     until = read_time(query["until"], now) if "until" in query else now + _HOUR_S
-    return await facts.usage(since // _HOUR_S * _HOUR_S, until)
-
-
-def summed(rows: Sequence[UsageRow], by: Sequence[str]) -> dict[str, Any]:
-    """The sums of ``rows`` by the fields ``by``, the days in UTC, and the sum of all."""
-    sums: dict[tuple[str | None, ...], UsageRow] = {}
+    rows = await facts.usage(since // _HOUR_S * _HOUR_S, until, by, key, _MOST_ROWS + 1)
+    if len(rows) > _MOST_ROWS:
+        raise InvalidRequest(
+            f"The answer has more than {_MOST_ROWS} rows: ask for a shorter time ('since', 'until') or fewer fields",
+            param="by",
+        )
     total = UsageRow()
     for row in rows:
-        names = tuple(_value(row, field) if field in by else None for field in FIELDS)
-        sums.setdefault(names, UsageRow()).add(row)
         total.add(row)
-    order = sorted(sums, key=lambda names: tuple(name or "" for name in (names[3], *names[:3])))
-    figures = [{**dict(zip(FIELDS, names, strict=True)), **_figures(sums[names])} for names in order]
-    return {"rows": figures, "total": _figures(total)}
+    return {"rows": [_row(row, by) for row in sorted(rows, key=_place)], "total": _figures(total)}
 
 
-def _value(row: UsageRow, field: str) -> str:
-    if field == "day":
-        return datetime.fromtimestamp(row.hour or 0, timezone.utc).strftime("%Y-%m-%d")
-    value = getattr(row, field)
-    return str(value or "")
+def _place(row: UsageRow) -> tuple[int, str, str, str]:
+    return row.hour or 0, row.key or "", row.model or "", row.user or ""
+
+
+def _row(row: UsageRow, by: Sequence[str]) -> dict[str, Any]:
+    day = datetime.fromtimestamp(row.hour or 0, timezone.utc).strftime("%Y-%m-%d")
+    names = {"key": row.key or "", "model": row.model or "", "user": row.user or "", "day": day}
+    return {**{name: names[name] if name in by else None for name in FIELDS}, **_figures(row)}
 
 
 def _figures(row: UsageRow) -> dict[str, float]:
@@ -82,11 +81,12 @@ def _figures(row: UsageRow) -> dict[str, float]:
 
 
 def _fields(request: Request) -> Sequence[str]:
-    by = [name.strip() for name in request.query_params.get("by", "key").split(",") if name.strip()]
+    """The fields by which to sum up, each once."""
+    by = dict.fromkeys(name.strip() for name in request.query_params.get("by", "key").split(",") if name.strip())
     for name in by:
         if name not in FIELDS:
-            raise InvalidRequest(f"'by' has '{name}': use {', '.join(FIELDS)}", param="by")
-    return by
+            raise InvalidRequest(f"'by' has '{name[:50]}': use {', '.join(FIELDS)}", param="by")
+    return tuple(by)
 
 
 def read_time(text: str, now: float) -> float:

@@ -2,34 +2,101 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import AsyncIterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
-from enginehouse import InvalidRequest, UsageRow
-from enginehouse_operations.pages.usage import read_time, summed
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from enginehouse import InvalidRequest, UsageRow, UsageStore
+from enginehouse.app.usage_keeper import UsageKeeper
+from enginehouse.config.usage import Prices
+from enginehouse.telemetry.usage_meter import UsageMeter
+from enginehouse_callers import SqliteUsage
+from enginehouse_operations.pages.usage import OWN_USAGE, USAGE_ROUTES, read_time
+from tests.support.fake_clock import StoppedClock
+from tests.support.page_facts import page_facts
 
 NOW = 1_700_000_000.0
+ROWS = [
+    UsageRow(hour, key, model, "", 1, 0, 10, 0, 5, 1.0, 0.5)
+    for hour in (1_699_999_200, 1_699_995_600, 1_700_092_800)
+    for key in ("alice", "bob")
+    for model in ("m", "n")
+]
 
 
-def test_sums_by_any_fields() -> None:
-    rows = [
-        UsageRow(hour, key, model, "", 1, 0, 10, 0, 5, 1.0, 0.5)
-        for hour in (1_699_999_200, 1_700_092_800)
-        for key in ("alice", "bob")
-        for model in ("m", "n")
-    ]
-    by_key = summed(rows, ["key"])
+@pytest.fixture
+async def keeper(tmp_path: Path) -> AsyncIterator[UsageKeeper]:
+    store = SqliteUsage()
+    store.prepare(tmp_path)
+    keeper = UsageKeeper(UsageMeter(StoppedClock(NOW), Prices({})), 0, StoppedClock(NOW))
+    keeper.use(store)
+    keeper.meter.put_back(ROWS)
+    yield keeper
+    await keeper.close()
+
+
+async def page(keeper: UsageKeeper, target: str, caller: str = "alice") -> Any:
+    application = Starlette(routes=[*USAGE_ROUTES, OWN_USAGE])
+    application.state.facts = page_facts(
+        usage=keeper.usage, caller=lambda headers: caller, epoch=lambda: 1_700_100_000.0
+    )
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(application), base_url="http://gateway", timeout=60
+    ) as client:
+        return (await client.get(target)).raise_for_status().json()
+
+
+async def test_sums_by_any_fields(keeper: UsageKeeper) -> None:
+    by_key = await page(keeper, "/api/usage")
     assert [(row["key"], row["model"], row["requests"], row["cost"]) for row in by_key["rows"]] == [
-        ("alice", None, 4, 2.0),
-        ("bob", None, 4, 2.0),
+        ("alice", None, 6, 3.0),
+        ("bob", None, 6, 3.0),
     ]
-    assert by_key["total"]["tokens_in"] == 80
-    by_day = summed(rows, ["day", "model"])
-    assert [(row["day"], row["model"]) for row in by_day["rows"]] == [
-        ("2023-11-14", "m"),
-        ("2023-11-14", "n"),
-        ("2023-11-16", "m"),
-        ("2023-11-16", "n"),
+    assert by_key["total"]["tokens_in"] == 120
+    by_day = await page(keeper, "/api/usage?by=model,day")
+    assert [(row["day"], row["model"], row["requests"]) for row in by_day["rows"]] == [
+        ("2023-11-14", "m", 4),
+        ("2023-11-14", "n", 4),
+        ("2023-11-16", "m", 2),
+        ("2023-11-16", "n", 2),
     ]
+    (own,) = (await page(keeper, "/v1/usage", "bob"))["rows"]
+    assert (own["key"], own["requests"]) == ("bob", 6)
+
+
+async def test_a_field_that_is_asked_for_again_and_again_counts_once(keeper: UsageKeeper) -> None:
+    assert await page(keeper, "/v1/usage?by=" + "day," * 15_000) == await page(keeper, "/v1/usage?by=day")
+    with pytest.raises(InvalidRequest, match=r"'by' has 'x{50}'"):
+        await page(keeper, "/v1/usage?by=" + "x" * 60_000)
+
+
+async def test_an_answer_has_a_bounded_number_of_rows(keeper: UsageKeeper) -> None:
+    for first in range(0, 22_000, 11_000):
+        rows = [UsageRow(1_699_999_200, "alice", "m", f"user-{first + number}", 1) for number in range(11_000)]
+        keeper.meter.put_back(rows)
+        await keeper.write()
+    with pytest.raises(InvalidRequest, match="more than 20000 rows"):
+        await page(keeper, "/api/usage?by=user")
+    assert (await page(keeper, "/api/usage?by=key"))["total"]["requests"] == 22_012
+
+
+@pytest.mark.parametrize("key", [None, "alice", "nobody"])
+def test_a_database_sums_up_as_the_gateway_would(tmp_path: Path, key: str | None) -> None:
+    store = SqliteUsage()
+    store.prepare(tmp_path)
+    store.add(ROWS, [])
+    fields = ("hour", "day", "key", "model", "user")
+    for by in (each for number in range(len(fields) + 1) for each in combinations(fields, number)):
+        found = store.sums(1_699_996_000, NOW + 1e6, by, key)
+        assert sorted(map(str, found)) == sorted(map(str, UsageStore.sums(store, 1_699_996_000, NOW + 1e6, by, key))), (
+            by
+        )
+    store.close()
 
 
 @pytest.mark.parametrize(
