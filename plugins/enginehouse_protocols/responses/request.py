@@ -206,7 +206,7 @@ def _check(body: ResponsesBody) -> None:
         raise InvalidRequest("The gateway keeps no conversations: send all of it in 'input'", param="conversation")
     if body.background:
         raise InvalidRequest("The gateway runs nothing in the background: leave 'background' out", param="background")
-    if body.prompt is not None:
+    if isinstance(body.prompt, dict):
         raise InvalidRequest("Only OpenAI has the templates of 'prompt': send the text in 'input'", param="prompt")
 
 
