@@ -15,7 +15,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
-from enginehouse.http.connection import Connection as ClientConnection
+from enginehouse.http.client_connection import ClientConnection
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.discovery import load_plugins

@@ -39,7 +39,7 @@ MODULES = {
     "gateway/enginehouse/processes/workers": ("worker_request",),
     "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route", "tokens"),
     "gateway/enginehouse/fleet": ("error_window", "fleet", "health", "pauses", "snapshot", "stale_averages"),
-    "gateway/enginehouse/http": ("connection", "cors", "framing", "inbound", "request_lines", "time_limits"),
+    "gateway/enginehouse/http": ("client_connection", "cors", "framing", "inbound", "request_lines", "time_limits"),
     "gateway/enginehouse/relay": ("context", "engine_memory", "queue_slot", "relay"),
     "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge", "routed_job"),

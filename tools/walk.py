@@ -19,7 +19,7 @@ import msgspec
 
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
-from enginehouse.http.connection import Connection
+from enginehouse.http.client_connection import ClientConnection
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -99,7 +99,7 @@ async def walk(stream: bool) -> Walk:
     gateway.fleet.succeeded("a")
     path = gateway.path
     server = HttpServer(gateway.application, path.admission, path.paths, Cors(()), set(), set())
-    listening = await loop.create_server(lambda: cast(asyncio.Protocol, Connection(server)), "127.0.0.1", 0)
+    listening = await loop.create_server(lambda: cast(asyncio.Protocol, ClientConnection(server)), "127.0.0.1", 0)
     _, client = await loop.create_connection(Client, "127.0.0.1", listening.sockets[0].getsockname()[1])
     shortest: Walk | None = None
     for _ in range(TRIES):

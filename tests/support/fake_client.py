@@ -20,7 +20,7 @@ from enginehouse.config.schema import BackendSettings, ServerSettings, TimeoutSe
 from enginehouse.config.usage import Prices
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.http.connection import Connection
+from enginehouse.http.client_connection import ClientConnection
 from enginehouse.http.cors import Cors
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.http.server import HttpServer
@@ -140,7 +140,7 @@ class FakeClient:
         """Open a new connection, on ``loop`` if given."""
         self.engine.requests, self.engine.unanswered, self.engine.at_once = [], [], False
         self.transport = FakeTransport()
-        self.connection = Connection(self._server, loop=loop or self._loop)
+        self.connection = ClientConnection(self._server, loop=loop or self._loop)
         self.connection.connection_made(self.transport)
 
     def send(self, data: bytes) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from enginehouse.app import Gateway
-from enginehouse.http.connection import Connection
+from enginehouse.http.client_connection import ClientConnection
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.processes.workers.worker import Worker
@@ -31,4 +31,4 @@ def http_server(
 
 def connect(server: HttpServer, *, resumes: bytes = b"", received: bytes = b"") -> asyncio.Protocol:
     """A new connection, or one of an earlier gateway. It has the methods of a protocol, and inherits from nothing."""
-    return cast("asyncio.Protocol", Connection(server, resumes=resumes, received=received))
+    return cast("asyncio.Protocol", ClientConnection(server, resumes=resumes, received=received))

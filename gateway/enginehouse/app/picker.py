@@ -20,7 +20,7 @@ from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.errors import NoHealthyBackend, RequestError
 from enginehouse.domain.replica import Health
 from enginehouse.domain.request import Headers
-from enginehouse.http.connection import Connection
+from enginehouse.http.client_connection import ClientConnection
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -70,7 +70,7 @@ class Picker:
             cors = Cors(path.config.server.cors)
             state = server_state.connections, server_state.tasks
             self._http = HttpServer(self.application, path.admission, path.paths, cors, *state)
-        return cast("asyncio.Protocol", Connection(self._http))
+        return cast("asyncio.Protocol", ClientConnection(self._http))
 
     @property
     def urls(self) -> Sequence[str]:

@@ -17,7 +17,7 @@ from enginehouse.aio.timeouts import wait_within
 from enginehouse.app.request_path import RequestPath
 from enginehouse.cli.allocator import Allocator
 from enginehouse.cli.listen import Listeners
-from enginehouse.http.connection import Connection, PassOn
+from enginehouse.http.client_connection import ClientConnection, PassOn
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.processes.take_over.connections import SuccessorGateway
@@ -122,20 +122,20 @@ class AcceptingServer(uvicorn.Server):
     def pass_on(self, take: PassOn) -> None:
         """Give the connections to another gateway, each when it has the answer that is under way."""
         for connection in list(self.server_state.connections):
-            if isinstance(connection, Connection):
+            if isinstance(connection, ClientConnection):
                 connection.leave(take)
 
     def pass_streams_on(self, take: PassOn) -> None:
         """Give the connections to another gateway that have a stream which it can continue."""
         for connection in list(self.server_state.connections):
-            if isinstance(connection, Connection):
+            if isinstance(connection, ClientConnection):
                 connection.pass_stream(take)
 
     async def serve_connection(self, connection: socket.socket, passed: PassedConnection, *, last: bool) -> None:
         """Serve a client of an earlier gateway. With ``last``, its next answer is the last one here, and says so."""
 
         def resumed() -> asyncio.Protocol:
-            return cast("asyncio.Protocol", Connection(self._http, not last, passed.stream, passed.received))
+            return cast("asyncio.Protocol", ClientConnection(self._http, not last, passed.stream, passed.received))
 
         try:
             await asyncio.get_running_loop().connect_accepted_socket(resumed, connection)
@@ -143,4 +143,4 @@ class AcceptingServer(uvicorn.Server):
             connection.close()
 
     def _connection(self, **_: object) -> asyncio.Protocol:
-        return cast("asyncio.Protocol", Connection(self._http))  # it has the methods, and is compiled
+        return cast("asyncio.Protocol", ClientConnection(self._http))  # it has the methods, and is compiled

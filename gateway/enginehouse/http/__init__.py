@@ -1,10 +1,18 @@
 """Bytes of clients become requests, and answers become bytes again.
 
-``server`` has what all connections share, and makes a ``connection`` for each client; ``inbound`` is one request on it.
-``relayed_paths`` knows which requests engines answer; a ``page`` answers all others. ``uploads`` are forms that pass to
-their engine while they arrive, ``body_stream`` is a body that is read piece by piece, and ``web_socket`` is a client's
-WebSocket.
+::
 
-``framing`` and ``request_lines`` refuse what the parser lets pass, ``time_limits`` end what takes too long, ``cors``
-lets the pages of other origins read answers.
+    server              what all connections share; decides who answers a request
+    client_connection   a client's connection: its requests come in, and are answered in their order
+    inbound             one request on it, and its answer
+    relayed_paths       the requests that engines answer
+    page_exchange       lets an ASGI application answer all others
+    uploads             forms that pass to their engine while they arrive
+    body_stream         a body that is read piece by piece
+    web_socket          a client's WebSocket
+    web_sockets_served  serves it: by an engine, or by an ASGI application
+    framing             refuses ambiguous heads
+    request_lines       refuses request lines that the parser lets pass
+    time_limits         end what takes too long
+    cors                lets pages of other origins read answers
 """

@@ -15,7 +15,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.cors import Cors
 from enginehouse.http.inbound import Inbound
-from enginehouse.http.page import Page, address_of, page_scope, read_target
+from enginehouse.http.page_exchange import PageExchange, address_of, page_scope, read_target
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.http.time_limits import Check, IdleSweep
 from enginehouse.http.uploads import UploadedForm
@@ -81,7 +81,7 @@ class HttpServer:
             relayed = self._paths.find(method, target, headers)
             if relayed is None:
                 scope = page_scope("http", method, target, version, headers, transport)
-                page = Page(inbound, stream, scope, self._application, self.admission.body_memory, self.tasks)
+                page = PageExchange(inbound, stream, scope, self._application, self.admission.body_memory, self.tasks)
                 inbound.read_from(stream, lambda *_: page, lambda _: page.begin(b""))
                 return
             inbound.opens, inbound.lines = relayed.opens, self.cors.lines(headers)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from enginehouse.http.connection import Connection
+from enginehouse.http.client_connection import ClientConnection
 from tests.support.garbage import living, without_collector
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
@@ -265,10 +265,10 @@ async def test_a_closed_connection_does_not_wait_for_the_garbage_collector(
         gateway = await house(await engine())
         client = await gateway.client()
         assert (await client.ask(gateway.post())).status == 200
-        assert living(Connection) == 1
+        assert living(ClientConnection) == 1
         client.close()
         await gateway.disconnected()
-        await gateway.until(lambda: living(Connection) == 0)
+        await gateway.until(lambda: living(ClientConnection) == 0)
 
 
 @pytest.mark.parametrize(

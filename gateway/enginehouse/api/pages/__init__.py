@@ -4,7 +4,7 @@
 
     model_list  GET /v1/models
     protocols   what protocols of clients answer themselves
-    upstream    engines' own pages
+    upstream_root  leads /upstream/MODEL to its page
     health      for load balancers
     operators   guards every page that needs an admin key
     operations  most of /api: status, live requests, decisions

@@ -68,7 +68,7 @@ def address_of(transport: Any, side: str) -> tuple[str, int] | None:
     return (str(name[0]), int(name[1])) if isinstance(name, (tuple, list)) and len(name) >= 2 else None
 
 
-class Page(OpenExchange):
+class PageExchange(OpenExchange):
     """One request that ``application`` answers, in a task among ``tasks``.
 
     What it reads of the body counts as memory of bodies until the answer is complete.

@@ -39,7 +39,7 @@ _REST_WITHIN_S: Final = 5.0
 """A client that has its answer and sends nothing more of its request for so long is not waited for."""
 
 
-class Connection:
+class ClientConnection:
     """A client's connection. It has the methods of ``asyncio.Protocol``, and those that httptools calls.
 
     It inherits from nothing, so that it can be compiled.
