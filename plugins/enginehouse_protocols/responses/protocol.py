@@ -9,8 +9,18 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from enginehouse import Envelope, PageRequest, Protocol, ProtocolRequest, Translation, TypedAnswer, parse_size
+from enginehouse import (
+    Envelope,
+    InvalidRequest,
+    PageRequest,
+    Protocol,
+    ProtocolRequest,
+    Translation,
+    TypedAnswer,
+    parse_size,
+)
 from enginehouse_protocols.fields import read
+from enginehouse_protocols.responses.input_items import page_of
 from enginehouse_protocols.responses.native import ResponseEvents
 from enginehouse_protocols.responses.request import Item, ResponsesBody, as_chat
 from enginehouse_protocols.responses.stored import StoredResponses
@@ -37,7 +47,12 @@ class Responses(Protocol):
     Config = ResponsesConfig
     name: ClassVar[str] = "responses"
     paths = (_PATH,)
-    pages = (("GET", f"{_PATH}/{{id}}"), ("DELETE", f"{_PATH}/{{id}}"))
+    pages = (
+        ("GET", f"{_PATH}/{{id}}"),
+        ("DELETE", f"{_PATH}/{{id}}"),
+        ("GET", f"{_PATH}/{{id}}/input_items"),
+        ("POST", f"{_PATH}/{{id}}/cancel"),
+    )
 
     def __init__(self, config: ResponsesConfig = _KEEP_NONE) -> None:
         self._most = parse_size(config.stored)
@@ -71,8 +86,16 @@ class Responses(Protocol):
         return msgspec.json.encode({"error": error})
 
     async def answer_page(self, request: PageRequest) -> bytes:
-        id = request.path.removeprefix(f"{_PATH}/")
-        if request.method == "GET":
-            return await self._stored.response(id, request.caller)
-        await self._stored.delete(id, request.caller)
-        return msgspec.json.encode({"id": id, "object": "response", "deleted": True})
+        id, _, what = request.path.removeprefix(f"{_PATH}/").partition("/")
+        caller, stored = request.caller, self._stored
+        if what == "input_items":
+            return msgspec.json.encode(page_of(id, await stored.asked(id, caller), request.query))
+        if what == "cancel":
+            await stored.response(id, caller)
+            raise InvalidRequest(f"The response '{id}' has ended: only one in the background can be cancelled")
+        if request.method == "DELETE":
+            await stored.delete(id, caller)
+            return msgspec.json.encode({"id": id, "object": "response", "deleted": True})
+        if request.query.get("stream") == "true":
+            raise InvalidRequest("The gateway streams no response again: leave 'stream' out", param="stream")
+        return await stored.response(id, caller)

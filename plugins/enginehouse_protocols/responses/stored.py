@@ -22,6 +22,13 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _items = msgspec.json.Decoder(list[Item]).decode
+
+
+class _Output(msgspec.Struct):
+    output: list[Item]
+
+
+_output = msgspec.json.Decoder(_Output).decode
 _AGAIN_S: Final = 0.25
 """After so long, what could not be written is tried again."""
 _LOOKS: Final = 5
@@ -98,6 +105,13 @@ class StoredResponses:
     async def response(self, id: str, owner: str = "") -> bytes:
         """The JSON of a response. Raises ``NotFound``."""
         return (await self._kept(id, owner)).response
+
+    async def asked(self, id: str, owner: str = "") -> list[Item]:
+        """The items of the conversation before a response. Raises ``NotFound``, ``BodyTooLarge``."""
+        kept = await self._kept(id, owner)
+        check_body(kept.conversation)
+        items = _items(kept.conversation)
+        return items[: len(items) - len(_output(kept.response).output)]
 
     async def _kept(self, id: str, owner: str) -> KeptResponse:
         if (found := await self._found(id, owner)) is None:
