@@ -126,6 +126,7 @@ MODULES = {
         "engine_costs",
         "extractors",
         "filters",
+        "known_sections",
         "learned_rate",
         "learning",
         "shared_index",

@@ -18,6 +18,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.scorers import Scorer as Scorer
     from enginehouse.interfaces.strategies import Strategy as Strategy
     from enginehouse.interfaces.strategies import MOST_REMEMBERED as MOST_REMEMBERED
+    from enginehouse.domain.explanation import PrefixFacts as PrefixFacts
     from enginehouse.domain.tokens import Tokens as Tokens
     from enginehouse.interfaces.strategies import Placement as Placement
     from enginehouse.interfaces.schedulers import Scheduler as Scheduler

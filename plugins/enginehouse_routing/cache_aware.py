@@ -14,6 +14,7 @@ from enginehouse import (
     EngineCaches,
     Extractor,
     Placement,
+    PrefixFacts,
     Prompt,
     PromptExtractor,
     PromptTokens,
@@ -26,6 +27,7 @@ from enginehouse import (
 from enginehouse_routing.cache_aware_config import CacheAwareConfig, LearnedMemory
 from enginehouse_routing.cached_blocks import CachedBlocks
 from enginehouse_routing.engine_costs import CostParts, EngineCosts
+from enginehouse_routing.known_sections import KnownSections
 from enginehouse_routing.learning import Learning
 from enginehouse_routing.prefix_news import PrefixNews
 from enginehouse_routing.shared_index import SharedPrefixIndex
@@ -67,6 +69,7 @@ class CacheAware(Strategy):
         self._prefixes = SharedPrefixIndex()
         self._caches: EngineCaches | None = None
         self._blocks = CachedBlocks(self._prefixes)
+        self._sections = KnownSections()
         self._costs = EngineCosts(config.priority_s, self._prefixes.crowded)
         self._only: Candidate | None = None
         self._plain: Candidate | None = None
@@ -106,25 +109,55 @@ class CacheAware(Strategy):
         return chosen
 
     def placed(self, requirements: Requirements, chosen: Candidate) -> Placement | None:
-        is_picked, is_plain, cached = requirements is self._picked, chosen is self._plain, 0
+        is_picked, is_plain, there = requirements is self._picked, chosen is self._plain, _NOTHING
         prompt = self._prompt if is_picked else prompt_of(requirements)
         engine = self._costs.used(chosen.backend)
         if not is_plain and chosen.state in _WITHOUT_CACHE:
             self._prefixes.forget(chosen.replica)
+            is_picked = False
+        prefix: PrefixFacts | None = None
         if prompt is not None:
-            cached = (self._cached if is_picked else self._prefixes.leading(prompt)).get(chosen.replica, 0)
+            there = self._cached if is_picked else self._prefixes.leading(prompt)
+            prefix = self._prefix(requirements.estimated_tokens, prompt, there, chosen.replica)
+            self._sections.note(prompt)
             room = self._cache_tokens or chosen.load.cache_tokens or _CACHE_TOKENS
             if self._blocks.is_exact(chosen.backend):
                 room *= _TRUSTED
             self._prefixes.note(chosen.replica, prompt, room)
         tokens = requirements.estimated_tokens
-        learning = Learning(self._costs, engine, tokens, max(0, tokens - cached), requirements.stream)
+        unread = max(0, tokens - there.get(chosen.replica, 0))
+        learning = Learning(self._costs, engine, tokens, unread, requirements.stream)
+        learning.prefix = prefix or PrefixFacts(tokens, 0, 0, "new")
         if not is_plain:
             learning.take_note_of(chosen)
         if prompt is not None:
             learning.tokens_of = self._tokens_of(prompt, chosen)
             prompt.drop_content()  # the request may live long
         return learning
+
+    def prefix(self, requirements: Requirements, chosen: Candidate) -> PrefixFacts | None:
+        prompt = prompt_of(requirements)
+        if prompt is None:
+            return PrefixFacts(requirements.estimated_tokens, 0, 0, "new")
+        there = self._prefixes.leading(prompt)
+        if chosen.state in _WITHOUT_CACHE:
+            had = there.get(chosen.replica, 0)
+            there = {replica: tokens for replica, tokens in there.items() if replica != chosen.replica}
+            if had > max(there.values(), default=0):
+                return PrefixFacts(requirements.estimated_tokens, 0, had, "restarted")
+        return self._prefix(requirements.estimated_tokens, prompt, there, chosen.replica)
+
+    def _prefix(self, tokens: int, prompt: Prompt, there: Mapping[str, int], replica: str) -> PrefixFacts:
+        """What ``replica`` has of ``prompt``, and why not more. ``there``: what each replica has."""
+        cached, most = there.get(replica, 0), max(there.values(), default=0)
+        if most > cached:
+            return PrefixFacts(tokens, min(tokens, cached), most - cached, "moved")
+        dropped, why = self._prefixes.dropped(prompt, cached)
+        found = self._sections.difference(prompt, cached) if not why else None
+        if found is not None:
+            why = "new" if not cached and found.is_first and not found.tokens else found.name
+            dropped = found.tokens
+        return PrefixFacts(tokens, min(tokens, cached), dropped, why or ("message:0" if cached else "new"))
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:
         """Return what each candidate costs, in milliseconds; the score is less their sum and that of its priority."""
@@ -179,8 +212,10 @@ class CacheAware(Strategy):
             "backlog_s": round(parts.wait, 6),
             "own_ms": round(1e3 * parts.own, 3),
             "harm_ms": round(1e3 * parts.harm, 3),
-            "writing_ms": round(1e3 * parts.writing, 3),
         }
+        if parts.writing:
+            figures["writing_ms"] = round(1e3 * parts.writing, 3)
+        figures |= {name: each for name, each in self._costs.rates(candidate.backend).items() if each}
         return Verdict(_score(cost), figures)
 
 

@@ -103,13 +103,18 @@ class EngineCosts:
         """What is known of each engine, by backend: times in milliseconds, the backlog in tokens."""
         return {
             backend: {
-                "ms_per_token": round(1e3 * known.learned.per_token, 4),
-                "ms_per_output_token": round(1e3 * known.learned.per_written, 4),
+                **self.rates(backend),
                 "slot_ms": round(1e3 * known.learned.in_slot, 1),
                 "backlog_tokens": round(known.backlog),
             }
             for backend, known in self._engines.items()
         }
+
+    def rates(self, backend: str) -> dict[str, float]:
+        """The milliseconds for a token that the engine reads, and for one that it writes; 0 if not known."""
+        known = self._engines.get(backend)
+        rates = (known.learned.per_token, known.learned.per_written) if known is not None else (0.0, 0.0)
+        return {"ms_per_token": round(1e3 * rates[0], 4), "ms_per_output_token": round(1e3 * rates[1], 4)}
 
     def memory(self) -> dict[str, list[float]]:
         """What was learned of each engine, by backend; of all of them, by an empty name."""

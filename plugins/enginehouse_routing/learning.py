@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from enginehouse import Candidate, Placement, Tokens
+from enginehouse import Candidate, Placement, PrefixFacts, Tokens
 from enginehouse_routing.engine_costs import EngineCosts
 from enginehouse_routing.learned_rate import EngineState, UnreadPrompt
 
@@ -38,6 +38,7 @@ class Learning(Placement):
         self._tokens = tokens
         self._unread = unread
         self._is_stream = stream
+        self.prefix: PrefixFacts | None = None
         self.tokens_of: Callable[[], None] | None = None
         self._granted = self._ahead = self._first = 0.0
         self._began = False

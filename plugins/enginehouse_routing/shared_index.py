@@ -19,6 +19,7 @@ _NOTHING: Final[Mapping[str, int]] = {}
 _MOST_ENGINES: Final = 4096
 """With more, those that were sent nothing for the longest time are probably gone."""
 _FEW_LEFT: Final = 32 * 1024
+_MOST_GONE: Final = 65_536
 _VALUES: Final = bytes.maketrans(b"01", b"\0\1")
 
 
@@ -64,9 +65,28 @@ class SharedPrefixIndex:
         """The engine of each bit; empty for one that was forgotten."""
         self.crowded: dict[str, int] = {}
         """The tokens that are left to an engine until it drops something, for those to which few are left."""
+        self._gone: OrderedDict[int, str] = OrderedDict()
+        """Chunks that some engine had and none has, the last ones, and why."""
         self._news: deque[PrefixNews] | None = None
         self._found: dict[tuple[tuple[int, int], ...], Mapping[str, int]] = {}
         """What was found last, by engines and tokens: many prompts begin alike."""
+
+    def dropped(self, prompt: Prompt, place: int) -> tuple[int, str]:
+        """How many tokens after the first ``place`` ones of ``prompt`` an engine had, and why none has them any more.
+
+        That is ``evicted``, ``restarted``, or empty for 0 tokens.
+        """
+        tokens, why, begin = 0, "", place // Prompt.COARSE_TOKENS
+        rest = prompt.coarse[begin:] if not place % Prompt.COARSE_TOKENS else []
+        fine = prompt.tail if begin + len(rest) >= len(prompt.coarse) else []
+        skipped = (place % Prompt.COARSE_TOKENS) // Prompt.FINE_TOKENS
+        for chunks, size in ((rest, Prompt.COARSE_TOKENS), (fine[skipped:], Prompt.FINE_TOKENS)):
+            for chunk in chunks:
+                gone = self._gone.get(chunk)
+                if gone is None:
+                    return tokens, why
+                tokens, why = tokens + size, why or gone
+        return tokens, why
 
     def leading(self, prompt: Prompt) -> Mapping[str, int]:
         """Return how many tokens at the beginning of ``prompt`` each engine has; engines that have none are left out.
@@ -166,7 +186,7 @@ class SharedPrefixIndex:
         sent = self._sent.pop(engine, None)
         if sent is not None:
             for chunk, tokens in sent.chunks.items():
-                self._drop(sent, chunk, tokens)
+                self._drop(sent, chunk, tokens, "restarted")
             self._names[sent.bit.bit_length() - 1] = ""
             self.crowded.pop(engine, None)
             self._found.clear()
@@ -219,7 +239,7 @@ class SharedPrefixIndex:
             groups.append((leaving, tokens))
 
     def _add(self, sent: _EngineChunks, chunks: list[int], tokens: int) -> None:
-        engines, bit, known = self._engines, sent.bit, sent.chunks
+        engines, bit, known, gone = self._engines, sent.bit, sent.chunks, self._gone
         move = known.move_to_end
         for chunk in reversed(chunks):
             if chunk in known:
@@ -228,11 +248,16 @@ class SharedPrefixIndex:
                 known[chunk] = tokens
                 sent.tokens += tokens
                 engines[chunk] = engines.get(chunk, 0) | bit
+                if gone:
+                    gone.pop(chunk, None)
 
-    def _drop(self, sent: _EngineChunks, chunk: int, tokens: int) -> None:
+    def _drop(self, sent: _EngineChunks, chunk: int, tokens: int, why: str = "evicted") -> None:
         sent.tokens -= tokens
         left = self._engines[chunk] & ~sent.bit
         if left:
             self._engines[chunk] = left
         else:
             del self._engines[chunk]
+            self._gone[chunk] = why
+            if len(self._gone) > _MOST_GONE:
+                self._gone.popitem(last=False)

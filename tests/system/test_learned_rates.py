@@ -34,6 +34,26 @@ def test_both_rates_of_an_engine_are_learned(serve_alone: ServeAlone, stream: bo
         assert rates["ms_per_token"] < 2
 
 
+def test_the_client_hears_how_much_was_cached_and_why_not_more(serve_alone: ServeAlone) -> None:
+    with SimEngine("shared") as a, SimEngine("shared") as b:
+        gateway = serve_alone(config(a, b))
+        gateway.until_health(a="healthy", b="healthy")
+        system = {"role": "system", "content": "Be brief. " * 300}
+        turns = [{"role": "user", "content": "Hello? " * 100}, {"role": "assistant", "content": "Yes. " * 100}]
+        asked = {"role": "user", "content": "Well. " * 100}
+        heard = []
+        for messages in ([system, turns[0]], [system, *turns, asked], [{**system, "content": "Hey."}, *turns, asked]):
+            body = {"model": "shared", "messages": messages, "max_tokens": 2}
+            explained = gateway.http.post("/api/explain/route", json=body).json()["prefix"]
+            answer = gateway.http.post("/v1/chat/completions", json=body, headers={"x-enginehouse-explain": "cache"})
+            said = f"hit={explained['cached']}/{explained['tokens']}; why={explained['why']}"
+            assert answer.headers["x-enginehouse-cache"] == said
+            assert gateway.http.get("/api/history?limit=1").json()["requests"][0]["prefix"] == explained
+            heard.append((explained["why"], explained["cached"] > 800, explained["lost"] > 200))
+        assert heard == [("new", False, False), ("message:2", True, False), ("system", False, True)]
+        assert "x-enginehouse-cache" not in gateway.http.post("/v1/chat/completions", json=body).headers
+
+
 def test_a_refused_request_teaches_nothing(serve_alone: ServeAlone) -> None:
     with SimEngine("shared") as a, SimEngine("shared") as b:
         gateway = serve_alone(config(a, b))

@@ -24,6 +24,21 @@ class RouteDetails(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
 
 
+class PrefixFacts(msgspec.Struct, frozen=True, gc=False):
+    """How much of a prompt its engine has in its prefix cache, and why not more, as the strategy estimates it."""
+
+    tokens: int
+    """Of the whole prompt."""
+    cached: int
+    """Those at its beginning that the engine has."""
+    lost: int
+    """Those that could have been cached too, without the reason ``why``."""
+    why: str
+    """Why the cached part ends where it does. ``new``: nothing like it was sent before. ``system``, ``tools`` or
+    ``message:N``, the message at index ``N``: it differs there from all before. ``evicted``: the engine had to make
+    room. ``moved``: another engine has more of it. ``restarted``: the engine that had it was started anew."""
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """A strategy's rating of one candidate.
 
@@ -56,6 +71,10 @@ class ExplainedCandidate(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of the prompt that the engine probably has in its cache; ``None`` if the strategy does not know."""
     backlog_s: float | None = None
     """Expected seconds before it could begin with the request; ``None`` if the strategy does not know."""
+    ms_per_token: float | msgspec.UnsetType = msgspec.UNSET
+    """Milliseconds that its engine takes for a token that it reads; absent if the strategy does not know."""
+    ms_per_output_token: float | msgspec.UnsetType = msgspec.UNSET
+    """The same for one that it writes."""
     evicts: list[str] = []
     """The replicas that would stop so that this one can be loaded."""
     dropped_by: str | None = None
@@ -76,6 +95,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     attempted: list[str]
     requirements: dict[str, Any]
     candidates: list[ExplainedCandidate]
+    prefix: PrefixFacts | msgspec.UnsetType = msgspec.UNSET
+    """What ``chosen`` has of the prompt; absent if the strategy does not know."""
     chosen: str | None
     waits: bool | msgspec.UnsetType = msgspec.UNSET
     """True if ``chosen`` has no free slot, so that the request would wait for any replica of the model; else absent."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from enginehouse.domain.explanation import RouteDetails
+from enginehouse.domain.explanation import PrefixFacts, RouteDetails
 from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Reason
 
@@ -69,6 +69,8 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     """The figures of the routing decision. Only of traced requests."""
     gap: StreamGap | None = None
     """Only of an attempt that continued a stream."""
+    prefix: PrefixFacts | None = None
+    """What its replica had of the prompt, as the strategy estimated it."""
 
 
 class EngineTimings(msgspec.Struct, frozen=True, gc=False):
@@ -148,6 +150,8 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     """Of a traced request."""
     timings: EngineTimings | None = None
     """What the engine measured itself, if it says so."""
+    prefix: PrefixFacts | None = None
+    """Of the attempt that gave the client its answer, or else of the last one."""
 
 
 class EndedRequest(NamedTuple):

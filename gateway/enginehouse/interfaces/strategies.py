@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
-from enginehouse.domain.explanation import Verdict
+from enginehouse.domain.explanation import PrefixFacts, Verdict
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
@@ -26,6 +26,9 @@ class Placement:
     The gateway calls the methods in this order, each at most once; after ``queued`` always ``ended``. A request that is
     sent elsewhere or refused after all is never queued. A request that is sent again has a new placement.
     """
+
+    prefix: PrefixFacts | None = None
+    """What the replica had of the prompt when the request was placed, if the strategy knows."""
 
     def queued(self) -> None:
         """The request begins to wait for the replica. It may be granted at once."""
@@ -111,6 +114,10 @@ class Strategy(ABC):
         ``None`` or ``prefill`` means that the same one does both. The gateway calls this method only if it is
         overridden.
         """
+        return None
+
+    def prefix(self, requirements: Requirements, chosen: Candidate) -> PrefixFacts | None:
+        """Return what ``chosen`` has of the prompt now, for explanations; ``None`` if the strategy does not know."""
         return None
 
     def explain(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Sequence[Verdict]:

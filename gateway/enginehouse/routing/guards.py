@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from enginehouse.domain.errors import RequestError
+from enginehouse.domain.explanation import PrefixFacts
 from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
@@ -86,6 +87,7 @@ class GuardedPlacement(Placement):
     def __init__(self, plugin: PluginId, placement: Placement) -> None:
         self._plugin = plugin
         self._placement = placement
+        self.prefix = placement.prefix if isinstance(placement.prefix, PrefixFacts) else None
 
     def queued(self) -> None:
         self._call(self._placement.queued)

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from enginehouse.domain.errors import RequestError
-from enginehouse.domain.explanation import ExplainedCandidate, Explanation, RouteDetails, Verdict
+from enginehouse.domain.explanation import ExplainedCandidate, Explanation, PrefixFacts, RouteDetails, Verdict
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
@@ -68,8 +68,13 @@ class Recorder:
             chosen=chosen.replica if chosen is not None else None,
             waits=(route is not None and route.waits) or msgspec.UNSET,
             prefill=route.prefill.replica if route is not None and route.prefill is not None else msgspec.UNSET,
+            prefix=self._prefix(chosen),
             error=error.envelope()["error"] if error is not None else None,
         )
+
+    def _prefix(self, chosen: Candidate | None) -> PrefixFacts | msgspec.UnsetType:
+        found = self._runner_of(chosen.model).prefix(self._requirements, chosen) if chosen is not None else None
+        return found if found is not None else msgspec.UNSET
 
 
 def _passed_over(candidate: ExplainedCandidate) -> ExplainedCandidate:
@@ -117,4 +122,6 @@ def _explained(candidate: Candidate, drop: Drop | None, verdict: Verdict, now: f
         figures_age_ms=None if load.figures_at is None else 1e3 * max(0.0, now - load.figures_at),
         cached_tokens=None if cached is None else int(cached),
         backlog_s=backlog,
+        ms_per_token=verdict.parts.get("ms_per_token", msgspec.UNSET),
+        ms_per_output_token=verdict.parts.get("ms_per_output_token", msgspec.UNSET),
     )

@@ -11,7 +11,7 @@ import msgspec
 
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
 from enginehouse.domain.errors import PluginFailed, RequestError
-from enginehouse.domain.explanation import Verdict
+from enginehouse.domain.explanation import PrefixFacts, Verdict
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.instance import ClusterView
 from enginehouse.domain.plugin_id import PluginId
@@ -138,6 +138,14 @@ class StrategyRunner:
         if not isinstance(placement, Placement):
             raise self._wrong(placement, "placed", "a Placement")
         return GuardedPlacement(self._plugin, placement)
+
+    def prefix(self, requirements: Requirements, chosen: Candidate) -> PrefixFacts | None:
+        """What ``chosen`` has of the prompt, as far as the strategy knows."""
+        with plugin_errors(self._plugin):
+            found = self._strategy.prefix(requirements, chosen)
+            if found is not None and not isinstance(found, PrefixFacts):
+                raise self._wrong(found, "prefix", "PrefixFacts")
+            return found
 
     def verdicts(self, requirements: Requirements, candidates: Sequence[Candidate]) -> Mapping[str, Verdict]:
         """The strategy's verdict on each candidate, by replica."""

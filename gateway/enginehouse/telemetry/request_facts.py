@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from enginehouse.domain.explanation import RouteDetails
+from enginehouse.domain.explanation import PrefixFacts, RouteDetails
 from enginehouse.domain.request_record import AttemptRecord, EngineTimings, RequestRecord, StreamGap
 from enginehouse.domain.route import Reason
 
@@ -33,6 +33,7 @@ class AttemptFacts:
     ended: float
     details: RouteDetails | None
     gap: StreamGap | None
+    prefix: PrefixFacts | None
 
     def record(self) -> AttemptRecord:
         """The same as a record."""
@@ -90,6 +91,7 @@ class RequestFacts:
         self.bytes_in = self.bytes_out = self.events = 0
         self.trace_id: str | None = None
         self.timings: EngineTimings | None = None
+        self.prefix: PrefixFacts | None = None
         self.reason = ""
         self.queued = False
         self.queue_wait = self.first_granted = self.first_sent = self.answered_sent = 0.0
@@ -115,6 +117,7 @@ class RequestFacts:
             sent = min((each.sent for each in attempts if each.sent), default=0.0)
         self.granted, self.sent = granted, sent
         self.answered, self.answered_sent, self.first_byte = answered, answered.sent, answered.first_byte
+        self.prefix = answered.prefix
 
     def record(self) -> RequestRecord:
         """The same as a record, made once."""

@@ -7,11 +7,13 @@ from itertools import accumulate
 from typing import cast
 
 from enginehouse import Body, Extractor, InferenceRequest, Message, Part, Requirements
+from enginehouse_kit.prefixes.volatile_lines import without_volatile_lines
 
 _CHARACTERS_PER_TOKEN = 4
 _MOST_CHUNKS = 2048
 """Later chunks are ignored: hashing more would hold up the event loop."""
 _KEY = "routing.chunks"
+_SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 class ChunkExtractor(Extractor):
@@ -58,10 +60,40 @@ def _chained(before: int, piece: int) -> int:
 
 def text_or_ids(body: Body) -> str | Sequence[int]:
     """All the text of a prompt, or its token ids; of several prompts none is looked up."""
+    ids = ids_of(body)
+    return "".join([text for _, text in sections_of(body)]) if ids is None else ids
+
+
+def ids_of(body: Body) -> Sequence[int] | None:
+    """The token ids of a prompt, none of several prompts; ``None`` if it is text."""
     for prompt in (body.prompt, body.input):
         if isinstance(prompt, list) and prompt and not isinstance(prompt[0], Message):
-            return cast("list[int]", prompt) if isinstance(prompt[0], int) else ""
-    return "".join(_texts(body))
+            return cast("list[int]", prompt) if isinstance(prompt[0], int) else ()
+    return None
+
+
+def sections_of(body: Body) -> list[tuple[str, str]]:
+    """The texts of a prompt in the order of chat templates, tools first, without volatile lines; each with its name.
+
+    Names are ``tools``, ``system``, and ``message:N`` for the one at index ``N`` of the messages.
+    """
+    sections = [("tools", bytes(tool).decode(errors="replace")) for tool in body.tools or ()]
+    sections += [
+        ("system", without_volatile_lines(text))
+        for text in (*_in_content(body.system), body.instructions)
+        if isinstance(text, str)
+    ]
+    sections += [("message:0", text) for text in (body.prompt, body.input) if isinstance(text, str)]
+    for given in (body.messages, body.input):
+        leads = True
+        for place, message in enumerate(given if isinstance(given, list) else ()):
+            if isinstance(message, Message):
+                leads = leads and message.role in _SYSTEM_ROLES
+                texts = _in_content(message.content)
+                if leads:
+                    texts = [without_volatile_lines(text) for text in texts]
+                sections.append(("system" if leads else f"message:{place}", f"\n{message.role}\n{''.join(texts)}"))
+    return sections
 
 
 def _pieces(body: Body, tokens: int) -> Iterator[str | tuple[object, ...]]:
@@ -78,23 +110,7 @@ def _ends(length: int, size: int) -> range:
     return range(size, min(length, _MOST_CHUNKS * size) + 1, size)
 
 
-def _texts(body: Body) -> list[str]:
-    """The texts of a prompt in the order of chat templates: tools come first."""
-    texts = [bytes(tool).decode(errors="replace") for tool in body.tools or ()]
-    texts += [text for text in (body.system, body.instructions, body.prompt, body.input) if isinstance(text, str)]
-    if isinstance(body.system, list):
-        texts += _in_parts(body.system)
-    for given in (body.messages, body.input):
-        for message in given if isinstance(given, list) else ():
-            if isinstance(message, Message):
-                content = message.content
-                texts.append(f"\n{message.role}\n")
-                if isinstance(content, str):
-                    texts.append(content)
-                elif content:
-                    texts += _in_parts(content)
-    return texts
-
-
-def _in_parts(parts: Sequence[Part]) -> list[str]:
-    return [part.text for part in parts if part.text is not None]
+def _in_content(content: str | Sequence[Part] | None) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    return [part.text for part in content or () if part.text is not None]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 from enginehouse import Body, Extractor, InferenceRequest, Requirements
-from enginehouse_kit.prefixes.chunks import text_or_ids
+from enginehouse_kit.prefixes.chunks import ids_of, sections_of
 from enginehouse_kit.prefixes.known_texts import KnownTexts, number_of
 
 _KEY: Final = "routing.prompt"
 _FINE_TOKENS: Final = 64
 _FINE_IN_COARSE: Final = 16
+_ENDS: Final = 64
+"""Characters at both ends by which two texts of one length are told apart."""
 _MOST_COARSE: Final = 2048
 """Two million tokens. More is not looked at: hashing it would hold up the event loop."""
 _known: Final = KnownTexts(4 * _FINE_TOKENS * _FINE_IN_COARSE)
@@ -20,22 +22,33 @@ _Content: TypeAlias = str | Sequence[int]
 """A text, or token ids."""
 
 
+class Section(NamedTuple):
+    """A text of a prompt, such as a message. ``mark`` tells it from others, in this process and not quite surely."""
+
+    name: str
+    length: int
+    mark: int
+
+
 class Prompt:
     """The chunks of one prompt. Two prompts have a chunk in common if they are equal up to its end.
 
     ``coarse``: the whole coarse chunks, as numbers, the same in every process. ``tail``: the whole fine chunks
     after the last coarse one. ``first``: the first fine chunk; 0 without one. ``length``: of the whole prompt, in
-    characters or token ids. ``raw``: the body of its request.
+    characters or token ids. ``raw``: the body of its request. ``sections``: its texts.
     """
 
     FINE_TOKENS: Final = _FINE_TOKENS
     """Tokens in a fine chunk; blocks of engines have 16 to 64. A token stands for four characters of text."""
     COARSE_TOKENS: Final = _FINE_TOKENS * _FINE_IN_COARSE
 
-    __slots__ = ("_content", "_fine", "_root", "_size", "coarse", "first", "length", "raw", "tail")
+    __slots__ = ("_content", "_fine", "_root", "_size", "coarse", "first", "length", "raw", "sections", "tail")
 
-    def __init__(self, model: str, content: str | Sequence[int], raw: bytes = b"") -> None:
+    def __init__(
+        self, model: str, content: str | Sequence[int], raw: bytes = b"", sections: Sequence[Section] = ()
+    ) -> None:
         self.length = len(content)
+        self.sections = sections
         self.raw = raw
         self._size = size = 4 * _FINE_TOKENS if isinstance(content, str) else _FINE_TOKENS
         self._content: _Content = content
@@ -90,7 +103,7 @@ class Prompt:
 
     def drop_content(self) -> None:
         """Free the text. Fine chunks that nobody has asked for so far are lost."""
-        self._content, self.raw = "", b""
+        self._content, self.raw, self.sections = "", b"", ()
 
     def _cut(self, place: int) -> list[int]:
         size, before = self._size, self.coarse[place - 1] if place else self._root
@@ -130,11 +143,16 @@ def prompt_of(requirements: Requirements) -> Prompt | None:
     kept: _Unread | Prompt | None = requirements.extra.get(_KEY)
     if not isinstance(kept, _Unread):
         return kept
-    content = text_or_ids(kept.body)
+    sections: list[Section] = []
+    content: str | Sequence[int] | None = ids_of(kept.body)
+    if content is None:
+        texts = sections_of(kept.body)
+        content = "".join([text for _, text in texts])
+        sections = [Section(name, len(text), hash((len(text), text[:_ENDS], text[-_ENDS:]))) for name, text in texts]
     if len(content) < (4 * _FINE_TOKENS if isinstance(content, str) else _FINE_TOKENS):
         del requirements.extra[_KEY]
         return None
-    requirements.extra[_KEY] = prompt = Prompt(kept.body.model, content, kept.raw)
+    requirements.extra[_KEY] = prompt = Prompt(kept.body.model, content, kept.raw, sections)
     return prompt
 
 

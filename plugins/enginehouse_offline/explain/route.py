@@ -131,4 +131,6 @@ def _verdict(explanation: Explanation) -> str:
     if explanation.error is not None:
         return f"refused ({explanation.error['code']}): {explanation.error['message']}"
     prompt = f"; {explanation.prefill} reads the prompt" if explanation.prefill else ""
+    if (prefix := explanation.prefix) and prefix.why != "new":
+        prompt += f"; {prefix.cached} of {prefix.tokens} tokens are cached ({prefix.why})"
     return f"'{explanation.requested}' goes to {explanation.chosen} (reason: {explanation.reason}){prompt}"

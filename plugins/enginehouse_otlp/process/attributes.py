@@ -110,6 +110,8 @@ def route_attributes(attempt: AttemptRecord) -> Attributes:
         "enginehouse.attempted": attempt.attempted,
         "enginehouse.replica": attempt.replica,
     }
+    if (prefix := attempt.prefix) is not None:
+        found |= {f"enginehouse.prefix.{name}": getattr(prefix, name) for name in prefix.__struct_fields__}
     return found | decision_attributes(attempt.details) if attempt.details is not None else found
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from enginehouse import InvalidRequest
+from enginehouse_kit.prefixes.volatile_lines import without_volatile_lines
 from enginehouse_protocols.bounds import ItemCount
 from enginehouse_protocols.chats import function_tool, image_part, joined, text_part, thoughts, tool_call
 from enginehouse_protocols.fields import data_url, invalid, json_text, put, raw_text
@@ -18,8 +19,6 @@ _log = logging.getLogger(__name__)
 
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 _NOTHING: Final = msgspec.Raw(b'""')
-_BILLING: Final = "x-anthropic-billing-header:"
-"""Claude Code begins its system prompt with such a line, whose number is new in each request: no cache would help."""
 _ANTHROPICS: Final = ("web_search", "web_fetch", "code_execution", "tool_search", "advisor", "mcp_toolset")
 """The beginnings of the types of tools that Anthropic runs."""
 _LEFT_OUT: Final = frozenset(
@@ -198,13 +197,7 @@ def _messages(body: MessagesBody, count: ItemCount) -> Iterator[dict[str, Any]]:
 
 def _system(content: str | Sequence[Block]) -> str:
     texts = [content] if isinstance(content, str) else [block.text for block in content]
-    return "\n".join(text for each in texts if (text := _without_billing(each)))
-
-
-def _without_billing(text: str) -> str:
-    while text.startswith(_BILLING):
-        text = text.partition("\n")[2]
-    return text
+    return "\n".join(text for each in texts if (text := without_volatile_lines(each)))
 
 
 def _user(role: str, blocks: Sequence[Block], count: ItemCount) -> Iterator[dict[str, Any]]:

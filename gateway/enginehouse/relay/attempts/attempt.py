@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from enginehouse.domain.errors import Overloaded, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.explanation import PrefixFacts
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.route import Route
 from enginehouse.domain.tokens import Tokens
@@ -110,6 +111,13 @@ class Attempt:
         if self._placement is not None and not self._heard and (self.head is None or self.head.status < 400):
             self._heard = True
             self._placement.first_byte()
+
+    def cache_line(self) -> bytes:
+        """The header line that says how much of the prompt was cached; empty if the strategy does not know."""
+        prefix: PrefixFacts | None = self._placement.prefix if self._placement is not None else None
+        if prefix is None:
+            return b""
+        return b"x-enginehouse-cache: hit=%d/%d; why=%s\r\n" % (prefix.cached, prefix.tokens, prefix.why.encode())
 
     def counted(self, answer: AnswerSize) -> None:
         """Note the size of the answer, which is whole and good."""
@@ -236,6 +244,7 @@ class Attempt:
         facts.began, facts.granted, facts.sent = self.began, self.granted_at, self.sent_at
         facts.first_byte, facts.ended = self.answered_at, upstream.clock.now()
         facts.gap = self.gap
+        facts.prefix = self._placement.prefix if self._placement is not None else None
         return facts
 
     def release(self) -> None:

@@ -16,7 +16,7 @@ from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.heads.answer_head import AnswerHead
-from enginehouse.relay.heads.behalf import ATTEMPTS
+from enginehouse.relay.heads.behalf import ATTEMPTS, wants_cache_line
 from enginehouse.relay.heads.headers import origin_lines
 from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Suspects
@@ -148,6 +148,8 @@ class AnsweredExchange(MovableExchange):
             overhead,
             more,
         )
+        if wants_cache_line(job.headers):
+            lines += attempt.cache_line()
         if head.status in job.retry_statuses and ATTEMPTS not in theirs:
             lines += b"%s%d\r\n" % (ATTEMPTS, self._dispatch.sent)
         return lines

@@ -41,6 +41,11 @@ def read_behalf(headers: Headers) -> Behalf | None:
     return Behalf(kept_name(unquote(caller.decode("latin-1"))), priority) if 0 < len(caller) <= _LONGEST else None
 
 
+def wants_cache_line(headers: Headers) -> bool:
+    """Whether the client asks how much of its prompt was cached, with ``x-enginehouse-explain: cache``."""
+    return (b"x-enginehouse-explain", b"cache") in headers
+
+
 def deadline_in(headers: Headers) -> float | None:
     """The seconds in which the request is to be sent, from ``x-enginehouse-deadline`` in milliseconds.
 
