@@ -38,8 +38,10 @@ class InferenceJob(Job):
     retry_statuses: ClassVar = frozenset({429, 500, 502, 503, 504}) | REFUSALS
 
     def _needs(self, caller: Caller | None) -> Requirements:
-        request = self.decoded or read_request(self.path, self.headers, self.body)
-        self.body = request.raw
+        request = self.decoded
+        if request is None:
+            request = read_request(self.path, self.headers, self.body)
+            self.body = request.raw
         self.user = end_user(request.body, self.context.hash_users)
         if caller is not None:
             self.answer_limit = answer_limit(request.body)
