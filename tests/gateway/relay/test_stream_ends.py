@@ -82,7 +82,7 @@ async def test_an_event_that_is_no_json_object_breaks_a_stream(
     gateway = await house(served)
     served.streams(EVENT, b"data: " + data + b"\n\n", LAST[path][0], served.END)
     said = error_of(await gateway.ask(gateway.post(path=path, stream=True)), EVENT)
-    assert "no JSON object" in said["error"]["message"]
+    assert "not a JSON object" in said["error"]["message"]
     assert gateway.relay.context.counters.series("a", "m").keys[""].requests == {(502, "match"): 1}
     assert "'a'" in str(gateway.fleet.backends()[0].last_error)
 

@@ -257,7 +257,7 @@ def test_a_schema_is_understood(schema: Any, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{", "no JSON schema"),
+        ("{", "not a JSON schema"),
         ("7", "a schema is an object"),
         ("false", "a schema is an object"),
         ('{"type": "string", "pattern": "a+"}', "pattern: not understood"),
