@@ -10,7 +10,8 @@ from enginehouse import Candidate
 
 _KEPT: Final = 0.97
 """The weight that older answers keep when a new one comes."""
-_FIRST: Final = (log(1e-4), log(0.02))
+_FIRST_READ: Final = log(1e-4)
+_FIRST_WRITTEN: Final = log(0.02)
 """Seconds for a token that is read, and for one that is written, before any engine has answered; as logarithms."""
 _ANY_SPEED: Final = 6.0
 _ANY_RATIO: Final = 1.0
@@ -60,7 +61,7 @@ class LearnedRates:
         self.per_token = self.per_written = self.lowest = self.highest = self.in_slot = 0.0
         self.lowest_written = self.highest_written = self.answer = 0.0
         self._slot_seconds = self._requests = 0.0
-        self._read, self._write = _FIRST
+        self._read, self._write = _FIRST_READ, _FIRST_WRITTEN
         self._apart = self._written = _ANY_SPEED + _ANY_RATIO
         self._together = _ANY_SPEED
         self._noises = [_FIRST_NOISE, _FIRST_NOISE, _FIRST_NOISE]

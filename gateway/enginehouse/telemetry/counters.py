@@ -103,7 +103,7 @@ class KeyCounts:
             self._row = 0
 
 
-HISTOGRAMS: Final = (
+HISTOGRAMS: Final[tuple[tuple[str, metrics.MetricInfo], ...]] = (
     ("duration", metrics.DURATION),
     ("first_byte", metrics.FIRST_BYTE),
     ("first_token", metrics.FIRST_TOKEN),
