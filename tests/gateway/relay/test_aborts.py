@@ -158,10 +158,10 @@ STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodi
 EVENT, LAST = chunk(event()), chunk(DONE)
 
 
-async def abort(gateway: ServedGateway, dice: random.Random) -> None:
+async def abort(gateway: ServedGateway, dice: random.Random, stream: bool) -> None:
     """Leave at random: before the head is sent, after it, on the first byte of an answer, in its middle."""
     client = await gateway.client()
-    request = gateway.post(stream=dice.random() < 0.5) * (3 if dice.random() < 0.25 else 1)
+    request = gateway.post(stream=stream) * (3 if dice.random() < 0.25 else 1)
     when = dice.randrange(4)
     client.send(request[: dice.randrange(1, len(request))] if when == 0 else request)
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -174,15 +174,18 @@ async def abort(gateway: ServedGateway, dice: random.Random) -> None:
     getattr(client, dice.choice(LEAVE))()
 
 
-async def test_hundreds_of_aborted_requests_leave_nothing(house: OpenGateway, engine: StartEngine) -> None:
+@pytest.mark.parametrize("stream", [True, False])
+async def test_hundreds_of_aborted_requests_leave_nothing(
+    house: OpenGateway, engine: StartEngine, stream: bool
+) -> None:
     dice = random.Random(20260)
     served, other = await engine(), await engine()
     gateway = await house(served, other, backend={"timeouts": {"stall": 0}})
-    json_head = b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"
+    begun = (STREAM, EVENT) if stream else (b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{",)
     for each in (served, other):
-        each.otherwise((STREAM, EVENT, asyncio.Event()), (json_head, asyncio.Event()), dice=dice)
+        each.otherwise((*begun, asyncio.Event()), dice=dice)
     for _ in range(8):
-        await asyncio.gather(*(abort(gateway, dice) for _ in range(50)))
+        await asyncio.gather(*(abort(gateway, dice, stream) for _ in range(50)))
     await gateway.disconnected()
     await gateway.quiet()
     calls = [*served.calls, *other.calls]
@@ -205,7 +208,7 @@ async def test_nothing_is_left_when_engines_and_clients_break_at_random(
             (b"nonsense\r\n\r\n",), (each.answer()[:-3], each.CLOSE), (each.answer(), each.CLOSE), dice=dice,
         )  # fmt: skip
     for _ in range(20):
-        await asyncio.gather(*(abort(gateway, dice) for _ in range(25)))
+        await asyncio.gather(*(abort(gateway, dice, dice.random() < 0.5) for _ in range(25)))
     await gateway.disconnected()
     await gateway.quiet()
     assert sum(gateway.relay.context.counters.retries.values()) > 50

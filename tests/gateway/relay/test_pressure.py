@@ -28,7 +28,7 @@ async def test_a_slow_client_slows_its_engine(house: OpenGateway, engine: StartE
         piece = PIECE
         served.plays(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (len(piece) * PIECES), *[piece] * PIECES)
     client = await gateway.client()
-    client.send(gateway.post())
+    client.send(gateway.post(stream=stream))
     call = await served.call()
     await gateway.congested(served)
     await gateway.until(lambda: not call.connection.writable.is_set())
