@@ -16,13 +16,15 @@ _MOST_VALUES: Final = 200_000
 """A conversation of a million tokens with a hundred tools has a quarter of them."""
 _MOST_ITEMS: Final = 10_000
 """Messages, their parts, tools and calls."""
+_FEW: Final = 1000
+"""Above so many occurrences of a sign, counting is faster than searching."""
 _COUNTED: Final = 4 << 20
 """Bytes of a body in which separators within texts are told apart from the others, which takes up to 5 ns a byte."""
 
 
 def check_body(body: bytes) -> None:
     """Raises ``BodyTooLarge`` for a ``body`` that takes too long to decode and to encode again."""
-    if len(body) * (1 if body.isascii() else 2) + 6 * body.count(b"\\") > _MOST_WORK:
+    if len(body) * (1 if body.isascii() else 2) + 6 * _count(body, b"\\") > _MOST_WORK:
         raise BodyTooLarge(
             "The request has too much text to be translated for the engine: send a shorter one, or send it to "
             "/v1/chat/completions"
@@ -51,7 +53,17 @@ class ItemCount:
 
 def _separators(text: bytes) -> int:
     """At least the number of values of the JSON ``text``: each one follows a comma or an opening bracket."""
-    return text.count(b",") + text.count(b"[") + text.count(b"{")
+    return _count(text, b",") + _count(text, b"[") + _count(text, b"{")
+
+
+def _count(text: bytes, sign: bytes) -> int:
+    """As ``text.count(sign)``, which takes 10 ms for an image of 32 MiB: a search for the next one takes 3."""
+    at = count = 0
+    while (at := text.find(sign, at) + 1) > 0:
+        count += 1
+        if count == _FEW:
+            return count + text.count(sign, at)
+    return count
 
 
 def _without_texts(body: bytes) -> bytes:

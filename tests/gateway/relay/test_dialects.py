@@ -76,6 +76,9 @@ async def test_an_error_in_a_stream_of_status_200_is_an_error(
         reply = await asked(gateway, path, stream=True)
         assert reply.body.index(b"so") < reply.body.index(b"No such thing")
         assert b"[DONE]" not in reply.body
+        if path == "/v1/messages":
+            last = json.loads(reply.body.strip().split(b"\ndata: ")[-1])["error"]
+            assert last["type"] == ("invalid_request_error" if status == 400 else "api_error")
     assert {record.outcome for record in noted.records} != {"served"}
     if status == 400:
         served.says(json.dumps(ANSWER).encode())

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.domain.errors import PluginFailed, RequestError, UpstreamError
+from enginehouse.domain.errors import PluginFailed, RequestError, UpstreamError, status_of
+from enginehouse.fleet.verdicts import blamed_request
 from enginehouse.interfaces.protocols import Envelope, Protocol, Translation
 from enginehouse.relay.answers.changing_door import ChangingDoor
 from enginehouse.relay.door import Door, OpenExchange
@@ -234,7 +235,8 @@ class TranslatingDoor(ChangingDoor):
         event = _decoded(data)
         if (error := event.get("error")) is None:
             return translation.event(event)
-        return self._error_event(translation, self._status, {"error": _error_fields(self._status, error)})
+        status = _status_of(error)
+        return self._error_event(translation, status, {"error": _error_fields(status, error)})
 
     def _error_event(self, translation: Translation, status: int, envelope: Envelope) -> bytes:
         try:
@@ -289,6 +291,15 @@ def _envelope(status: int, body: bytes) -> Envelope:
         return {"error": _error_fields(status, said)}
     error = answer.get("error") or answer.get("message") or answer.get("detail") or "The engine refused the request"
     return {"error": _error_fields(status, error)}
+
+
+def _status_of(error: object) -> int:
+    """The status of an error in a stream, the head of which said 200."""
+    if not isinstance(error, dict):
+        return RequestError.status
+    details = error.get("details")
+    theirs = details.get("error") if isinstance(details, dict) else None
+    return blamed_request(theirs) or blamed_request(error) or status_of(str(error.get("code")))
 
 
 def _error_fields(status: int, error: object) -> dict[str, Any]:
