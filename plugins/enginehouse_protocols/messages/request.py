@@ -60,14 +60,14 @@ class Block(msgspec.Struct):
     """A block of content; each type has some of these fields."""
 
     type: str
-    text: str = ""
-    thinking: str = ""
+    text: str | None = None
+    thinking: str | None = None
     source: Source | None = None
-    id: str = ""
-    name: str = ""
+    id: str | None = None
+    name: str | None = None
     title: str | None = None
     input: Any = None
-    tool_use_id: str = ""
+    tool_use_id: str | None = None
     content: msgspec.Raw = _NOTHING
     is_error: bool | None = None
 
@@ -76,13 +76,13 @@ class Turn(msgspec.Struct):
     """A message of the conversation."""
 
     role: Literal["user", "assistant", "system"]
-    content: str | list[Block]
+    content: str | list[Block] | None
 
 
 class Tool(msgspec.Struct):
     """A tool of the client's; ``type`` names one that Anthropic would run."""
 
-    name: str = ""
+    name: str | None = None
     description: str | None = None
     input_schema: Any = None
     type: str | None = None
@@ -93,7 +93,7 @@ class ToolChoice(msgspec.Struct):
     """Which tool the answer must use."""
 
     type: Literal["auto", "any", "tool", "none"]
-    name: str = ""
+    name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
 
@@ -185,8 +185,8 @@ def _messages(body: MessagesBody, count: ItemCount) -> Iterator[dict[str, Any]]:
     if body.system and (system := _system(body.system)):
         yield {"role": "system", "content": system}
     for turn in body.messages:
-        if isinstance(turn.content, str):
-            yield {"role": turn.role, "content": turn.content}
+        if turn.content is None or isinstance(turn.content, str):
+            yield {"role": turn.role, "content": turn.content or ""}
             continue
         count.add(len(turn.content))
         if turn.role == "assistant":
@@ -196,7 +196,7 @@ def _messages(body: MessagesBody, count: ItemCount) -> Iterator[dict[str, Any]]:
 
 
 def _system(content: str | Sequence[Block]) -> str:
-    texts = [content] if isinstance(content, str) else [block.text for block in content]
+    texts = [content] if isinstance(content, str) else [block.text or "" for block in content]
     return "\n".join(text for each in texts if (text := without_volatile_lines(each)))
 
 
@@ -218,7 +218,7 @@ def _result(block: Block, parts: list[dict[str, Any]], count: ItemCount) -> dict
     parts += [part for part in content if part["type"] != "text"]
     text = "\n".join(part["text"] for part in content if part["type"] == "text")
     said = f"Error: {text}" if block.is_error else text
-    return {"role": "tool", "tool_call_id": block.tool_use_id, "content": said}
+    return {"role": "tool", "tool_call_id": block.tool_use_id or "", "content": said}
 
 
 def _content(content: msgspec.Raw, count: ItemCount) -> Iterator[dict[str, Any]]:
@@ -237,11 +237,13 @@ def _content(content: msgspec.Raw, count: ItemCount) -> Iterator[dict[str, Any]]
 
 def _assistant(blocks: Sequence[Block]) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": None}
-    texts = [block.text for block in blocks if block.type == "text"]
+    texts = [block.text or "" for block in blocks if block.type == "text"]
     calls = [
-        tool_call(block.id, block.name, json_text(block.input or {})) for block in blocks if block.type == "tool_use"
+        tool_call(block.id or "", block.name or "", json_text(block.input or {}))
+        for block in blocks
+        if block.type == "tool_use"
     ]
-    thinking = "".join(block.thinking for block in blocks if block.type == "thinking")
+    thinking = "".join(block.thinking or "" for block in blocks if block.type == "thinking")
     if texts or not calls:
         message["content"] = "\n".join(texts)
     if calls:
@@ -251,7 +253,7 @@ def _assistant(blocks: Sequence[Block]) -> dict[str, Any]:
 
 def _parts(block: Block, count: ItemCount) -> Iterator[dict[str, Any]]:
     if block.type == "text":
-        yield text_part(block.text)
+        yield text_part(block.text or "")
     elif block.type == "image" and block.source is not None:
         yield image_part(block.source.address)
     elif block.type == "document" and block.source is not None:
@@ -278,7 +280,7 @@ def _title(block: Block) -> list[dict[str, Any]]:
 
 def _tool(tool: Tool) -> dict[str, Any]:
     if tool.type in (None, "custom") or tool.input_schema is not None:
-        return function_tool(tool.name, tool.description, tool.input_schema, tool.strict)
+        return function_tool(tool.name or "", tool.description, tool.input_schema, tool.strict)
     kind = tool.type or ""
     if kind.startswith(_ANTHROPICS):
         raise InvalidRequest(f"Only Anthropic runs the tool '{kind}': remove it from 'tools'", param="tools")

@@ -45,7 +45,7 @@ _IMAGES = {b"/9j/": "jpeg", b"iVBOR": "png", b"R0lGO": "gif", b"UklGR": "webp"}
 class Function(msgspec.Struct, frozen=True):
     """A tool, or a call of it."""
 
-    name: str = ""
+    name: str | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
     arguments: Any = None
@@ -82,18 +82,18 @@ class _Body(msgspec.Struct, kw_only=True):
 class ChatBody(_Body, kw_only=True):
     """A request for ``/api/chat``."""
 
-    messages: list[Turn] = []
+    messages: list[Turn] | None = None
     tools: list[Tool] | None = None
 
 
 class GenerateBody(_Body, kw_only=True):
     """A request for ``/api/generate``."""
 
-    prompt: str = ""
+    prompt: str | None = ""
     suffix: str | None = None
-    system: str = ""
+    system: str | None = ""
     images: list[msgspec.Raw] | None = None
-    raw: bool = False
+    raw: bool | None = False
 
 
 def chat(body: ChatBody, model: str) -> Translation:
@@ -117,7 +117,7 @@ def generate(body: GenerateBody, model: str) -> Translation:
     ItemCount().add(len(body.images or ()))
     fields = _fields(body, model)
     if body.raw or body.suffix is not None:
-        put(fields, prompt=body.prompt, suffix=body.suffix)
+        put(fields, prompt=body.prompt or "", suffix=body.suffix)
         return GenerateAnswer(body.model, COMPLETIONS, chat_body(fields), keep_alive)
     turns = [Turn("system", body.system)] if body.system else []
     fields["messages"] = list(_messages([*turns, Turn("user", body.prompt, images=body.images)]))
@@ -169,11 +169,11 @@ def _messages(turns: Sequence[Turn]) -> Iterator[dict[str, Any]]:
 
 
 def _call(call: Tool, id: str) -> dict[str, Any]:
-    return tool_call(call.id or id, call.function.name, json_text(call.function.arguments or {}))
+    return tool_call(call.id or id, call.function.name or "", json_text(call.function.arguments or {}))
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
-    return function_tool(tool.function.name, tool.function.description, tool.function.parameters)
+    return function_tool(tool.function.name or "", tool.function.description, tool.function.parameters)
 
 
 def _address(image: msgspec.Raw) -> msgspec.Raw:

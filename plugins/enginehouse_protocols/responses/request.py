@@ -35,6 +35,7 @@ _MODELS_OWN: Final = ("local_shell", "shell", "apply_patch")
 """Tools that the client runs, but of which only OpenAI's models know how they are called."""
 _LEFT_OUT: Final = frozenset({"namespace"})
 """Groups of the client's own tools, which Codex offers besides others: no chat can name them, so none is called."""
+_TEXTS: Final = ("input_text", "output_text", "text")
 _REFERENCES: Final = frozenset({"item_reference"})
 """Items that stand for others, which only OpenAI has."""
 
@@ -52,23 +53,23 @@ class Part(msgspec.Struct):
 class _Item(msgspec.Struct):
     """What an item is. Without a type, it is a message."""
 
-    type: str = "message"
+    type: str | None = None
 
 
 class _Message(msgspec.Struct):
-    role: str = "user"
+    role: str | None = "user"
     content: str | list[Part] | None = None
 
 
 class _Call(msgspec.Struct):
-    call_id: str = ""
-    name: str = ""
-    arguments: Any = ""
-    input: str = ""
+    call_id: str | None = None
+    name: str | None = None
+    arguments: Any = None
+    input: str | None = None
 
 
 class _Output(msgspec.Struct):
-    call_id: str = ""
+    call_id: str | None = None
     output: msgspec.Raw = _NOTHING
 
 
@@ -80,7 +81,7 @@ class Tool(msgspec.Struct):
     """A tool of the client's, or one that OpenAI would run."""
 
     type: str = "function"
-    name: str = ""
+    name: str | None = None
     description: str | None = None
     parameters: Any = None
     strict: bool | None = None
@@ -159,7 +160,7 @@ def _sent(tool: Tool) -> dict[str, Any]:
             "parameters": tool.parameters,
             "strict": tool.strict,
         }
-    put(fields, name=tool.name or None, description=tool.description, format=tool.format)
+    put(fields, name=tool.name, description=tool.description, format=tool.format)
     return fields
 
 
@@ -193,7 +194,7 @@ def as_chat(body: ResponsesBody, items: Sequence[Item]) -> AskedChat:
     fields |= effort_fields(body.reasoning.effort if body.reasoning else None)
     declared = [*(body.tools or ()), *conversation.tools]
     conversation.count.add(len(declared))
-    tools = {tool.name: tool for tool in declared if _offered(tool)}
+    tools = {tool.name or "": tool for tool in declared if _offered(tool)}
     choice = _choice(body.tool_choice, tools)
     if tools:
         fields["tools"] = [_tool(tool) for tool in tools.values()]
@@ -229,13 +230,13 @@ class _Conversation:
 
     def take(self, item: Item) -> None:
         self.count.add(1)
-        type = _read(item, _Item).type
+        type = _read(item, _Item).type or "message"
         if type in ("function_call", "custom_tool_call"):
             call = _read(item, _Call)
             custom = type == "custom_tool_call"
-            arguments = arguments_of(call.input) if custom else json_text(call.arguments or "")
+            arguments = arguments_of(call.input or "") if custom else json_text(call.arguments or "")
             self._add_images()
-            self._calls.append(tool_call(call.call_id, call.name, arguments))
+            self._calls.append(tool_call(call.call_id or "", call.name or "", arguments))
         elif type in ("function_call_output", "custom_tool_call_output"):
             self._add_calls()
             self._add_result(_read(item, _Output))
@@ -262,7 +263,8 @@ class _Conversation:
         return self._messages
 
     def _add_message(self, message: _Message) -> None:
-        role = _ROLES.get(message.role, message.role)
+        role = message.role or "user"
+        role = _ROLES.get(role, role)
         content = message.content or ""
         if not isinstance(content, str):
             self.count.add(len(content))
@@ -280,7 +282,7 @@ class _Conversation:
             output = "\n".join(part["text"] for part in said if part["type"] == "text")
         else:
             output = _read(result.output, str) if text.startswith(b'"') else "" if text == b"null" else text.decode()
-        self._messages.append({"role": "tool", "tool_call_id": result.call_id, "content": output})
+        self._messages.append({"role": "tool", "tool_call_id": result.call_id or "", "content": output})
 
     def _add_calls(self) -> None:
         if self._calls:
@@ -317,8 +319,8 @@ def _parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
             yield {"type": "input_audio", "input_audio": part.input_audio}
         elif part.type == "refusal":
             yield text_part(part.refusal or "")
-        elif part.text is not None:
-            yield text_part(part.text)
+        elif part.text is not None or part.type in _TEXTS:
+            yield text_part(part.text or "")
         else:
             raise InvalidRequest(f"The engine has no content of type '{part.type}'", param="input")
 
@@ -364,8 +366,8 @@ def _offered(tool: Tool) -> bool:
 
 def _tool(tool: Tool) -> dict[str, Any]:
     if tool.type == "custom":
-        return custom_function(tool.name, tool.description, tool.format)
-    return function_tool(tool.name, tool.description, tool.parameters, tool.strict)
+        return custom_function(tool.name or "", tool.description, tool.format)
+    return function_tool(tool.name or "", tool.description, tool.parameters, tool.strict)
 
 
 def _choice(choice: Any, tools: dict[str, Tool]) -> Any:

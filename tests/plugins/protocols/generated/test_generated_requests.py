@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -80,3 +81,33 @@ def test_a_conversation_is_the_same_chat_in_each_dialect() -> None:
 def test_many_conversations_are_the_same_chat_in_each_dialect() -> None:
     for seed in range(1_000_000, 1_000_000 + 20_000 * FACTOR):
         try_talk(seed)
+
+
+NEEDED = {"type", "role", "model", "messages", "data", "media_type", "image_url", "images", "function", "source"}
+"""Fields that a client cannot send as ``null``: without them nothing is said."""
+
+
+def nulled(value: Any) -> Iterator[Any]:
+    """Copies of ``value`` with ``null`` in place of one field somewhere inside."""
+    if isinstance(value, dict | list):
+        for place in list(value) if isinstance(value, dict) else range(len(value)):
+            inner = [*nulled(value[place])]
+            if isinstance(value, dict) and place not in NEEDED:
+                inner.append(None)
+            for other in inner:
+                changed = value.copy()
+                changed[place] = other
+                yield changed
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_null_stands_for_a_field_that_is_not_there(seed: int) -> None:
+    asked, rng = talk(seed), Random(seed)
+    bodies: tuple[tuple[Protocol, str, dict[str, Any]], ...] = (
+        (MESSAGES, "/v1/messages", as_message(asked, rng)),
+        (RESPONSES, "/v1/responses", as_response(asked, rng)),
+        (OLLAMA, "/api/chat", as_ollama(asked)),
+    )
+    for protocol, path, body in bodies:
+        for changed in nulled(body):
+            chat(protocol, path, changed)
