@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from enginehouse import UpstreamError
 from enginehouse_protocols.said.said import Call, CallBegins, CallGoesOn, Said
+
+_MOST: Final = 1024
+"""Calls of one answer."""
 
 
 class CallPiece(NamedTuple):
@@ -30,9 +34,10 @@ class Calls:
         self._by_index: dict[int, Call] = {}
         self._latest: Call | None = None
         self._begun: set[Call] = set()
+        self._named_here: set[Call] = set()
 
     def take(self, piece: CallPiece, said: list[Said]) -> None:
-        """Add what a piece says. A call begins once its name is known."""
+        """Add what a piece says. A call begins once its name is known. Raises ``UpstreamError`` for too many calls."""
         call, arguments = self._owner(piece), piece.arguments
         if call in self._begun:
             if arguments and not call.is_whole:
@@ -40,37 +45,52 @@ class Calls:
                 said.append(CallGoesOn(call, arguments))
             return
         call.name = call.name or piece.name
-        call.id = piece.id or call.id
         if arguments and not call.is_whole:
             call.add(arguments)
         if call.name:
-            self._begun.add(call)
-            call.id = call.id or next(self._make_id)
-            self._by_id[call.id] = call
-            said.append(CallBegins(call))
-            if text := call.arguments:
-                said.append(CallGoesOn(call, text))
+            self._begin(call, said)
+
+    def _begin(self, call: Call, said: list[Said]) -> None:
+        self._begun.add(call)
+        if len(self._begun) > _MOST:
+            raise UpstreamError(f"The engine's answer cannot be read: it calls more than {_MOST} tools")
+        if not call.id:
+            call.id = next(self._make_id)
+            self._named_here.add(call)
+        said.append(CallBegins(call))
+        if text := call.arguments:
+            said.append(CallGoesOn(call, text))
 
     def _owner(self, piece: CallPiece) -> Call:
         """The call that a piece belongs to, which may be new."""
-        index, id = piece.place, piece.id
-        known = self._by_id.get(id) if id else self._by_index.get(index) if index is not None else self._latest
-        if id and known is None and index is not None:
-            known = self._by_index.get(index)
-            if known is not None and known.id:
-                known = None  # another call at the same index
-        if known is None or (not id and _is_another(known, piece)):
-            known = Call(id, piece.name)
-        if id:
-            self._by_id[id] = known
-        if index is not None:
-            self._by_index[index] = known
-        self._latest = known
-        return known
+        call = self._by_its_id(piece) if piece.id else self._without_id(piece)
+        if piece.id:
+            self._by_id.setdefault(piece.id, call)
+        if piece.place is not None:
+            self._by_index[piece.place] = call
+        self._latest = call
+        return call
+
+    def _by_its_id(self, piece: CallPiece) -> Call:
+        id, index = piece.id, piece.place
+        there = None if index is None else self._by_index.get(index)
+        known = self._by_id.get(id)
+        if known is None:
+            if there is None or (there.id and there not in self._named_here):
+                return Call(id, piece.name)  # perhaps another one at the same index
+            there.id = there.id or id  # it comes later than the call
+            return there
+        if index is None or index < 0 or there is known or not _is_another(known, piece):
+            return known
+        return there or Call("", piece.name)  # an engine that gives all calls the same id
+
+    def _without_id(self, piece: CallPiece) -> Call:
+        known = self._latest if piece.place is None else self._by_index.get(piece.place)
+        return Call("", piece.name) if known is None or _is_another(known, piece) else known
 
 
 def _is_another(known: Call, piece: CallPiece) -> bool:
-    """Whether a piece without an id begins another call than the one ``known`` at its place."""
+    """Whether a piece begins another call than the one ``known`` by its id or its place."""
     if not piece.name or not known.name:
         return False
     if piece.name != known.name:

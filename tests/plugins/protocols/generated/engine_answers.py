@@ -210,6 +210,8 @@ class Style:
     def cut(self, rng: Random, arguments: dict[str, Any]) -> list[str]:
         told = arguments or self.make is _bare  # which call an empty piece without a number belongs to is unknown
         text = "" if not told and rng.random() < 0.5 else json.dumps(arguments, ensure_ascii=rng.random() < 0.5)
+        if self.make in (_named_late, _with_late_ids):
+            return ["", *_cut(rng, text, 5)]
         return _cut(rng, text, 5) if self.cuts else [text]
 
     def piece(self, maker: AnswerMaker, piece: Piece) -> dict[str, Any]:
@@ -238,6 +240,15 @@ def _repeating(maker: AnswerMaker, piece: Piece) -> dict[str, Any]:
 
 def _without_ids(maker: AnswerMaker, piece: Piece) -> dict[str, Any]:
     return {**_usual(maker, piece), "id": None}
+
+
+def _with_late_ids(maker: AnswerMaker, piece: Piece) -> dict[str, Any]:
+    made = _usual(maker, piece)
+    return {**made, "id": None if piece.first else maker.id(piece.call)}
+
+
+def _with_one_id(maker: AnswerMaker, piece: Piece) -> dict[str, Any]:
+    return {**_repeating(maker, piece), "id": "call"}
 
 
 def _without_index(maker: AnswerMaker, piece: Piece) -> dict[str, Any]:
@@ -276,6 +287,9 @@ _STYLES = (
     Style(_repeating, repeats=True),
     Style(_without_ids, has_ids=False),
     Style(_without_index, interleaves=False),
+    Style(_with_late_ids),
+    Style(_with_one_id, cuts=False, has_ids=False),
+    Style(_named_late),
     Style(_by_id),
     Style(_all_first, cuts=False),
     Style(_bare, cuts=False, interleaves=False, has_ids=False),

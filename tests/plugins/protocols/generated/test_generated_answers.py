@@ -53,8 +53,6 @@ DIALECTS = {
     "responses": Dialect(Responses(), "/v1/responses", {"input": "hi"}, read_response, read_whole_response),
     "ollama": Dialect(Ollama(), "/api/chat", {"messages": HELLO}, read_ollama, read_ollama),
 }
-FOUND = (0, 1, 55, 75, 198, 256)
-"""Seeds that have found something: a field that strict clients need, errors told twice, a call that came in two."""
 
 
 class Client(Door):
@@ -182,10 +180,69 @@ def try_whole(seed: int) -> None:
             raise AssertionError(f"seed {seed}, {name}: {error!r}\n{json.dumps(answer)}\n{got.decode()}") from error
 
 
-@pytest.mark.parametrize("seed", FOUND)
-async def test_seeds_that_have_found_something(seed: int) -> None:
-    await try_stream(seed)
-    try_whole(seed)
+def piece(index: int | None = None, id: str | None = None, name: str | None = None, arguments: str = "") -> Any:
+    call = {"index": index, "id": id, "function": {"name": name, "arguments": arguments}}
+    return {"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}
+
+
+TEXT: Any = {"choices": [{"delta": {"content": "so"}}]}
+"""Without an index: it is that of the first choice."""
+FOUND: dict[str, tuple[list[Any], Meaning]] = {
+    "a call that waits is sent once more": (
+        [
+            piece(0, "a", "f"),
+            piece(1, "b", "g"),
+            TEXT,
+            {
+                "choices": [
+                    {
+                        "delta": {
+                            "tool_calls": [
+                                {"id": "a", "function": {"name": "f", "arguments": "{}"}},
+                                {"id": "b", "function": {"name": "g", "arguments": "{}"}},
+                            ]
+                        }
+                    }
+                ]
+            },
+        ],
+        Meaning(text="so", spoken="so", calls=[("f", {}), ("g", {})]),
+    ),
+    "pieces that alternate, with text between": (
+        [
+            piece(0, "a", "f", '{"x"'),
+            piece(1, "b", "g", '{"y"'),
+            TEXT,
+            piece(0, arguments=": 1}"),
+            piece(1, arguments=": 2}"),
+        ],
+        Meaning(text="so", spoken="so", calls=[("f", {"x": 1}), ("g", {"y": 2})]),
+    ),
+    "ids that come later": (
+        [piece(0, None, "f", '{"x"'), piece(0, "a", None, ": 1}")],
+        Meaning(calls=[("f", {"x": 1})]),
+    ),
+    "one id for all calls": (
+        [piece(0, "a", "f", '{"x": 1}'), piece(1, "a", "f", '{"x": 2}')],
+        Meaning(calls=[("f", {"x": 1}), ("f", {"x": 2})]),
+    ),
+    "one index for all calls": (
+        [piece(0, "a", "f", "{}"), piece(0, "b", "f", "{}")],
+        Meaning(calls=[("f", {}), ("f", {})]),
+    ),
+    "usage in an event of a choice without an index": (
+        [TEXT, {"choices": [{"index": 0, "delta": None}], "usage": {"prompt_tokens": 3, "completion_tokens": 2}}],
+        Meaning(text="so", spoken="so", prompt=3, output=2),
+    ),
+}
+"""Streams that have found something."""
+
+
+@pytest.mark.parametrize(("events", "meaning"), FOUND.values(), ids=FOUND)
+async def test_streams_that_have_found_something(events: list[Any], meaning: Meaning) -> None:
+    rng = Random(0)
+    for name, dialect in DIALECTS.items():
+        compare(name, meaning, dialect.read(await streamed(dialect, written(events, rng), rng)))
 
 
 async def test_streams_mean_what_they_meant() -> None:
