@@ -4,9 +4,11 @@
 ``python benchmarks/placement.py --fleets U4 --traces chat --strategies cache_aware,smart --seeds 11,12``: a part of it.
 
 Fleets: ``S4`` and ``S8`` are 4 and 8 engines of 4 slots; ``U4`` is ``S4`` with one engine at half speed; ``V4`` is 4
-engines of 64 slots. Loads are multiples of the rates of ``TRACES``: ``light``, ``busy`` and ``full`` are about 25, 50
-and 80 % of what four engines of 4 slots serve under ``round_robin`` with a queue that is never empty. The parameters of
-a strategy go into ``--set``. ``--loads`` takes multiples too.
+engines of 64 slots; ``A8`` is ``S8`` with room for 4,000,000 tokens in each cache, for the trace ``coding``. Loads are
+multiples of the rates of ``TRACES``: ``light``, ``busy`` and ``full`` are about 25, 50 and 80 % of what four engines of
+4 slots serve under ``round_robin`` with a queue that is never empty. ``--loads`` takes multiples too; those of
+``coding`` are shares of what the engines serve if they read nothing twice. The parameters of a strategy go into
+``--set``.
 ``--plain 0,0.5,1``: each trace with all, half and none of its answers as streams. Latency is the time to the last
 token; the first byte of an answer that is no stream comes with it.
 ``--strategies`` may also name ``planner``, which knows the truth, and ``first_cache_aware``.
@@ -25,7 +27,7 @@ from typing import NamedTuple
 import click
 import msgspec
 from placement_baselines import BaselineSettings, EngineSpeed
-from placement_traces import TRACES, request, trace
+from placement_traces import TRACES, request, reusable, trace
 
 from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.settings import CoreSettings
@@ -47,6 +49,8 @@ class Fleet(NamedTuple):
     engines: int
     slots: int
     faults: tuple[str, ...] = ()
+    cache: int = 96_000
+    """In tokens."""
     traffic: float = 1.0
     """The share of the traffic that its slots would take: large batches are slower."""
 
@@ -54,8 +58,9 @@ class Fleet(NamedTuple):
 FLEETS = {
     "S4": Fleet(4, 4),
     "S8": Fleet(8, 4),
-    "U4": Fleet(4, 4, ("engine-4:slow=2@0",), 0.85),
-    "V4": Fleet(4, 64, (), 0.1),
+    "U4": Fleet(4, 4, ("engine-4:slow=2@0",), traffic=0.85),
+    "V4": Fleet(4, 64, traffic=0.1),
+    "A8": Fleet(8, 4, cache=4_000_000),
 }
 
 
@@ -87,10 +92,13 @@ class Figures(NamedTuple):
     latency_p99: float
     attained: float
     cached: float
+    captured: float
+    """Of the tokens that earlier prompts began with."""
 
 
-def _core(slots: int) -> CoreSettings:
-    constants = SchedulerConstants(total_gpu_blocks=6000, max_num_seqs=slots, max_model_len=131072)
+def _core(slots: int, cache: int = FLEETS["S4"].cache) -> CoreSettings:
+    longest = max(131_072, cache // 4)
+    constants = SchedulerConstants(total_gpu_blocks=cache // 16, max_num_seqs=slots, max_model_len=longest)
     return CoreSettings(profile="h100-llama3-8b", constants=constants)
 
 
@@ -124,7 +132,7 @@ def measured(job: Job) -> Figures:
     )
     setting = Setting(
         gateway=settings,
-        core=_core(fleet.slots),
+        core=_core(fleet.slots, fleet.cache),
         slo=SLO,
         faults=tuple(faults),
     )
@@ -139,6 +147,7 @@ def measured(job: Job) -> Figures:
         latencies.p99,
         100 * record.attained / all_requests,
         100 * record.cached_tokens / max(1, record.input_tokens),
+        100 * record.cached_tokens / max(1, reusable(traffic)),
     )
 
 
@@ -149,11 +158,13 @@ def _partly_plain(requests: Sequence[TraceRequest], share: float, seed: int) -> 
 
 
 def _row(strategy: str, runs: Sequence[Figures]) -> str:
-    mean, p50, p99, latency, latency_p99, attained, cached = (median(each) for each in zip(*runs, strict=True))
+    mean, p50, p99, latency, latency_p99, attained, cached, captured = (
+        median(each) for each in zip(*runs, strict=True)
+    )
     spread = [run.p99 for run in runs]
     return (
         f"| `{strategy}` | {mean:.0f} | {p50:.0f} | {p99:.0f} [{min(spread):.0f}-{max(spread):.0f}] "
-        f"| {latency:.0f} | {latency_p99:.0f} | {attained:.1f} | {cached:.0f} |"
+        f"| {latency:.0f} | {latency_p99:.0f} | {attained:.1f} | {cached:.0f} | {captured:.1f} |"
     )
 
 
@@ -161,8 +172,9 @@ def _print_cell(cell: Cell, runs: dict[str, list[Figures]]) -> None:
     plain = f", {cell.plain:.0%} plain" if cell.plain else ""
     click.echo(f"\n**{cell.fleet} {cell.load} {cell.trace}{plain}**\n")
     click.echo(
-        "| strategy | mean, ms | p50 | p99 [least-most] | latency mean | latency p99 | objectives, % | cached, % |\n"
-        "|---|---|---|---|---|---|---|---|"
+        "| strategy | mean, ms | p50 | p99 [least-most] | latency mean | latency p99 | objectives, % | cached, % "
+        "| captured, % |\n"
+        "|---|---|---|---|---|---|---|---|---|"
     )
     for strategy, figures in runs.items():
         click.echo(_row(strategy, figures))
@@ -231,9 +243,13 @@ def _cells(fleets: Iterable[str], loads: Sequence[str], traces: Sequence[str], s
 
 
 @click.command()
-@click.option("--traces", default=",".join(TRACES), callback=_listed, show_default=True)
+@click.option(
+    "--traces", default=",".join(name for name in TRACES if name != "coding"), callback=_listed, show_default=True
+)
 @click.option("--loads", default=",".join(LOADS), callback=_listed, show_default=True)
-@click.option("--fleets", default=",".join(FLEETS), callback=_listed, show_default=True)
+@click.option(
+    "--fleets", default=",".join(name for name in FLEETS if name != "A8"), callback=_listed, show_default=True
+)
 @click.option("--strategies", default=STRATEGIES, callback=_listed, show_default=True)
 @click.option("--seeds", default="1,2,3,4", callback=_listed, show_default=True)
 @click.option("--plain", "shares", default="0", callback=_listed, show_default=True, help="Shares of plain answers.")

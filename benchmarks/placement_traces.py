@@ -1,4 +1,4 @@
-"""Made-up traffic for ``placement.py``: agents, chats, both with long single prompts, and fan-out."""
+"""Made-up traffic for ``placement.py``: agents, chats, both with long single prompts, fan-out, and coding agents."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
+from enginehouse_sim.simulator.replay.traces.coding_agents import CodingAgents
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 _BLOCK = 64
@@ -96,13 +97,30 @@ def _fan_out(source: Source, rate: float, number: int) -> list[TraceRequest]:
     return found
 
 
+def _coding(source: Source, rate: float, number: int) -> list[TraceRequest]:
+    """Coding agents with prompts of 195,000 tokens: for the fleet ``A8``, whose caches have room for them."""
+    return list(CodingAgents(rate, source.chance.randrange(1 << 32)).requests(number))
+
+
 TRACES: Mapping[str, tuple[Callable[[Source, float, int], list[TraceRequest]], float]] = {
     "agents": (_agents, 1.0),
     "chat": (_chats, 0.62),
     "mixed": (_mixed, 0.75),
     "fan-out": (_fan_out, 0.9),
+    "coding": (_coding, 0.045),
 }
 """Each with the requests per second for one slot and a load of 1: 53 to 67 % of what it serves if it is never free."""
+
+
+def reusable(requests: Sequence[TraceRequest]) -> int:
+    """The tokens at the beginnings of prompts that earlier ones began with."""
+    known: set[int] = set()
+    tokens = 0
+    for each in requests:
+        same = next((place for place, block in enumerate(each.prefix_ids) if block not in known), len(each.prefix_ids))
+        tokens += same * each.prefix_tokens
+        known.update(each.prefix_ids)
+    return tokens
 
 
 def trace(name: str, load: float, slots: float, number: int, seed: int) -> list[TraceRequest]:

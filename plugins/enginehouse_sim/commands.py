@@ -176,6 +176,9 @@ def trace(requests: int, rate: float, lengths: str, prefix_sharing: float, model
     Arrivals are independent of each other. --lengths is a shape (azure-conversation, azure-code, mooncake-conversation
     or mooncake-toolagent) or IN:OUT. IN and OUT are each a number such as 512, a range such as 200-800 (any equally
     likely), 1020~1155 (log-normal with this median and mean) or ~8596 (exponential with this mean).
+
+    --lengths coding-agents makes the turns of agents with tools: 195,000 tokens in and 317 out in the median, gaps of
+    2 s, and groups of 7 subagents that share a beginning. 97 % of the tokens were in an earlier prompt.
     """
     from enginehouse_sim.simulator.replay.traces.workload import Workload, write
 

@@ -12,6 +12,7 @@ from typing import BinaryIO
 import msgspec
 
 from enginehouse import ConfigError
+from enginehouse_sim.simulator.replay.traces.coding_agents import CodingAgents
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 
 SHAPES = {
@@ -22,6 +23,7 @@ SHAPES = {
 }
 """Lengths by the name of the public trace that they resemble. The figures are assumptions, not those of the files."""
 
+CODING_AGENTS = "coding-agents"
 _PREFIX_TOKENS = 64
 _GROUPS = 64
 _LONGEST = 1 << 20
@@ -33,9 +35,10 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     ``rate``: the mean number of arrivals in a second, as a Poisson process. ``lengths``: those of input and output, as
     a name of ``SHAPES`` or as ``IN:OUT``, each ``512``, ``200-800`` (any equally likely), ``1020~1155`` (log-normal
-    with this median and mean) or ``~8596`` (exponential with this mean). ``prefix_sharing``: the share of each prompt
-    that it has in common with those of its group; there are 64 groups, the n-th with a share of requests in proportion
-    to 1/n. ``models``: the models, each equally likely.
+    with this median and mean) or ``~8596`` (exponential with this mean). ``coding-agents`` are ``CodingAgents``, with
+    prefixes of their own. ``prefix_sharing``: the share of each prompt that it has in common with those of its group;
+    there are 64 groups, the n-th with a share of requests in proportion to 1/n. ``models``: the models, each equally
+    likely.
     """
 
     rate: float
@@ -46,6 +49,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     def requests(self, number: int) -> Iterator[TraceRequest]:
         """Make ``number`` requests, equal ones for equal workloads. Raises ``ConfigError`` for unreadable lengths."""
+        if self.lengths == CODING_AGENTS:
+            yield from CodingAgents(self.rate, self.seed).requests(number)
+            return
         draw_input, draw_output = lengths_of(self.lengths)
         arrivals, sizes, sharing = (random.Random(f"{self.seed}/{part}") for part in ("arrival", "size", "prefix"))
         weights = list(accumulate(1 / rank for rank in range(1, _GROUPS + 1)))
@@ -75,7 +81,7 @@ def lengths_of(text: str) -> tuple[Draw, Draw]:
         raise ConfigError(
             f"{text!r} does not give lengths",
             key="--lengths",
-            remedy=f"write IN:OUT, such as 200-800:1020~1155, or one of {', '.join(SHAPES)}",
+            remedy=f"write IN:OUT, such as 200-800:1020~1155, or one of {', '.join((*SHAPES, CODING_AGENTS))}",
         )
     return _draw(given), _draw(wanted)
 
