@@ -80,7 +80,8 @@ class Calls:
                 return Call(id, piece.name)  # perhaps another one at the same index
             there.id = there.id or id  # it comes later than the call
             return there
-        if index is None or index < 0 or there is known or not _is_another(known, piece):
+        repeats = (piece.name, piece.arguments.strip()) == (known.name, known.arguments.strip())
+        if index is None or index < 0 or there is known or not piece.name or repeats:
             return known
         return there or Call("", piece.name)  # an engine that gives all calls the same id
 
