@@ -39,8 +39,8 @@ def test_the_configuration_is_printed_and_can_be_loaded(tmp_path: Path) -> None:
 
 def test_a_missing_program_ends_it_with_how_to_get_it(tmp_path: Path) -> None:
     write_gguf(tmp_path / "m.gguf")
-    environment = {**os.environ, "PATH": str(tmp_path)}
-    done = subprocess.run([*RUN, str(tmp_path)], capture_output=True, text=True, env=environment)
+    environment = {**os.environ, "PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([*RUN, str(tmp_path)], capture_output=True, text=True, env=environment, timeout=60)
     assert done.returncode == 1
     assert "'llama-server' on the PATH (`brew install llama.cpp`" in done.stderr
     assert "Traceback" not in done.stderr
