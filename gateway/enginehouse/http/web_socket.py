@@ -152,6 +152,8 @@ class ClientWebSocket(asyncio.Protocol):
             self._protocol.send_close(farewell.code, farewell.reason)
             self._flush()
             self._end(farewell)
+            if self._transport.is_closing():
+                return
             if not self._reads:
                 self._reads = True
                 self._transport.resume_reading()  # for the client's close frame

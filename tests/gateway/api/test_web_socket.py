@@ -71,3 +71,10 @@ async def test_a_handshake_that_is_wrong_gets_an_answer_and_an_end() -> None:
     opened.socket.open(b"/ws", HEADERS[:-1], b"", serve, set())
     assert opened.transport.written.startswith(b"HTTP/1.1 400 ")
     assert opened.transport.closing
+
+
+async def test_no_timer_outlives_a_client_that_is_gone_before_its_web_socket_is_closed(opened: Opened) -> None:
+    opened.transport.close()
+    opened.socket.connection_lost(None)
+    await opened.socket.close(Farewell(1000))
+    assert opened.socket._timer is None
