@@ -134,17 +134,18 @@ class ClientConnection:
             self._answered,
             self.address,
             method,
-            path or self._url.decode("latin-1"),
+            self._url,
+            path or "",
             headers,
             keep_alive,
             chunks,
         )
         inbound.expects = self._expects
+        inbound.saved, self.resumes = self.resumes, b""
         if previous is not None and not previous.answered:
             self._follow(inbound)
         if path is not None:
             inbound.lines = self.server.cors.lines(headers)
-            inbound.saved, self.resumes = self.resumes, b""
             try:
                 inbound.caller = self._admission.admit(headers)
             except RequestError as error:

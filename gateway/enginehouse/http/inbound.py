@@ -45,6 +45,7 @@ class Inbound(Door):
     A request for an engine is collected, and begins when it is whole: ``opens`` makes its exchange, by default the
     relay's ``open``. One with a ``stream`` begins at once.
 
+    - ``target``: as it came, with the query. ``path``: what it means.
     - ``on_answered``: called with this when the answer is complete.
     - ``keep_alive``: the connection stays open after the answer.
     - ``chunks``: the client understands answers in chunks.
@@ -63,6 +64,7 @@ class Inbound(Door):
         on_answered: Callable[[Inbound], None],
         address: str,
         method: bytes,
+        target: bytes,
         path: str,
         headers: Headers,
         keep_alive: bool,
@@ -73,6 +75,7 @@ class Inbound(Door):
         self._on_answered = on_answered
         self._address = address
         self._method = method
+        self._target = target
         self.path = path
         self.headers = headers
         self.keep_alive = keep_alive
@@ -210,7 +213,7 @@ class Inbound(Door):
     def _as_it_came(self, body: bytes) -> bytes:
         lines = [b"%s: %s\r\n" % line for line in self.headers if line[0] not in _FRAMING]
         version = b"1.1" if self._chunks else b"1.0"
-        head = b"%s %s HTTP/%s\r\n%s" % (self._method, self.path.encode(), version, b"".join(lines))
+        head = b"%s %s HTTP/%s\r\n%s" % (self._method, self._target, version, b"".join(lines))
         return b"%scontent-length: %d\r\n\r\n%s" % (head, len(body), body)
 
     def client_disconnected(self) -> None:

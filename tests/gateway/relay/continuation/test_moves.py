@@ -35,11 +35,12 @@ class Streaming:
 
     @classmethod
     async def begin(
-        cls, gateway: ServedGateway, source: ModelEngine, events: int = 6, id: str = "r1", **more: Any
+        cls, gateway: ServedGateway, source: ModelEngine, events: int = 6, id: str = "r1", query: str = "", **more: Any
     ) -> Streaming:
         source.gate = (events, asyncio.Event())
         client = await gateway.client()
-        client.send(gateway.post(BODY | more, f"x-request-id: {id}".encode()))
+        path = f"/v1/chat/completions{query}"
+        client.send(gateway.post(BODY | more, f"x-request-id: {id}".encode(), path=path))
         await client.head()
         made = cls(gateway, client, source.gate[1])
         while made.wire.count(b"data: ") < events:

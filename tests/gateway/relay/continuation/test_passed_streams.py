@@ -16,13 +16,14 @@ from tests.support.seen_stream import read_stream
 from tests.support.served_gateway import OpenGateway
 
 
+@pytest.mark.parametrize("query", ["", "?api-version=1"], ids=["", "query"])
 @pytest.mark.parametrize("moved", [False, True], ids=["fresh", "moved before"])
 async def test_the_successor_goes_on_where_the_client_is(
-    house: OpenGateway, model_engine: StartModelEngine, moved: bool
+    house: OpenGateway, model_engine: StartModelEngine, moved: bool, query: str
 ) -> None:
     one, two = await model_engine(), await model_engine()
     old, new = await house(one, two, backend=VLLM), await house(one, two, backend=VLLM)
-    streaming = await Streaming.begin(old, one)
+    streaming = await Streaming.begin(old, one, query=query)
     if moved:
         two.gate = (2, streaming.gate)
         await old.relay.move("r1", "b")
