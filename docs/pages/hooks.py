@@ -8,7 +8,6 @@ from collections.abc import Callable
 from textwrap import indent
 from typing import Any
 
-from enginehouse import hookspecs
 from enginehouse.plugin_manager.kinds import KINDS, Kind, methods
 
 _HEAD = """\
@@ -31,7 +30,7 @@ def hooks_page() -> str:
 
 
 def _row(kind: Kind) -> str:
-    summary = _markdown(getattr(hookspecs, kind.hook)).partition("\n\n")[0]
+    summary = _about(kind).partition("\n\n")[0]
     registers, _, used = re.split(r"([,.:] )", summary, maxsplit=1)
     registers = registers.removeprefix("Register ")
     used = used.removeprefix("chosen by ").rstrip(".")
@@ -39,7 +38,7 @@ def _row(kind: Kind) -> str:
 
 
 def _section(kind: Kind) -> str:
-    parts = [f"## {kind.hook}", _markdown(getattr(hookspecs, kind.hook))]
+    parts = [f"## {kind.hook}", _about(kind)]
     if kind.interface:
         parts += [f"`{kind.interface.__name__}`: {_markdown(kind.interface)}", _code(kind.interface)]
     return "\n\n".join(parts) + "\n"
@@ -59,6 +58,10 @@ def _method(name: str, method: Callable[..., Any]) -> str:
     text = inspect.getdoc(method) or ""
     docstring = f'"""{text}' + ('\n"""' if "\n" in text else '"""')
     return f"{mark}{word} {name}{str(inspect.signature(method)).replace(chr(39), '')}:\n{indent(docstring, '    ')}"
+
+
+def _about(kind: Kind) -> str:
+    return f"Register {kind.used}".replace("``", "`")
 
 
 def _markdown(documented: Any) -> str:

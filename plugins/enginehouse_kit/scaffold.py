@@ -105,9 +105,9 @@ def _package(module: str, kinds: Sequence[Kind], values: Sequence[dict[str, str]
     yield line if len(line) <= _WIDTH else "\n".join(["from enginehouse import (", *(f"    {n}," for n in names), ")"])
     yield ""
     yield from sorted(f"from {module}.{each['kind']} import {each['cls']}" for each in values)
-    for (hook, _, interface, *_), each in zip(kinds, values, strict=True):
-        registered = interface.__name__ if interface else "Any"
-        yield f"\n\n@hookimpl\ndef {hook}(register: Register[{registered}]) -> None:"
+    for kind, each in zip(kinds, values, strict=True):
+        registered = kind.interface.__name__ if kind.interface else "Any"
+        yield f"\n\n@hookimpl\ndef {kind.hook}(register: Register[{registered}]) -> None:"
         yield '    """Called once, when the gateway starts."""'
         yield f'    register("{each["type"]}", {each["cls"]})'
     yield ""

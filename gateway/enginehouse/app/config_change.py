@@ -23,26 +23,13 @@ from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rul
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
 
 _log = logging.getLogger(__name__)
 
-_KEPT_KINDS = (
-    "observer",
-    "launcher",
-    "scheduler",
-    "driver",
-    "routes",
-    "discoverer",
-    "protocol",
-    "guard",
-    "limit_store",
-    "usage_store",
-    "migrator",
-    "rescheduling_policy",
-)
-"""Kinds of plugins whose instances live as long as the gateway."""
+_KEPT_KINDS = [kind.name for kind in KINDS if kind.stays]
 
 
 class CurrentConfig:

@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from enginehouse.config.parameters import check_names
-from enginehouse.config.plugin_tables import PLUGIN_KINDS, PluginTable, plugin_table, plugin_tables
+from enginehouse.config.plugin_tables import PluginTable, plugin_table, plugin_tables
 from enginehouse.config.schema import Config
 from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.plugin_manager.registry import Registered, Registry
 
 _log = logging.getLogger(__name__)
+_NAMES = [kind.name for kind in KINDS]
 _COMPAT = "compat."
 """The types of routes that stand for another program begin so."""
 
@@ -108,8 +110,8 @@ def skip_or_raise(config: Config, error: PluginError) -> None:
 
 def check_parameters(config: Config, registry: Registry) -> None:
     """Raise ``ConfigError`` for a table or a parameter that no installed type has: it would silently do nothing."""
-    for table in plugin_tables(config.plugins):
-        kinds = [table.kind] if table.kind else PLUGIN_KINDS
+    for table in plugin_tables(config.plugins, _NAMES):
+        kinds = [table.kind] if table.kind else _NAMES
         known = sorted({type for kind in kinds for type in registry.types(kind)})
         if table.type not in known:
             raise ConfigError(
@@ -141,6 +143,6 @@ def _takes_parameters(registry: Registry, kind: str, type: str) -> bool:
         return True
     return not any(
         hasattr(registry.get(other, type).factory, "Config")
-        for other in PLUGIN_KINDS
+        for other in _NAMES
         if other != kind and type in registry.types(other)
     )

@@ -2,34 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from enginehouse.config.schema import PluginSettings
-
-PLUGIN_KINDS = (
-    "extractor",
-    "filter",
-    "scorer",
-    "strategy",
-    "scheduler",
-    "swapper",
-    "scaler",
-    "driver",
-    "launcher",
-    "discoverer",
-    "model_source",
-    "protocol",
-    "guard",
-    "limit_store",
-    "usage_store",
-    "rescheduling_policy",
-    "migrator",
-    "engine_policy",
-    "observer",
-    "routes",
-    "command",
-)
 
 
 class PluginTable(NamedTuple):
@@ -43,19 +19,16 @@ class PluginTable(NamedTuple):
 
 def plugin_table(settings: PluginSettings, kind: str, type: str) -> PluginTable:
     """The parameters of ``type``: ``[plugins.KIND.TYPE]`` if there is such a table, else ``[plugins.TYPE]``."""
-    bare = PluginTable(f"plugins.{type}", "", type, {})
-    for table in plugin_tables(settings):
-        if (table.kind, table.type) == (kind, type):
-            return table
-        if (table.kind, table.type) == ("", type):
-            bare = table
-    return bare
+    own = settings.parameters.get(kind, {})
+    if type in own:
+        return PluginTable(f"plugins.{kind}.{type}", kind, type, own[type])
+    return PluginTable(f"plugins.{type}", "", type, settings.parameters.get(type, {}))
 
 
-def plugin_tables(settings: PluginSettings) -> Iterator[PluginTable]:
-    """Every table of parameters. The name of a kind always begins ``[plugins.KIND.TYPE]``."""
+def plugin_tables(settings: PluginSettings, kinds: Collection[str]) -> Iterator[PluginTable]:
+    """Every table of parameters. The name of one of the ``kinds`` always begins ``[plugins.KIND.TYPE]``."""
     for name, table in settings.parameters.items():
-        if name not in PLUGIN_KINDS:
+        if name not in kinds:
             yield PluginTable(f"plugins.{name}", "", name, table)
             continue
         for type, parameters in table.items():

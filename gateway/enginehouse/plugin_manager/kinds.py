@@ -35,41 +35,138 @@ from enginehouse.interfaces.usage_stores import UsageStore
 
 
 class Kind(NamedTuple):
-    """One extension point: its hook, the word for the objects registered there, and their interface.
+    """One extension point: the word for its objects, its hook, their interface, and which of them are used.
 
-    ``interface`` is ``None`` where the factory returns an object of another library (Starlette routes, a click
-    command).
+    Hooks, the tables ``[plugins.KIND.TYPE]``, templates, checks and the reference follow from it.
+
+    - ``interface`` is ``None`` where the factory returns an object of another library (Starlette routes, a click
+      command).
+    - ``used``: the documentation of the hook, which begins with its first word after "Register".
+    - ``stays``: instances live as long as the gateway; a reload does not replace them.
+    - ``acts``: the conformance check starts processes, reaches other machines, or lets an observer write.
     """
 
-    hook: str
     name: str
+    hook: str
     interface: type | None
+    used: str
+    stays: bool = False
+    acts: bool = False
 
 
 KINDS = (
-    Kind("register_extractors", "extractor", Extractor),
-    Kind("register_filters", "filter", Filter),
-    Kind("register_scorers", "scorer", Scorer),
-    Kind("register_strategies", "strategy", Strategy),
-    Kind("register_schedulers", "scheduler", Scheduler),
-    Kind("register_swappers", "swapper", Swapper),
-    Kind("register_scalers", "scaler", Scaler),
-    Kind("register_drivers", "driver", Driver),
-    Kind("register_launchers", "launcher", Launcher),
-    Kind("register_discoverers", "discoverer", Discoverer),
-    Kind("register_model_sources", "model_source", ModelSource),
-    Kind("register_protocols", "protocol", Protocol),
-    Kind("register_guards", "guard", Guard),
-    Kind("register_limit_stores", "limit_store", LimitStore),
-    Kind("register_usage_stores", "usage_store", UsageStore),
-    Kind("register_rescheduling_policies", "rescheduling_policy", ReschedulingPolicy),
-    Kind("register_migrators", "migrator", Migrator),
-    Kind("register_engine_policies", "engine_policy", EnginePolicy),
-    Kind("register_observers", "observer", Observer),
-    Kind("register_routes", "routes", None),
-    Kind("register_commands", "command", None),
+    Kind(
+        "extractor",
+        "register_extractors",
+        Extractor,
+        "extractors. All of them run on every request, in the order of registration.",
+    ),
+    Kind(
+        "filter",
+        "register_filters",
+        Filter,
+        "filters. All of them run, or only those in ``routing.filters``, in that order.",
+    ),
+    Kind("scorer", "register_scorers", Scorer, "scorers, chosen by ``routing.scorers``."),
+    Kind("strategy", "register_strategies", Strategy, "strategies, chosen by ``routing.strategy``."),
+    Kind("scheduler", "register_schedulers", Scheduler, "schedulers, chosen by ``scheduling.scheduler``.", stays=True),
+    Kind("swapper", "register_swappers", Swapper, "swappers, chosen by ``scheduling.swapper``."),
+    Kind(
+        "scaler",
+        "register_scalers",
+        Scaler,
+        "scalers, chosen by ``scheduling.scaler``. They decide for models with ``replicas = { min, max }``.",
+    ),
+    Kind("driver", "register_drivers", Driver, "drivers, chosen by ``driver`` of a backend or a model.", stays=True),
+    Kind(
+        "launcher", "register_launchers", Launcher, "launchers, chosen by ``hosts.*.launcher``.", stays=True, acts=True
+    ),
+    Kind(
+        "discoverer",
+        "register_discoverers",
+        Discoverer,
+        "discoverers, chosen by ``discovery.*.type``.",
+        stays=True,
+        acts=True,
+    ),
+    Kind(
+        "model_source",
+        "register_model_sources",
+        ModelSource,
+        "model sources. The first one that takes a name downloads the model.",
+    ),
+    Kind(
+        "protocol",
+        "register_protocols",
+        Protocol,
+        "clients' protocols. The gateway serves the paths of all of them.",
+        stays=True,
+    ),
+    Kind("guard", "register_guards", Guard, "guards, chosen by ``guards``, in that order.", stays=True, acts=True),
+    Kind(
+        "limit_store",
+        "register_limit_stores",
+        LimitStore,
+        "limit stores, chosen by ``limits.store``.",
+        stays=True,
+        acts=True,
+    ),
+    Kind(
+        "usage_store",
+        "register_usage_stores",
+        UsageStore,
+        "usage stores, chosen by ``usage.store``.",
+        stays=True,
+        acts=True,
+    ),
+    Kind(
+        "rescheduling_policy",
+        "register_rescheduling_policies",
+        ReschedulingPolicy,
+        "rescheduling policies, chosen by ``rescheduling.policies``, in that order.",
+        stays=True,
+    ),
+    Kind(
+        "migrator",
+        "register_migrators",
+        Migrator,
+        "migrators, chosen by ``rescheduling.migrators``. The first that can move a request does so.",
+        stays=True,
+    ),
+    Kind(
+        "engine_policy",
+        "register_engine_policies",
+        EnginePolicy,
+        "policies of simulated engines, chosen by ``simulator.policy``.",
+    ),
+    Kind(
+        "observer",
+        "register_observers",
+        Observer,
+        "observers. The gateway calls all of them. An ``Exporter`` among them gets its traces, too.",
+        stays=True,
+        acts=True,
+    ),
+    Kind(
+        "routes",
+        "register_routes",
+        None,
+        "extra HTTP pages: ``type`` names them, ``factory`` returns a list of Starlette routes.\n\n"
+        "They are open to everyone, even if keys are set. For pages that only operators may use, return\n"
+        "``guarded(routes)``.\n\n"
+        "Routes of the type ``compat.NAME`` answer the paths of another program for its tools. The gateway has them\n"
+        "only with ``[compat] NAME = true``, and they come before its own.",
+        stays=True,
+    ),
+    Kind(
+        "command",
+        "register_commands",
+        None,
+        "extra commands: ``type`` is the command's name, ``factory`` returns a click command.\n\n"
+        "``import NAME`` becomes a command of the group ``enginehouse import``.",
+    ),
 )
-"""In the order of ``hookspecs``. Hooks are called in this order."""
+"""All kinds. Their hooks are called in this order."""
 _NEAR = 0.8
 """How alike two names are of which one is probably a misspelt other (``difflib``'s ratio)."""
 _OPTIONAL: Mapping[type | None, Sequence[type]] = {Driver: SUPPORTS}

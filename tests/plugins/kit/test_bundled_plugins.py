@@ -6,7 +6,7 @@ from enginehouse.config.schema import PluginSettings
 from enginehouse.interfaces.observers import Observer
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.kinds import KINDS, factory_faults, faults, methods
-from enginehouse_kit.by_kind import CHECKS, WITH_EFFECTS
+from enginehouse_kit.by_kind import CHECKS
 from enginehouse_kit.checks.observers import events
 
 REGISTRY = collect(PluginSettings(enabled=[])).registry
@@ -31,11 +31,6 @@ def test_no_bundled_type_has_a_fault_that_a_start_would_find_in_others() -> None
     for kind, type in BUNDLED:
         if kind not in ("routes", "command"):
             assert faults(kinds[kind].interface, REGISTRY.create(kind, type).__class__) == (), (kind, type)
-
-
-def test_there_is_a_check_for_every_kind() -> None:
-    assert list(CHECKS) == [kind.name for kind in KINDS if kind.name in CHECKS]
-    assert {kind.name for kind in KINDS} == set(CHECKS) >= WITH_EFFECTS
 
 
 def test_the_check_of_observers_has_every_event() -> None:

@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from enginehouse.cli import serve_command
-from enginehouse.config.plugin_tables import PLUGIN_KINDS
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse_offline.check import check
@@ -310,10 +309,6 @@ def test_a_refusal_ends_the_process_without_a_traceback(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "Traceback" not in result.stderr
     assert "hosts.local.launcher: unknown launcher 'locl'" in result.stderr
-
-
-def test_every_kind_may_begin_a_table() -> None:
-    assert tuple(kind.name for kind in KINDS) == PLUGIN_KINDS
 
 
 @pytest.mark.parametrize(("options", "status"), [([], 0), (["--strict"], 1)])
