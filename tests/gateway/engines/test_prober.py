@@ -390,3 +390,22 @@ def test_an_engines_limit_is_asked_for_with_its_models(
 
     in_virtual_time(scenario())
     assert limits == [4, None], "a question without an answer changes nothing"
+
+
+def test_models_are_listed_in_the_same_step_as_the_backend_becomes_healthy(
+    in_virtual_time: Run, sink: Sink, driver: ScriptedDriver
+) -> None:
+    """A request in between would be refused, for its backend would have no health yet."""
+    seen: set[tuple[int, tuple[str, ...]]] = set()
+
+    async def scenario() -> None:
+        driver.served = [ServedModel("m")]
+        prober = _prober(sink)
+        prober.add("a", support_of(driver), FakeClient({}), on_concurrency=lambda _: None)
+        while not sink.verdicts:
+            await asyncio.sleep(0)
+            seen.add((len(sink.models), tuple(sink.verdicts)))
+        prober.close()
+
+    in_virtual_time(scenario())
+    assert seen == {(0, ()), (1, ("ok",))}

@@ -179,7 +179,11 @@ class _ProbeLoop:
         return "it failed a test request" if verdict is False else None
 
     async def _discover(self, at_once: bool) -> None:
-        """List the models if it is time to. After a failure, the next probe tries again."""
+        """List the models if it is time to. After a failure, the next probe tries again.
+
+        The list is published last: nothing runs between that and the verdict of the same probe, so no request finds a
+        model whose backend has no health yet.
+        """
         self._discovery_in -= 1
         if self._discovery_in > 0 and not at_once:
             return
@@ -194,10 +198,10 @@ class _ProbeLoop:
         else:
             self._discovery_in = _PROBES_PER_DISCOVERY
             self._note("")
+            await self._ask_concurrency()
             if self.on_models is not None:
                 self.on_models(served)
             self.fleet.set_models(self.name, {model.name: model.capabilities for model in served})
-            await self._ask_concurrency()
 
     async def _ask_concurrency(self) -> None:
         if self.on_concurrency is None:
