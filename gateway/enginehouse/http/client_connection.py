@@ -16,6 +16,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import MOST_UNREAD, BodyStream
 from enginehouse.http.framing import check_framing, head_without_upgrade
 from enginehouse.http.inbound import Inbound, last_response
+from enginehouse.http.repeated_head import RepeatedHead
 from enginehouse.http.request_lines import RequestLines
 from enginehouse.http.server import HttpServer
 from enginehouse.http.time_limits import SlowReader
@@ -76,6 +77,7 @@ class ClientConnection:
         self._parser: Any = httptools.HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # else no answer precedes the refusal
         self._lines = RequestLines()
+        self._known = RepeatedHead()
         self._reader = SlowReader()
         self._url = b""
         self._headers: Headers = []
@@ -127,6 +129,18 @@ class ClientConnection:
         chunks = version != "1.0"
         keep_alive = self.keeps and chunks and parser.should_keep_alive()
         path = self._admission.hot_paths.get(self._url) if method == b"POST" else None
+        inbound = self._open(method, path or "", headers, keep_alive, chunks)
+        if path is None:
+            stream = BodyStream(self.pause_reading, self.resume_reading)
+            self.server.open(inbound, stream, method, self._url, version, self._transport)
+        self._in_head = False
+        if inbound.stream is not None or inbound.whole:
+            self._arrived(inbound)
+        elif self._expects:
+            inbound.ask_for_body()
+
+    def _open(self, method: bytes, path: str, headers: Headers, keep_alive: bool, chunks: bool) -> Inbound:
+        """A request whose head has come. It is checked whether its caller may send it, if it has a ``path``."""
         previous = self._last
         self._last = inbound = Inbound(
             self._transport,
@@ -135,7 +149,7 @@ class ClientConnection:
             self.address,
             method,
             self._url,
-            path or "",
+            path,
             headers,
             keep_alive,
             chunks,
@@ -144,20 +158,13 @@ class ClientConnection:
         inbound.saved, self.resumes = self.resumes, b""
         if previous is not None and not previous.answered:
             self._follow(inbound)
-        if path is not None:
+        if path:
             inbound.lines = self.server.cors.lines(headers)
             try:
                 inbound.caller = self._admission.admit(headers)
             except RequestError as error:
                 inbound.refuse(error)
-        else:
-            stream = BodyStream(self.pause_reading, self.resume_reading)
-            self.server.open(inbound, stream, method, self._url, version, self._transport)
-        self._in_head = False
-        if inbound.stream is not None or inbound.whole:
-            self._arrived(inbound)
-        elif self._expects:
-            inbound.ask_for_body()
+        return inbound
 
     def _follow(self, inbound: Inbound) -> None:
         """Let ``inbound`` wait until the requests before it are answered.
@@ -280,6 +287,9 @@ class ClientConnection:
 
     def data_received(self, data: bytes) -> None:
         self.idle_since = NEVER
+        between = self.between
+        if between and self._receive_known(data):
+            return
         self._charged += len(data)
         self._lines.add(data)
         try:
@@ -290,8 +300,35 @@ class ClientConnection:
             return
         if not self._in_head:
             self._lines.clear(whole=self.between)
+        if between and self.between:
+            self._learn(data)
         if self._charged > _MOST_CHARGED:
             self._refuse(InvalidRequest(f"More than {_MOST_CHARGED} bytes of head"))
+
+    def _receive_known(self, data: bytes) -> bool:
+        """Take a whole request whose head is like an earlier one. The parser does not see it."""
+        last = self._last
+        if last is None or not last.answered or self._transport.is_closing():
+            return False
+        known = self._known.read(data)
+        path = self._admission.hot_paths.get(self._known.target) if known is not None else None
+        if known is None or path is None:
+            return False
+        headers, body = known
+        self._charged = 0
+        self._url, self._expects = self._known.target, False
+        inbound = self._open(b"POST", path, headers, self.keeps, True)
+        if body:
+            inbound.receive(body)
+        inbound.received()
+        self._arrived(inbound)
+        return True
+
+    def _learn(self, data: bytes) -> None:
+        """Learn the head of ``data`` if that was a request for an engine without any conditions."""
+        last = self._last
+        if last is not None and last.keep_alive and not last.expects and self._url in self._admission.hot_paths:
+            self._known.learn(data, self._url, last.headers)
 
     def _feed(self, data: bytes) -> None:
         """Parse ``data``. Requests to upgrade to another protocol than WebSocket are parsed again without ``Upgrade``.
