@@ -292,9 +292,9 @@ if _typing.TYPE_CHECKING:
 
     # --- Picking
     from enginehouse.app.picker import Picker as Picker
-    from enginehouse.relay.exchanges.pick import Picked as Picked
-    from enginehouse.relay.exchanges.pick import Pick as Pick
-    from enginehouse.relay.exchanges.pick import PickClient as PickClient
+    from enginehouse.relay.pick import Picked as Picked
+    from enginehouse.relay.pick import Pick as Pick
+    from enginehouse.relay.pick import PickClient as PickClient
 
     # --- Simulation
     from enginehouse.config.load_config import LoadedConfig as LoadedConfig

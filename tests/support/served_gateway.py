@@ -22,8 +22,8 @@ from enginehouse.config.usage import Prices
 from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.exchanges.exchange import Exchange
 from enginehouse.relay.relay import Relay
+from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_callers import MemoryLimits
@@ -96,7 +96,7 @@ class ServedGateway:
 
     def attempts(self) -> list[Attempt]:
         """The current attempts of live exchanges."""
-        dispatches = [exchange._dispatch for exchange in self.relay.live if isinstance(exchange, Exchange)]
+        dispatches = [exchange._dispatch for exchange in self.relay.live if isinstance(exchange, RelayedRequest)]
         return [dispatch.attempt for dispatch in dispatches if dispatch.attempt is not None]
 
     @property

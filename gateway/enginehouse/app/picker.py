@@ -24,8 +24,8 @@ from enginehouse.http.client_connection import ClientConnection
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.exchanges.pick import Pick, PickClient
 from enginehouse.relay.heads.behalf import Behalf
+from enginehouse.relay.pick import Pick, PickClient
 from enginehouse.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:

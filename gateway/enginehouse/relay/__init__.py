@@ -2,8 +2,9 @@
 
 The rooms, from the door down::
 
-    relay, mirrors, protocols, web_sockets
-    exchanges     connects a client's request with the answer of an engine
+    relay, mirrors, protocols, exchanges
+    relayed_request, pick, web_sockets   the kinds of a request: its answer passes, passes elsewhere, or never ends
+    request       what is asked, the attempts at engines, and the one end
     moves         moves live streams to other engines on purpose
     live          live requests, as others see them, and their ends
     attempts      takes a job to an engine, and to another one if the first fails it

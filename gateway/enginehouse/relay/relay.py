@@ -15,9 +15,7 @@ from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
-from enginehouse.relay.exchanges.exchange import Exchange
 from enginehouse.relay.exchanges.guarded_exchange import GuardedExchange
-from enginehouse.relay.exchanges.pick import Pick, PickClient
 from enginehouse.relay.guarding.guarding_door import GuardingDoor
 from enginehouse.relay.heads.headers import find_request_id
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
@@ -34,8 +32,10 @@ from enginehouse.relay.live.progress_reports import ProgressReports
 from enginehouse.relay.live.watchdog import Watchdog
 from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.moves.drains import Drains
+from enginehouse.relay.pick import Pick, PickClient
 from enginehouse.relay.protocols.translated_exchange import TranslatedExchange
 from enginehouse.relay.protocols.turns import TranslationTurns
+from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.web_sockets.web_socket import WebSocket
 from enginehouse.routing.body.form import FormReader
@@ -202,8 +202,8 @@ class Relay:
     ) -> OpenExchange:
         return self._exchange(MirrorJob(self.context, path, headers, request_id, real), door)
 
-    def _exchange(self, job: Job, door: Door) -> Exchange:
-        exchange = Exchange(job, door, self.endings)
+    def _exchange(self, job: Job, door: Door) -> RelayedRequest:
+        exchange = RelayedRequest(job, door, self.endings)
         self._begun(exchange)
         return exchange
 

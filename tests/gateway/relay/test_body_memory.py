@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.relayed_request import RelayedRequest
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -135,7 +135,7 @@ async def test_a_live_stream_that_others_could_continue_keeps_its_body_once(
     await client.head()
     await client.chunk()
     [exchange] = gateway.relay.live
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, RelayedRequest)
     assert served.calls[0].body != exchange.job.body, "the engine gets a changed copy"
     assert exchange._dispatch.current().body == b""
     assert exchange._reply.history is not None

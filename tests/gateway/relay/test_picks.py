@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from enginehouse.relay.exchanges.pick import Pick, Picked
+from enginehouse.relay.pick import Pick, Picked
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 

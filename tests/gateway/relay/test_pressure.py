@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.relayed_request import RelayedRequest
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 from tests.support.stream_events import DONE, long_event
@@ -190,7 +190,7 @@ async def test_a_client_that_reads_slowly_keeps_its_answer(house: OpenGateway, e
     client.send(gateway.post())
     await gateway.congested(served)
     [exchange] = gateway.relay.live
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, RelayedRequest)
     exchange._unread += 1  # the client has taken a byte since then
     gateway.pass_time(61)
     assert (await client.reply()).body == PIECE * PIECES

@@ -12,7 +12,7 @@ import pytest
 
 from enginehouse import LoadFailed
 from enginehouse.domain.errors import ShuttingDown
-from enginehouse.relay.exchanges.exchange import Exchange
+from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.scheduling import engine_exits
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.raw_client import RawClient
@@ -338,7 +338,7 @@ async def test_a_client_that_reads_nothing_gets_no_reports_and_slows_its_engine(
     served.streams(*[piece] * 128, DONE, served.END)
     gateway.wait_for(6)
     [exchange] = gateway.relay.live
-    assert isinstance(exchange, Exchange)
+    assert isinstance(exchange, RelayedRequest)
     exchange.pause()
     gateway.wait_for(60)
     await managed.gets_ready()

@@ -1,34 +1,150 @@
-"""Takes a job to another engine if the first fails it."""
+"""Takes a job to an engine, and to another one if the first fails it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
-from enginehouse.domain.errors import CannotContinue, InvalidRequest, RequestError, UpstreamError, UpstreamTimeout
+from enginehouse.domain.errors import (
+    CannotContinue,
+    InvalidRequest,
+    QueueFull,
+    RequestError,
+    UpstreamError,
+    UpstreamTimeout,
+)
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
-from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.attempts.routed_job import RoutedJob
+from enginehouse.domain.ticket import Phase
+from enginehouse.relay.attempts.attempt import NEVER, Attempt, client_error
+from enginehouse.relay.attempts.waiting_place import WaitingPlace
 from enginehouse.relay.jobs.job import Job
-from enginehouse.relay.retrying.retries import FailedAttempt, Otherwise, Outcome, RetryDecision, SendAgain, decide
+from enginehouse.relay.queue_slot import QueueSlot
+from enginehouse.relay.retrying.retries import (
+    FailedAttempt,
+    Otherwise,
+    Outcome,
+    RetryDecision,
+    RetryState,
+    SendAgain,
+    decide,
+)
 from enginehouse.relay.retrying.too_long import is_too_long
+from enginehouse.telemetry.log_context import log_context
+from enginehouse.telemetry.request_facts import AttemptFacts
 
 _SPENT: Final = ". It was not sent once more: routing.retry_budget is spent"
+_UNTRIED: Final = RetryState()
 
 
-class Dispatch(RoutedJob):
-    """Sends a job, and once more when its engine fails it, as far as ``decide`` says so."""
+class AttemptSender(Protocol):
+    """A request, as its dispatch sees it."""
+
+    def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
+        """Send the dispatch's job to the engine of ``attempt``; ``reuse``: a kept connection will do."""
+
+    def fail(self, error: RequestError) -> None:
+        """Answer with ``error``: the job is sent no more."""
+
+
+class Dispatch:
+    """Routes a job, waits for a slot where there are limits, and has ``sender`` send it.
+
+    If its engine fails it, the job is sent once more, as far as ``decide`` says so.
+
+    ``attempt``: the current one. ``attempts``: those that have ended, in order. ``job``: the rest to be served.
+    ``place``: in the waiting room, set while it waits for its model, and so has no attempt.
+    """
+
+    def __init__(self, job: Job, sender: AttemptSender) -> None:
+        self.job = job
+        self._sender: AttemptSender | None = sender
+        self._state = _UNTRIED
+        self.attempt: Attempt | None = None
+        self.attempts: list[AttemptFacts] = []
+        self.place: WaitingPlace | None = None
+
+    @property
+    def retries(self) -> int:
+        """How often the job was sent again."""
+        return self._state.retries
+
+    @property
+    def sent(self) -> int:
+        """How many attempts have reached an engine, or may have."""
+        current = self.attempt is not None and self.attempt.sent_at > 0
+        return sum([each.sent > 0 for each in self.attempts]) + current
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The replicas that failed the job."""
+        return self._state.failed
+
+    @property
+    def phase(self) -> Phase:
+        """The job's phase on its way to an engine."""
+        if self.attempt is None:
+            return Phase.ROUTING if self.place is None else Phase.QUEUED
+        slot = self.attempt.slot
+        return Phase.SERVING if slot is None or slot.is_granted else Phase.QUEUED
+
+    def current(self) -> Attempt:
+        """The current attempt, of which there is one."""
+        assert self.attempt is not None
+        return self.attempt
+
+    def start(self) -> None:
+        """Send the job for the first time. Raises ``RequestError`` if it cannot be sent anywhere."""
+        job = self.job
+        route = job.route(())
+        job.context.router.count_turn(route)
+        job.context.budget.count(job.began)
+        if route.waits:
+            self._wait(route, None)
+        else:
+            self._begin(route, job.body_for(route), None)
+
+    def replace(self, attempt: Attempt, outcome: str, why: str = "") -> None:
+        """Continue with ``attempt``. The current one ends with ``outcome``; ``why``: the message of its error."""
+        self.leave(outcome, why)
+        self.attempt = attempt
+
+    def end_attempt(self, attempt: Attempt, outcome: str, why: str = "") -> None:
+        """End ``attempt``, the current one or a rival of it, with ``outcome``; ``why``: the message of its error."""
+        self.attempts.append(attempt.facts(outcome, why))
+        attempt.cancel()
+        attempt.release()
+
+    def cancel(self) -> None:
+        """Abort the current attempt, without another call of ``sender``."""
+        if self.attempt is not None:
+            self.attempt.cancel()
+
+    def end(self, outcome: str, why: str = "") -> None:
+        """End the current attempt, if there is one. Nothing may follow."""
+        self._sender = None  # otherwise the cycle of the two waits for the garbage collector
+        self.leave(outcome, why)
+
+    def leave(self, outcome: str, why: str = "") -> None:
+        """Leave the waiting room, or end the current attempt. A request that waits owns no attempt."""
+        place, self.place = self.place, None
+        if place is not None:
+            self.job.context.waiting_room.leave(place.ticket)
+        attempt, self.attempt = self.attempt, None
+        if attempt is not None:
+            self.end_attempt(attempt, outcome, why)
+
+    # --- from an engine that fails the job
 
     def retry(self, outcome: Outcome) -> bool:
         """Send the job again because the current attempt had this ``outcome``; whether that was the decision."""
         return self._begin_again(self._decide(outcome), "answered")
 
     def goes_elsewhere(self, answer: bytes) -> bool:
-        """Send the job again if ``answer`` says that its engine cannot serve it now; whether that is done."""
+        """Send the job again if ``answer``, an error, says that its engine cannot serve it now; whether it did."""
         head, job = self.current().head, self.job
-        if head is None or head.status < 400:
-            return False
+        assert head is not None
         return self._loads_again(head.status, answer) or (
             not job.raw and self._finds_longer_context(head.status, answer)
         )
@@ -123,12 +239,125 @@ class Dispatch(RoutedJob):
         """Count the replica of ``attempt`` among those that failed the job."""
         self._state = self._state._replace(failed=(*self._state.failed, attempt.route.chosen.replica))
 
+    # --- from the waiting room
+
+    def look(self) -> Route | None:
+        job, place = self.job, self.place
+        if place is None:
+            return None
+        try:
+            return job.reroute(place.route, self.failed)
+        except Exception as error:
+            with log_context.named(job.request_id, job.trace_id):
+                raise client_error(error) from None
+
+    def bind(self, route: Route) -> None:
+        self._unwait(partial(self._bound, route))
+
+    def start_over(self) -> None:
+        self._unwait(self._start_over)
+
+    def refuse(self, error: RequestError) -> None:
+        self._unwait(lambda _: self._fail(error))
+
+    def _unwait(self, step: Callable[[WaitingPlace], None]) -> None:
+        """Take ``step``, which the place in the waiting room was kept for."""
+        place, self.place = self.place, None
+        if place is not None:
+            self._act(partial(step, place))
+
+    def _act(self, step: Callable[[], None]) -> None:
+        """Take ``step`` in the name of this request, which fails if it raises: it runs at an event of another one."""
+        job = self.job
+        with log_context.named(job.request_id, job.trace_id):
+            try:
+                step()
+            except Exception as error:
+                self._fail(client_error(error))
+
+    def _bound(self, route: Route, place: WaitingPlace) -> None:
+        self._begin(route, self.job.body_for(route), place.ticket.arrived, place.since)
+
+    def _start_over(self, place: WaitingPlace) -> None:
+        """Find another route, for the model is lost."""
+        route = self.job.route(self.failed)
+        self._follow(route, b"" if route.waits else self.job.body_for(route), place.ticket.arrived, place.since)
+
+    # --- from the queue
+
+    def granted(self) -> None:
+        self._act(self._granted)
+
+    def _granted(self) -> None:
+        self.current().granted()
+        shares = self.job.context.shares
+        if shares is not None:
+            shares.granted(self.job.turn)
+        self._send()
+
+    def rejected(self, error: RequestError) -> None:
+        self._act(partial(self._rejected, error))
+
     def _rejected(self, error: RequestError) -> None:
         slot = self.current().slot
         joined_load = slot is not None and slot.joined_load
         self._carry_out(self._decide(Outcome.of_queue(error, joined_load)), error)
 
-    # --- inside
+    # --- an attempt begins
+
+    def _fail(self, error: RequestError) -> None:
+        assert self._sender is not None
+        self._sender.fail(error)
+
+    def _follow(self, route: Route, body: bytes, waiting_since: float | None, routed_at: float | None = None) -> None:
+        """Begin an attempt along ``route``, or wait for its model. Raises ``QueueFull``."""
+        if route.waits:
+            self._wait(route, waiting_since)
+        else:
+            self._begin(route, body, waiting_since, routed_at)
+
+    def _wait(self, route: Route, arrived: float | None) -> None:
+        """Wait for the model of ``route``; or go to another one, if too many wait for it. Raises ``QueueFull``."""
+        job = self.job
+        self.place = place = WaitingPlace.of(job, route, arrived)
+        try:
+            job.context.waiting_room.join(place.ticket, self, place.backlogs(job))  # which may bind it at once
+        except QueueFull:
+            self.place = None
+            found = job.find_route((*self.failed, *place.replicas(job)))
+            if found is None or found[0].waits:
+                raise
+            self._begin(*found, arrived)
+
+    def _begin(self, route: Route, body: bytes, waiting_since: float | None, routed_at: float | None = None) -> None:
+        job, chosen = self.job, route.chosen
+        context, requirements = job.context, job.requirements
+        assert requirements is not None
+        if job.trace is not None:
+            job.trace.attempt = len(self.attempts)
+        upstream, queue = context.upstreams[chosen.backend], context.queue_of(chosen)
+        context.router.carry_out(requirements, route)
+        # In a queue, the time for all of the answer does not run yet: ``granted`` starts it.
+        self.attempt = attempt = Attempt(route, upstream, job.began if queue is None else NEVER, body)
+        if routed_at is not None:
+            attempt.began = routed_at
+        context.routed(job.request_id, requirements, route)
+        if queue is None:
+            self._send()
+        else:
+            arrived = queue.now() if waiting_since is None else waiting_since
+            attempt.slot = slot = QueueSlot(self, queue, job.ticket(chosen.replica, arrived))
+            slot.keep_alive = job.keep_alive
+            slot.take()
+
+    def _send(self) -> None:
+        if self.job.prepares:
+            self.current().work(self._prepare, self._prepared)
+        else:
+            self._send_now()
+
+    async def _prepare(self, attempt: Attempt) -> None:
+        attempt.body = await self.job.prepare(attempt.route)
 
     def _prepared(self, error: RequestError | None) -> None:
         attempt = self.current()
@@ -140,6 +369,15 @@ class Dispatch(RoutedJob):
             attempt.prompt = prompt
             prompt.watch(self.prompt_lost)
         self._send_now()
+
+    def _send_now(self) -> None:
+        attempt, sender, state = self.attempt, self._sender, self._state
+        assert attempt is not None
+        assert sender is not None
+        again = state is not _UNTRIED and state.asked_twice(attempt.route.chosen.replica)
+        sender.send_attempt(attempt, self.job.repeatable and not again)
+
+    # --- what follows a failure
 
     def _decide(self, outcome: Outcome, unfit: tuple[str, ...] = ()) -> RetryDecision:
         """Decide about the job, whose attempt had this ``outcome``. ``unfit``: replicas that cannot serve it either."""

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
-from enginehouse.domain.errors import Overloaded, RequestError
+from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.route import Reason, Route
 from enginehouse.relay.attempts.attempt import Attempt
@@ -60,8 +60,8 @@ class Hedge:
             self._observe(attempt)
 
     def saves(self, error: RequestError) -> bool:
-        """Let the rival take the place of the current attempt, which its engine failed with ``error``."""
-        if self._rival is None or isinstance(error, Overloaded):
+        """Let the rival take the place of the current attempt, whose engine may be to blame for ``error``."""
+        if self._rival is None or not isinstance(error, (UpstreamError, UpstreamTimeout)):
             return False
         self._dispatch.blame(error)
         return self.takes_over(error.code, error.message)

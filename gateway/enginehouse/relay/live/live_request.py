@@ -1,4 +1,4 @@
-"""A request in progress."""
+"""A request in progress, as operators, the watchdog and the counters see it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ from typing import ClassVar, NamedTuple
 
 from enginehouse.domain.errors import Cancelled, CannotContinue, RequestError
 from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.route import Reason, Route
+from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
-from enginehouse.relay.attempts.dispatch import Dispatch
-from enginehouse.relay.door import Caller
-from enginehouse.relay.jobs.job import Job
+from enginehouse.relay.attempts.attempt import client_error
 from enginehouse.relay.live.live_state import LiveState, StreamTokens
-from enginehouse.telemetry.log_context import log_context
-from enginehouse.telemetry.request_facts import AttemptFacts
 
 
 def each_alone(requests: Iterable[LiveRequest], step: Callable[[LiveRequest], None]) -> None:
@@ -39,75 +34,49 @@ class MovedStream(NamedTuple):
 
 
 class LiveRequest(ABC):
-    """A request in progress, as operators, the watchdog and the counters see it.
+    """A request in progress, of this process or of another one.
 
-    - ``job``: the client's; only in the process that asks engines.
     - ``moves``: how often it was moved to another backend.
     - ``endless``: it has no end of its own.
     """
 
     endless: ClassVar[bool] = False
-    job: Job
-    _dispatch: Dispatch
-    _status: int = 0
     moves: int = 0
 
     @property
-    def address(self) -> str:
-        """The client's address; empty if it has none."""
-        return ""
-
-    @property
+    @abstractmethod
     def request_id(self) -> bytes:
         """The value of ``x-request-id``. Clients choose it, so two live requests may have the same."""
-        return self.job.request_id
 
     @property
+    @abstractmethod
     def requirements(self) -> Requirements | None:
         """The requirements of the request; ``None`` until it is whole."""
-        return self.job.requirements
 
     @property
+    @abstractmethod
     def began(self) -> float:
         """When the request was whole, in seconds of the gateway's clock."""
-        return self.job.began
 
     @property
-    def attempt(self) -> Attempt | None:
-        """The current attempt."""
-        return self._dispatch.attempt
-
-    @property
-    def attempts(self) -> list[AttemptFacts]:
-        """The attempts that have ended, in order."""
-        return self._dispatch.attempts
-
-    @property
+    @abstractmethod
     def route(self) -> Route | None:
         """The route of the current attempt."""
-        attempt = self.attempt
-        return attempt.route if attempt is not None else None
 
     @property
+    @abstractmethod
     def model(self) -> str | None:
         """The model that serves it, or that it waits for; ``None`` until that is decided."""
-        route, place = self.route, self._dispatch.place
-        return route.model if route is not None else place.ticket.replica if place is not None else None
 
     @property
+    @abstractmethod
     def ticket(self) -> Ticket | None:
         """The ticket of the current attempt, where the backend has a queue, or that for the model it waits for."""
-        attempt, place = self.attempt, self._dispatch.place
-        if place is not None:
-            return place.ticket
-        return attempt.slot.ticket if attempt is not None and attempt.slot is not None else None
 
     @property
+    @abstractmethod
     def phase(self) -> Phase:
         """How far the request is."""
-        if self._status:
-            return Phase.DONE if self._status < 400 else Phase.FAILED
-        return self._live_phase
 
     @property
     def position(self) -> int | None:
@@ -123,35 +92,14 @@ class LiveRequest(ABC):
         """The tokens of a stream, as far as they are known."""
         return StreamTokens()
 
+    @abstractmethod
     def state(self) -> LiveState:
         """All that is shown of it."""
-        job, dispatch, route = self.job, self._dispatch, self.route
-        place, attempts = dispatch.place, [each.record() for each in dispatch.attempts]
-        if dispatch.attempt is not None:
-            attempts.append(dispatch.attempt.facts("live").record())
-        return LiveState(
-            id=job.request_id,
-            path=job.path,
-            address=self.address,
-            caller=job.key,
-            user=job.user,
-            began=job.began,
-            requirements=job.requirements.told() if job.requirements is not None else None,
-            replica=route.chosen.replica if route is not None else None,
-            model=self.model,
-            reason=route.reason if route is not None else Reason.MATCH,
-            attempted=route.attempted if route is not None else (),
-            waits_for=tuple(place.replicas(job)) if place is not None else (),
-            phase=self.phase,
-            moves=self.moves,
-            tokens=self.tokens(),
-            stays=self.why_not_movable,
-            attempts=tuple(attempts),
-        )
 
-    def answer_ends(self) -> tuple[bytes, bytes]:
-        """The beginning and the end of the answer of a request that has ended, for its trace."""
-        return b"", b""
+    @property
+    @abstractmethod
+    def why_not_movable(self) -> str | None:
+        """Why it cannot be moved to another backend; ``None`` if it can."""
 
     async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
         """Continue its stream at the backend ``destination``, where engines may know it as ``engine_request``.
@@ -164,11 +112,6 @@ class LiveRequest(ABC):
     async def closed(self) -> None:
         """Wait until an ``endless`` request has ended."""
 
-    @property
-    @abstractmethod
-    def why_not_movable(self) -> str | None:
-        """Why it cannot be moved to another backend; ``None`` if it can."""
-
     def cancel(self, error: RequestError | None = None) -> None:
         """End the request now, with ``error`` or else as cancelled by an operator."""
         self.fail(error or Cancelled("The request was cancelled by an operator"))
@@ -179,12 +122,7 @@ class LiveRequest(ABC):
 
     def fail_alone(self, error: Exception) -> None:
         """End the request, whose part of a sweep over requests raised ``error``, which is handled now."""
-        job = self.job
-        with log_context.named(job.request_id, job.trace_id):
-            try:
-                self.fail(client_error(error))
-            except Exception:
-                defect("a request could not be ended")
+        self.fail(client_error(error))
 
     @abstractmethod
     def cut_off(self, why: str) -> None:
@@ -193,25 +131,3 @@ class LiveRequest(ABC):
     @abstractmethod
     def check_time(self, now: float) -> None:
         """Act on a time limit that has passed at ``now``, in seconds of the gateway's clock."""
-
-    def _start(self, body: bytes, caller: Caller | None) -> None:
-        """Admit the request, which is whole now, and send it on its way; or end it with an error."""
-        job = self.job
-        log_context.enter(job.request_id, job.trace_id)
-        try:
-            job.admit(body, caller)
-            if job.context.addresses is not None:
-                job.admit_address(job.context.addresses, self.address)
-            self._dispatch.start()
-        except RequestError as error:
-            job.advise(error)
-            self.fail(error)
-        except Exception:
-            self.fail(defect())
-        finally:
-            log_context.leave()
-
-    @property
-    def _live_phase(self) -> Phase:
-        """How far the request is, while it is live."""
-        return self._dispatch.phase

@@ -76,10 +76,10 @@ class ProgressReports:
             each_alone(reports, lambda request: reports[request].send(request, waiting, now - request.began))
 
     def _due(self, request: LiveRequest, now: float) -> ProgressReport | None:
-        reply, model = request.waiting_reply, request.model
-        if reply is None or model is None or now - request.began < self._patience:
+        reply, model, needs = request.waiting_reply, request.model, request.requirements
+        if reply is None or model is None or needs is None or now - request.began < self._patience:
             return None
-        form, forms = self._forms.get(model), _FORMS.get(request.job.path)
+        form, forms = self._forms.get(model), _FORMS.get(needs.path)
         if form is None or forms is None or (request.ticket is None and not reply.status):
             return None
         return self._reports.get(request) or ProgressReport(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from enginehouse.aio.timeouts import run_unless
 from enginehouse.domain.continuation import Continuation
@@ -13,19 +13,58 @@ from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.relay.answers.joined_reply import JoinedReply
+from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.asking import continuation_of, one_token
 from enginehouse.relay.continuation.reading_ahead import ReadingAhead, ReadingTurn
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.continuation.translator import ContinuationTranslator
+from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.hand_over_rules import never_alone
+from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import MovedStream
-from enginehouse.relay.moves.movable_exchange import MovableExchange
 from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.connection import Receiver
 
 _Result = TypeVar("_Result")
+
+
+class MovableStream(Receiver, Protocol):
+    """A live stream, as a move sees it. After a move, it is the ``Receiver`` of the destination.
+
+    ``reply``: the answer for its client. ``attempts_ended``: how many attempts have ended.
+    """
+
+    job: Job
+
+    @property
+    def reply(self) -> Reply: ...
+
+    @property
+    def attempts_ended(self) -> int: ...
+
+    def current_attempt(self) -> Attempt:
+        """The attempt that serves the stream. Raises ``CannotContinue`` if none does."""
+
+    def movable(self) -> StreamHistory:
+        """The part that the client has. Raises ``CannotContinue`` with the reason why the stream stays where it is."""
+
+    def hold(self) -> None:
+        """Stop reading the source's answer: the cut."""
+
+    def read_on(self) -> None:
+        """Read on at the source: the move failed."""
+
+    def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
+        """Leave the source for ``attempt`` and ``reply``. ``False`` if the stream has ended."""
+
+    def spoiled(self, problem: BrokenStream) -> None:
+        """Treat a problem of the destination's answer as one of the stream's own engine."""
+
+    def fail_alone(self, error: Exception) -> None:
+        """End the stream because of ``error``, which is handled now."""
 
 
 class Move:
@@ -40,7 +79,7 @@ class Move:
     """
 
     def __init__(
-        self, stream: MovableExchange, context: RelayContext, destination: str, engine_request: str, cause: str
+        self, stream: MovableStream, context: RelayContext, destination: str, engine_request: str, cause: str
     ) -> None:
         self._cause = cause
         self._engine_request = engine_request
@@ -183,7 +222,7 @@ class Move:
         assert self._translator is not None
         job, continuation, upstream = self._stream.job, self._translator.continuation, self._attempt.upstream
         if job.trace is not None:
-            job.trace.attempt = len(self._stream.attempts) + 1  # the source's is the current one
+            job.trace.attempt = self._stream.attempts_ended + 1  # the source's is the current one
         body = job.ranked(upstream, continuation.body)
         request = upstream.post(continuation.path, job.headers, job.request_id, body, job.trace_lines)
         self._attempt.send(self, request, reuse=reuse)

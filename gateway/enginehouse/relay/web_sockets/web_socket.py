@@ -9,22 +9,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from enginehouse.aio.tasks import wait_for_first
 from enginehouse.domain.errors import LoadFailed, Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller, WebSocketDoor
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines, read_lines
 from enginehouse.relay.jobs.engine_job import EngineJob
-from enginehouse.relay.live.endings import CLIENT_LEFT, Endings
-from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.telemetry.answer_meter import NO_ANSWER
+from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.request import CLIENT_LEFT, Request
 
 if TYPE_CHECKING:  # the library takes 15 ms of each start, and most gateways have no WebSocket
     from enginehouse.relay.upstream.engine_socket import HandshakeAnswer
     from enginehouse.relay.web_sockets.web_socket_pipe import WebSocketPipe
 
 
-class WebSocket(LiveRequest):
+class WebSocket(Request):
     """Opens a WebSocket to the engine, then the client's, and passes messages until one side ends.
 
     Until then it counts as load of the backend and occupies its queue slot. ``largest``: the size limit in bytes of a
@@ -34,12 +32,10 @@ class WebSocket(LiveRequest):
     endless: ClassVar[bool] = True
 
     def __init__(self, job: EngineJob, largest: int, endings: Endings) -> None:
-        self.job = job
-        self._endings = endings
+        super().__init__(job, endings)
         self._target = job.call.target
         self._largest = largest
         self._subprotocols: Sequence[str] = ()
-        self._dispatch = Dispatch(job, self)
         self._answer: HandshakeAnswer | None = None
         self._opened: asyncio.Future[None] = _pending()
         self._pipe: WebSocketPipe | None = None
@@ -165,12 +161,9 @@ class WebSocket(LiveRequest):
         return answer.status, "served"
 
     def _end(self, status: int, outcome: str, error: RequestError | None) -> None:
-        self._status = status
         if self._answer is not None and self._answer.socket is not None:
             self._answer.socket.transport.abort()
-        self.job.release(NO_ANSWER, "")
-        self._dispatch.end(outcome, error.message if error is not None else "")
-        self._endings.ended(self, status, outcome, error)
+        self.end(status, outcome, error)
         self.ended.set()
 
 

@@ -8,15 +8,14 @@ from typing import Final, NamedTuple, Protocol
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.door import Caller
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.headers import error_lines
 from enginehouse.relay.jobs.job import Suspects
 from enginehouse.relay.jobs.picking_job import PickingJob
-from enginehouse.relay.live.endings import CLIENT_LEFT, Endings
-from enginehouse.relay.live.live_request import LiveRequest
-from enginehouse.telemetry.answer_meter import AnswerMeter
+from enginehouse.relay.live.endings import Endings
+from enginehouse.relay.request import CLIENT_LEFT, Request
+from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerMeter
 
 _LONGEST_S: Final = 3600.0
 """After so long, a request whose end nobody has reported counts as ended."""
@@ -50,7 +49,7 @@ class PickClient(Protocol):
         """The client gets this answer: its header ``lines``, each ending in CRLF, and its ``body``."""
 
 
-class Pick(LiveRequest):
+class Pick(Request):
     """One request, as whoever moves its bytes reports it. It counts as load of its engine until one of the ends.
 
     The ends are ``client_left``, ``ended`` and ``broke``; after one of them, further reports do nothing.
@@ -58,16 +57,15 @@ class Pick(LiveRequest):
     """
 
     def __init__(self, job: PickingJob, client: PickClient, endings: Endings, fallbacks: int, address: str) -> None:
-        self.job = self._picking = job
+        super().__init__(job, endings)
+        self._picking = job
         self._client = client
-        self._endings = endings
         self._fallbacks = fallbacks
         self._address = address
         self._caller: Caller | None = None
         self._form = stream_form(job.path)
         self._meter: AnswerMeter | None = None
         self._suspects: Suspects = ()
-        self._dispatch = Dispatch(job, self)
 
     @property
     def address(self) -> str:
@@ -193,15 +191,7 @@ class Pick(LiveRequest):
     def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:
         if self._status:
             return
-        self._status = status
-        job, why = self.job, error.message if error is not None else ""
-        answer = self._meter.total() if self._meter is not None else (0, 0, None)
-        attempt = self._dispatch.attempt
+        answer, attempt = self._meter.total() if self._meter is not None else NO_ANSWER, self.attempt
         if attempt is not None and outcome == "served" and status < 400:
             attempt.counted(answer)
-        model, left = attempt.route.chosen.model if attempt is not None else "", status == CLIENT_LEFT
-        job.release(answer, model, left=left and self._dispatch.sent > 0)
-        self._dispatch.end(outcome, why)
-        if outcome == "served" and status >= 400:
-            outcome = "engine_error"
-        self._endings.ended(self, status, outcome, error, answer)
+        self.end(status, outcome, error, answer, attempt.route.chosen.model if attempt is not None else "")

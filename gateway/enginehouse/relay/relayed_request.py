@@ -1,0 +1,614 @@
+"""A request whose answer passes through the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from enginehouse.domain.errors import CannotContinue, EngineRefused, RequestError, UpstreamError
+from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Phase
+from enginehouse.fleet.verdicts import REFUSALS
+from enginehouse.relay.answers.engine_error import context_error, readable_error
+from enginehouse.relay.answers.joined_reply import JoinedReply
+from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why_misfit
+from enginehouse.relay.answers.passing_door import CapturingDoor
+from enginehouse.relay.answers.reply import Reply
+from enginehouse.relay.attempts.attempt import Attempt, defect
+from enginehouse.relay.attempts.hedge import Hedge
+from enginehouse.relay.continuation.progress import SavedStream
+from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.relay.door import Caller, Door
+from enginehouse.relay.engine_memory import EngineShare
+from enginehouse.relay.events.stream_check import BrokenStream
+from enginehouse.relay.events.stream_form import stream_form
+from enginehouse.relay.heads.answer_head import AnswerHead
+from enginehouse.relay.heads.behalf import ATTEMPTS, wants_cache_line
+from enginehouse.relay.heads.headers import origin_lines
+from enginehouse.relay.jobs.continuation_job import ContinuationJob
+from enginehouse.relay.jobs.job import Job, Suspects
+from enginehouse.relay.live.endings import WITHDRAWN, Endings
+from enginehouse.relay.live.live_request import MovedStream
+from enginehouse.relay.live.live_state import StreamTokens
+from enginehouse.relay.moves.move import Move
+from enginehouse.relay.request import CLIENT_LEFT, Request
+from enginehouse.relay.retrying.retries import Outcome
+from enginehouse.relay.retrying.retry_after import SAID_WITH
+from enginehouse.telemetry.log_context import log_context
+
+
+class FirstRefusal(NamedTuple):
+    """The first refusal of an engine: the client gets it if no other engine says otherwise."""
+
+    head: AnswerHead
+    body: bytes
+    route: Route
+    share: EngineShare
+
+
+class RelayedRequest(Request):
+    """Connects a door, which brings the client's request, with the engine's answer.
+
+    A state machine of callbacks: a plain request creates no coroutine. It commits to an answer with the first byte of
+    the body, or the first whole event of a stream. Until then a failure may still be retried. A failure for good is
+    answered with its true status, or as the end of a stream that a progress report or an engine has begun.
+
+    - ``moving``: set while its stream is being moved; called if it ends meanwhile.
+    - ``_rest``: the rest of a stream that an engine broke off. ``_joined``: the reply while engines follow each other.
+    - ``_held``: a move reads no more of the source's answer.
+    - ``_overhead``: the seconds that the gateway took until the request was sent.
+    - ``_suspects``: engines that refused the request, which count only if another one serves it.
+    - ``_unread``: the bytes that the client had not taken when its answer was last looked at.
+    """
+
+    moving: Callable[[], None] | None = None
+    _hedge: Hedge | None = None
+    _rest: ContinuationJob | None = None
+    _joined: JoinedReply | None = None
+    _refusal: FirstRefusal | None = None
+    _held: bool = False
+    _overhead: float = 0.0
+    _served_model: str = ""
+    _suspects: Suspects = ()
+    _unread: int = 0
+
+    def __init__(self, job: Job, door: Door, endings: Endings) -> None:
+        super().__init__(job, endings)
+        if job.trace is not None and job.trace.captured is not None:
+            door = CapturingDoor(door, job.trace.captured)
+        self._reply = Reply(door, stream_form(job.path))
+        hedging = job.context.hedging
+        if hedging is not None:
+            self._hedge = Hedge(self._dispatch, self, hedging)
+
+    # --- as others see it
+
+    @property
+    def address(self) -> str:
+        return self._reply.door.address
+
+    @property
+    def _live_phase(self) -> Phase:
+        if self.moving is not None or (self._rest is not None and not self._reply.begun):
+            return Phase.MIGRATING
+        if self._reply.begun and self._dispatch.attempt is None:  # what the engine has answered is still decided about
+            return Phase.SERVING
+        return self._dispatch.phase
+
+    @property
+    def waiting_reply(self) -> Reply | None:
+        requirements = self.job.requirements
+        waits = requirements is not None and requirements.stream and not self._reply.begun
+        return self._reply if waits else None
+
+    def tokens(self) -> StreamTokens:
+        history = self._reply.history
+        if history is None:
+            return StreamTokens()
+        history.read()
+        output = None if history.why else history.progress.tokens()
+        return StreamTokens(history.prompt_tokens, output, history.max_tokens)
+
+    def answer_ends(self) -> tuple[bytes, bytes]:
+        return self._reply.ends()
+
+    # --- from its door
+
+    def begin(self, body: bytes, caller: Caller | None = None) -> None:
+        """Send the request, which is whole now, on its way. Does nothing after ``cancel``."""
+        if self._status:
+            return
+        job = self.job
+        self._start(body, caller)
+        self._overhead = job.context.clock.now() - job.began
+
+    def client_disconnected(self) -> None:
+        if not self._status:
+            self._end(CLIENT_LEFT, "client_left")
+
+    def withdraw(self) -> bool:
+        if self._status or self._reply.begun or self._dispatch.phase is Phase.SERVING:
+            return False
+        self._end(CLIENT_LEFT, WITHDRAWN)
+        return True
+
+    def pause(self) -> None:
+        self._reply.paused = True
+        self._unread = self._reply.door.unread()
+        if self._dispatch.attempt is not None and not self._held:
+            self._dispatch.attempt.pause()
+
+    def resume(self) -> None:
+        self._reply.paused = False
+        if self._dispatch.attempt is not None and not self._held:
+            self._dispatch.attempt.resume()
+
+    def save(self, door: Door) -> tuple[bytes, bytes] | None:
+        history, attempt = self._reply.history, self._dispatch.attempt
+        if self.why_not_movable is not None or self.moving is not None or self._reply.door is not door:
+            return None
+        if history is None or history.common is None or attempt is None:
+            return None
+        saved = self.job.body, history.saved(attempt.route.chosen)
+        self._end(CLIENT_LEFT, WITHDRAWN)
+        return saved
+
+    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
+        job = self.job
+        self._reply.go_on(None)  # whatever happens, the client has the beginning of a stream
+        try:
+            job.admit(body, caller)
+            self._continue(msgspec.msgpack.decode(saved, type=SavedStream))
+        except RequestError as error:
+            self.fail(error)
+        except Exception:
+            self.fail(defect("a stream of another gateway met a defect of this one"))
+        return True
+
+    def _continue(self, saved: SavedStream) -> None:
+        job, context = self.job, self.job.context
+        driver = context.drivers.get(saved.backend)
+        if driver is None:
+            raise CannotContinue(f"Backend '{saved.backend}', which had begun the answer, is no longer configured")
+        traits = driver.continuation.streams
+        history = StreamHistory(job.path, saved.body, traits, added=False, memory=context.engine_memory)
+        history.restore(saved)
+        self._reply.go_on(history)
+        self._dispatch.job = self._join(
+            history, saved.model, UpstreamError("The gateway that had begun it was replaced")
+        )
+        self._dispatch.start()
+
+    # --- from its dispatch
+
+    def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
+        job = self._dispatch.job
+        request = job.request(attempt.upstream, attempt.body)
+        attempt.send(self, request, reuse=reuse, upload=None if reuse else job.upload)
+        if self._hedge is not None:
+            self._hedge.sent(attempt)
+
+    # --- from the engine
+
+    def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
+        try:
+            self._answered(head, body, complete)
+        except Exception as error:
+            self.fail_alone(error)
+
+    def _answered(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
+        attempt = self._dispatch.attempt
+        assert attempt is not None
+        if head is not None:
+            attempt.head = head
+        if complete:
+            attempt.connection = None
+        if not self._reply.begun:
+            begun = self._begin_answer(attempt, body, complete)
+            if begun is None:
+                return
+            body = begun
+        if complete:
+            self._finish(attempt, body)
+        elif body and (problem := self._reply.write(body)) is not None:
+            self._spoil(attempt, problem)
+        elif attempt.connection is not None:
+            attempt.connection.fast_path = self._reply.fast_path
+
+    def broken(self, why: str, *, stale: bool) -> None:
+        job = self.job
+        with log_context.named(job.request_id, job.trace_id):
+            try:
+                if stale:
+                    self._dispatch.send_anew()
+                elif self._dispatch.attempt is not None:
+                    self._lost(self._dispatch.attempt.broken(why))
+            except Exception as error:
+                self.fail_alone(error)
+
+    # --- an answer begins
+
+    def _begin_answer(self, attempt: Attempt, body: bytes, complete: bool) -> bytes | None:
+        """Begin the reply with the engine's answer. Returns what of its body is to be passed on.
+
+        ``None`` if it is too early, if the request is sent again instead, or if the answer was passed on as a whole.
+        """
+        head, job, rest, is_first = attempt.head, self.job, self._rest, not attempt.answered_at
+        assert head is not None
+        at_once = job.raw and head.status < 400
+        if not (body or complete or at_once) or self._turns_away(attempt, body, complete):
+            return None
+        if not at_once:
+            body = attempt.hold(body, job.context.hold_answers, complete=complete)
+            if not (body or complete):
+                return None
+        if rest is not None and self._joined is not None:
+            return body if self._accept(attempt, head, rest, self._joined) else None
+        if complete and head.status >= 400 and not is_first and self._dispatch.goes_elsewhere(body):
+            return None
+        if (misfit := self._misfit(attempt, head)) is not None:
+            attempt.cancel()
+            self._lost(misfit)
+            return None
+        must_be_json = self._must_be_json(head)
+        if must_be_json and complete:
+            chosen = attempt.route.chosen
+            problem, counted = read_answer(body, chosen.backend, may_be_error=self._reply.form.is_checked)
+            if problem is not None:
+                self._lost(context_error(problem.details.get("error"), chosen, job.requirements) or problem)
+                return None
+            self._reply.counted = counted
+        if self._hedge is not None:
+            self._hedge.begins(attempt, head.status)
+        return self._begin_reply(attempt, body, complete=complete, must_be_json=must_be_json)
+
+    def _turns_away(self, attempt: Attempt, body: bytes, complete: bool) -> bool:
+        """Judge an answer whose body begins; whether the request is sent again instead, because of its status."""
+        head, job = attempt.head, self.job
+        if attempt.answered_at or self._rest is not None:
+            return False
+        assert head is not None
+        if complete and head.status >= 400 and self._dispatch.goes_elsewhere(body):
+            return True
+        now = job.context.clock.now()
+        attempt.begins_answer(now)
+        self._suspects = job.judge(attempt.route, head.status, now - attempt.sent_at, self._suspects)
+        if head.status < 400:
+            return False
+        if head.status in SAID_WITH:
+            job.context.asked_for_pause(attempt.route.chosen.backend, head.lines)
+        if head.status not in job.retry_statuses or ATTEMPTS in head.lines:  # a gateway there has tried its engines
+            return False
+        return self._retries(attempt, head, body if complete else None)
+
+    def _retries(self, attempt: Attempt, head: AnswerHead, body: bytes | None) -> bool:
+        """Leave the request to another replica, because this one's answer is worth a retry; whether there is one.
+
+        ``body``: of the answer, if it is whole.
+        """
+        if self._refusal is None and body is not None and head.status in REFUSALS:
+            share = EngineShare(self.job.context.engine_memory, "answer", len(body))
+            if not share.take(len(body)):
+                self._refusal = FirstRefusal(head, body, attempt.route, share)
+        if self._hedge is not None and self._hedge.takes_over("answered"):
+            return True
+        return self._dispatch.retry(Outcome.ANSWERED)
+
+    def _misfit(self, attempt: Attempt, head: AnswerHead) -> RequestError | None:
+        """The error for an answer of a kind that the client does not understand; ``None`` if it does."""
+        job, reply = self.job, self._reply
+        streams = job.requirements is not None and job.requirements.stream
+        fits = head.status == 200 and (head.stream == streams or job.gathers)
+        if fits or job.raw or reply.status or not reply.form.is_checked:
+            return None
+        return why_misfit(head, attempt.upstream.name, streams=streams)
+
+    def _must_be_json(self, head: AnswerHead) -> bool:
+        """Whether the answer is JSON or bad: it says so, or it answers a chat or the like and is not a stream."""
+        if head.status >= 300 or self.job.raw:
+            return False
+        return head.json or (not head.stream and not head.opaque and self._reply.form.is_checked)
+
+    def _begin_reply(self, attempt: Attempt, body: bytes, *, complete: bool, must_be_json: bool) -> bytes | None:
+        """Begin the reply with an answer that fits, or deliver it if it is whole; returns what is left to pass on."""
+        head, whole, route, job, reply = attempt.head, body, attempt.route, self.job, self._reply
+        assert head is not None
+        if self._refusal is not None and complete and head.status in REFUSALS:
+            head, whole, route, _ = self._refusal
+        chosen = route.chosen
+        if complete and head.status >= 400 and not (job.raw or head.opaque or head.stream):
+            head, whole = readable_error(head, whole, reply.form, chosen, job.requirements)
+        stream = head.stream and not job.raw
+        renames = job.context.renames and not job.raw and head.status < 300 and (head.stream or head.json)
+        if renames and (chosen.name_there or chosen.model) != route.requested:
+            reply.name_model(route.requested, stream=stream)
+        if job.hides_usage and head.stream and head.status == 200:
+            reply.hide_usage()
+        origin = origin_lines(chosen.backend, chosen.model, route.reason._value_)  # .value takes 0.2 us in Python 3.10
+        if reply.status:  # a progress report has begun it
+            self._reply = reply = reply.join(head, origin, chosen.backend)
+            if reply.paused:
+                attempt.pause()
+        else:
+            lines = self._reply_lines(attempt, head, origin)
+            if complete and not stream and job.method != "HEAD":
+                reply.answer(head.status, lines, whole)
+                self._served(attempt, head.status)
+                return None
+            in_pieces = JsonInPieces() if must_be_json else None
+            reply.begin(head.status, lines, None if stream else head.length, stream, in_pieces)
+        if stream and head.status == 200:
+            reply.keep(job.history)
+        return body
+
+    def _reply_lines(self, attempt: Attempt, head: AnswerHead, origin: bytes) -> bytes:
+        """The header lines that the client gets: the engine's, and the gateway's own."""
+        job = self.job
+        theirs = job.client_lines(head.lines, attempt.upstream) if job.raw else head.lines
+        overhead, more = int(self._overhead * 1e6), job.protocol_line + job.limit_lines
+        lines = b"%s%sx-request-id: %s\r\nx-enginehouse-overhead-us: %d\r\n%s" % (
+            theirs,
+            origin,
+            job.request_id,
+            overhead,
+            more,
+        )
+        if wants_cache_line(job.headers):
+            lines += attempt.cache_line()
+        if head.status in job.retry_statuses and ATTEMPTS not in theirs:
+            lines += b"%s%d\r\n" % (ATTEMPTS, self._dispatch.sent)
+        return lines
+
+    # --- an answer ends, or breaks
+
+    def _finish(self, attempt: Attempt, body: bytes) -> None:
+        problem = self._reply.finish(body)
+        if self._status:  # a door has ended the request with an error
+            return
+        if problem is not None:
+            self._spoil(attempt, problem)
+        else:
+            self._served(attempt, self._reply.status)
+
+    def _served(self, attempt: Attempt, status: int) -> None:
+        """Tell that the engine's whole answer was good, and end the request, as soon as its client has the answer.
+
+        What a door still holds keeps no place at the engine.
+        """
+        self._dispatch.job.served(attempt.route, status, self._suspects)
+        self._reply.door.settle(self._settled)
+        if not self._status:
+            if status < 400 and self._joined is None:
+                attempt.counted(self._reply.measure())
+            self._served_model = attempt.route.chosen.model
+            self._dispatch.leave("served")
+
+    def _settled(self, error: RequestError | None) -> None:
+        """End the request with what its client got: the engine's answer, or ``error``."""
+        if self._status:
+            return
+        if error is None:
+            self._end(self._reply.status, "served")
+        else:
+            self._end(error.status, error.code, error)
+
+    def _lost(self, error: RequestError) -> None:
+        """Retry or continue the request elsewhere, or fail it: its engine did with ``error``."""
+        if self._reply.begun:
+            self._broke_off(error)
+        elif self._hedge is None or not self._hedge.saves(error):
+            self._dispatch.lost(error)
+
+    def _spoil(self, attempt: Attempt, problem: BrokenStream) -> None:
+        """Have another engine continue a stream that is not whole, or end it with an error."""
+        attempt.cancel()
+        if problem.differs and self._rest is not None and not self._rest.is_joined:
+            self._reply.begun = False
+            self._dispatch.try_otherwise()
+            return
+        details = {"error": problem.error} if problem.error is not None else None
+        error = UpstreamError(f"Backend '{attempt.upstream.name}' {problem.why}", details=details)
+        too_long = context_error(problem.error, attempt.route.chosen, self.job.requirements)
+        if too_long is not None:
+            self._reply.drop_head()
+            self.fail(too_long)
+        elif blamed := problem.blamed:
+            self._reply.drop_head()
+            self.fail(EngineRefused(blamed, error.message, error.details))
+        else:
+            self._broke_off(error)
+
+    # --- another engine continues the stream
+
+    def _broke_off(self, error: RequestError) -> None:
+        """Have another engine continue the stream, or end it: with the events that are missing, or with the error.
+
+        A stream of which the client has nothing is retried as if it had not begun.
+        """
+        if self._reply.withdraw():
+            self._dispatch.lost(error)
+            return
+        dispatch, history = self._dispatch, self._reply.history
+        ending = None if history is None else history.ending()
+        if ending is not None:
+            dispatch.blame(error)
+            dispatch.cancel()
+            self._reply.door.finish(ending)
+            if not self._status:  # its door has not refused the last piece
+                self._end(self._reply.status, "served")
+        elif history is None or not history.may_go_on():
+            dispatch.broke_off(error)
+        else:
+            dispatch.continue_as(self._join(history, dispatch.current().route.chosen.model, error), error)
+
+    def _join(self, history: StreamHistory, model: str, error: RequestError) -> ContinuationJob:
+        """The rest of the stream, which broke off with ``error``. Its answer will be joined to what the client has."""
+        rest = self._rest
+        if rest is None:
+            self._rest = rest = ContinuationJob(self.job, history, model, self._dispatch.retries)
+        rest.broke(error)
+        self._reply = self._joined = JoinedReply(self._reply, self._rejoined)
+        return rest
+
+    def _accept(self, attempt: Attempt, head: AnswerHead, rest: ContinuationJob, reply: JoinedReply) -> bool:
+        """Begin with the answer to a continuation, unless it is not a stream."""
+        attempt.begins_answer(rest.context.clock.now())
+        rest.judge(attempt.route, head.status, 0.0, ())
+        if head.status != 200 or not head.stream:
+            self._dispatch.try_otherwise()
+            return False
+        reply.accept(rest.translator)
+        if reply.paused:
+            attempt.pause()
+        return True
+
+    def _rejoined(self) -> bool:
+        """Note that the client gets more of a stream that broke off."""
+        assert self._rest is not None
+        self._dispatch.current().gap = self._rest.joined()
+        return True
+
+    # --- its stream moves to another engine
+
+    async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
+        if self.moving is not None:
+            raise CannotContinue("The request is being moved already")
+        move = Move(self, self.job.context, destination, engine_request, cause)
+        self.moving = move.abandon
+        try:
+            return await move.run()
+        finally:
+            self.moving = None
+
+    @property
+    def why_not_movable(self) -> str | None:
+        history = self._reply.history
+        if self._status:
+            return "it has ended"
+        if not (self._reply.begun and self._reply.status):
+            return "its answer has not begun"
+        if history is None:
+            return "it is not a stream that another backend could continue"
+        if why := history.why_not_movable():
+            return why
+        return "it is about to end" if history.finish is not None or history.ended else None
+
+    @property
+    def reply(self) -> Reply:
+        return self._reply
+
+    def current_attempt(self) -> Attempt:
+        attempt = self._dispatch.attempt
+        if attempt is None or not self._reply.begun:
+            raise CannotContinue("The request has no answer yet")
+        return attempt
+
+    def movable(self) -> StreamHistory:
+        history, why = self._reply.history, self.why_not_movable
+        if history is None or why:
+            raise CannotContinue(f"The request stays where it is: {why}")
+        return history
+
+    def hold(self) -> None:
+        self._held = True
+        if not self._reply.paused:
+            self.current_attempt().pause()
+
+    def read_on(self) -> None:
+        self._held = False
+        if not self._status and not self._reply.paused and self._dispatch.attempt is not None:
+            self._dispatch.attempt.resume()
+
+    def adopt(self, attempt: Attempt, reply: JoinedReply) -> bool:
+        if self._status:
+            return False
+        self._held = False
+        self._dispatch.replace(attempt, "moved")
+        reply.paused = self._reply.paused
+        self._reply = reply
+        self.moves += 1
+        if reply.paused:
+            attempt.pause()
+        else:
+            attempt.await_more()
+        return True
+
+    def spoiled(self, problem: BrokenStream) -> None:
+        self._spoil(self.current_attempt(), problem)
+
+    # --- time limits
+
+    def check_time(self, now: float) -> None:
+        attempt = self._dispatch.attempt
+        if attempt is None:
+            return
+        if attempt.advanced:
+            attempt.await_more()
+        if now >= attempt.total_deadline:
+            self._expire(attempt)
+        elif now >= attempt.deadline:
+            self._lost(attempt.expire())
+        elif now >= attempt.client_deadline:
+            self._check_client(attempt)
+
+    def _expire(self, attempt: Attempt) -> None:
+        """End the request, whose time is over. That is the engine's fault, unless its client was slow to read."""
+        error = attempt.expire_total()
+        if attempt.sent_at and not self._reply.paused:
+            self._dispatch.blame(error)
+        self.cancel(error)
+
+    def _check_client(self, attempt: Attempt) -> None:
+        """End the request if its client has read nothing since the last check: it occupies an engine."""
+        unread = self._reply.door.unread()
+        if unread < self._unread:
+            self._unread = unread
+            attempt.await_client()
+            return
+        self._dispatch.cancel()  # first: nothing of the answer may come while its door closes
+        self._reply.door.abort()
+        self._end(CLIENT_LEFT, "client_left")
+
+    # --- the end
+
+    def cut_off(self, why: str) -> None:
+        attempt = self._dispatch.attempt
+        if attempt is not None and attempt.connection is not None:
+            attempt.connection.abort()
+            self.broken(why, stale=False)
+
+    def fail(self, error: RequestError) -> None:
+        if self._status:
+            return
+        job = self.job
+        self._dispatch.cancel()  # first: nothing of the answer may come while its door closes
+        if self._rest is not None:
+            error = self._rest.failed(error)
+        elif not self._reply.begun:
+            job.context.refused(job.request_id, job.key, job.requirements, error)
+        try:
+            self._reply.fail(error, job.request_id, self._dispatch.sent)
+        except Exception:
+            defect("a client could not be told of an error")
+            self._reply.door.abort()
+        self._end(error.status, error.code, error)
+
+    def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:
+        self._status = status
+        answer, attempt = self._reply.measure(), self._dispatch.attempt
+        if attempt is not None and outcome == "served" and status < 400 and self._joined is None:
+            attempt.counted(answer)
+        if self._hedge is not None:
+            self._hedge.end(outcome, error.message if error is not None else "")
+        if self._refusal is not None:
+            self._refusal.share.give_back()
+        model = attempt.route.chosen.model if attempt is not None else self._served_model
+        self.end(status, outcome, error, answer, model)
+        if self.moving is not None:
+            self.moving()
+        if self._reply.history is not None:
+            self._reply.history.release()
+        if self._joined is not None:
+            self._joined.release()
