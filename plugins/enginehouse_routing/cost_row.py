@@ -16,7 +16,7 @@ FEW: Final = 8
 """For so many candidates, computing all again is faster than finding out what has changed."""
 FIRST_RATE: Final = 1e-4
 """Seconds for a token, before any engine has answered."""
-_ALIKE: Final = 1.25
+ALIKE: Final = 1.25
 """Engines whose rates differ by less are equally fast: what each has learned depends on how busy it was."""
 _IN_TURN: Final = 2
 """Places that each decision computes again in rotation: what was learned long ago counts less with each turn."""
@@ -44,7 +44,7 @@ def rate_beside(rate: float, fastest: float, trust: float) -> float:
     """Seconds for a token that count beside those of the ``fastest`` engine, 0 if none is known; nor of ``rate``."""
     if fastest <= 0:
         return rate or FIRST_RATE
-    return fastest if rate < _ALIKE * fastest else fastest + (rate - fastest) * trust
+    return fastest if rate < ALIKE * fastest else fastest + (rate - fastest) * trust
 
 
 def lags(paces: Sequence[tuple[float, float]], trusts: Sequence[float]) -> list[float]:
@@ -53,7 +53,7 @@ def lags(paces: Sequence[tuple[float, float]], trusts: Sequence[float]) -> list[
     ``paces``: the least and the most that a token probably takes each; 0 and infinite if nothing is known.
     """
     fastest = min([most for _, most in paces])
-    if max([least for least, _ in paces]) < _ALIKE * fastest:
+    if max([least for least, _ in paces]) < ALIKE * fastest:
         return []
     return [rate_beside(least, fastest, trust) - fastest for (least, _), trust in zip(paces, trusts)]  # noqa: B905
 

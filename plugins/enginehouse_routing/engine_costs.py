@@ -9,7 +9,7 @@ from math import exp, inf, sqrt
 from typing import Final, NamedTuple
 
 from enginehouse import Candidate
-from enginehouse_routing.cost_row import FEW, FIRST_RATE, OVERHEAD, CostRow, crowd, lags, rate_beside, work
+from enginehouse_routing.cost_row import ALIKE, FEW, FIRST_RATE, OVERHEAD, CostRow, crowd, lags, rate_beside, work
 from enginehouse_routing.learned_rate import EngineState, LearnedRates, UnreadPrompt
 
 _DELAY: Final = 0.25
@@ -163,12 +163,12 @@ class EngineCosts:
             self._expect(prompt.engine, -prompt.tokens)
             prompt.tokens = 0
 
-    def will_be_read(self, prompt: UnreadPrompt, ahead: float) -> None:
+    def will_be_read(self, prompt: UnreadPrompt, ahead: float, now: float) -> None:
         """Take ``prompt`` for read when it probably is, after ``ahead`` tokens. Its answer tells only at its end."""
         if prompt.tokens:
             rate = prompt.engine.learned.per_token or self._all.per_token or FIRST_RATE
             self._dues += 1
-            due = self.now() + rate * (ahead + OVERHEAD + prompt.tokens)
+            due = now + rate * (ahead + OVERHEAD + prompt.tokens)
             heappush(self._due, (due, self._dues, prompt))
 
     def _pass_time(self) -> None:
@@ -191,12 +191,11 @@ class EngineCosts:
         for each in self._learners(engine):
             each.wrote(seconds, tokens)
 
-    def answered(self, engine: EngineState, seconds: float, read: float, written: float) -> None:
+    def answered(self, engine: EngineState, now: float, seconds: float, read: float, written: float) -> None:
         """Learn from an answer that came whole, of ``written`` tokens after the first one.
 
         Of answers that follow each other within ``_ANSWER_EVERY_S``, only the first one counts.
         """
-        now = self.now()
         if now - engine.answered < _ANSWER_EVERY_S:
             return
         engine.answered = now
@@ -317,25 +316,39 @@ class EngineCosts:
     def _computed_anew(self, row: CostRow, cached: Mapping[str, int], tokens: float, stream: bool) -> list[float]:
         """What ``_computed`` returns, without reading or changing the columns of the row."""
         fastest, limited = 0.0, 0
+        latest, soonest = 0.0, inf
         for place in range(len(row.engines)):
             limited |= row.loads[place].slots
             engine = row.engines[place] or self._known(row, place)
-            if engine is not None and (own := engine.learned.highest) and (own < fastest or not fastest):
+            if engine is None:
+                continue
+            learned = engine.learned
+            if (own := learned.highest) and (own < fastest or not fastest):
                 fastest = own
+            if learned.per_written:
+                if learned.lowest_written > latest:
+                    latest = learned.lowest_written
+                if learned.highest_written < soonest:
+                    soonest = learned.highest_written
         costs: list[float] = []
-        trusts: list[float] = []
         more = self._crowd(row) if limited else 0.0  # without slots, nobody waits for one
         for place, replica in enumerate(row.replicas):
             wait, ahead, factor, rate, trust = self._figures(row, place)
-            trusts.append(trust)
             unread = tokens
             if cached:
                 there: int = cached.get(replica, 0)
                 unread = tokens - there if there < tokens else 0.0
             read = ahead + OVERHEAD + work(unread, factor + more)
             costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
-        late = lags([_pace(engine) for engine in row.engines], trusts) if not stream else []
-        return self._completed(row, costs, late, self._evictions(row, cached, tokens))
+        late: list[float] = []
+        if not stream and latest >= ALIKE * soonest:  # else all write equally fast
+            trusts = [self._figures(row, place)[4] for place in range(len(costs))]
+            late = lags([_pace(engine) for engine in row.engines], trusts)
+        lost = self._evictions(row, cached, tokens) if self._crowded else []
+        if late or lost or row.adapters:
+            return self._completed(row, costs, late, lost)
+        row.costs = costs
+        return costs
 
     def _evictions(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
         """The seconds to read again what engines would drop for this prompt; empty if none has to, or all have to."""
@@ -392,24 +405,27 @@ class EngineCosts:
         load = row.loads[place]
         pending: int = load.pending
         slots: int = load.slots
-        rate, in_slot, ahead, trust = 0.0, self._all.in_slot, 0.0, 1.0
+        rate, ahead, trust = 0.0, 0.0, 1.0
         engine = row.engines[place] or self._known(row, place)
         if engine is not None:
-            learned, ahead = engine.learned, engine.backlog
-            rate = learned.lowest
-            if abs(learned.in_slot - in_slot) > _SLOTS_ALIKE * in_slot:
-                in_slot = learned.in_slot or in_slot
+            rate, ahead = engine.learned.lowest, engine.backlog
             if self._turn - engine.used > len(self._engines):
                 trust = self._trust(engine)
         wait = 0.0
         beside = pending
         if slots and pending >= slots:
-            wait = (pending - slots + 1) * in_slot / slots
+            wait = (pending - slots + 1) * self._in_slot(engine) / slots
             beside, ahead = slots, 0.0
         if row.cold[place]:
             wait += self.load_s(row.candidates[place])
         running = float(beside) if beside <= 4 else 2 * sqrt(beside)
         return wait, ahead + _STEP_TOKENS * pending, 1 + _DELAY * running, rate, trust
+
+    def _in_slot(self, engine: EngineState | None) -> float:
+        """The seconds for which a request probably holds its slot."""
+        usual = self._all.in_slot
+        own = engine.learned.in_slot if engine is not None else 0.0
+        return own if own and abs(own - usual) > _SLOTS_ALIKE * usual else usual
 
     def adapter_s(self, candidate: Candidate) -> float:
         """Seconds until the engine of ``candidate`` has loaded its adapter; 0 if it has, or if it is no adapter."""

@@ -63,12 +63,13 @@ class Learning(Placement):
         self._granted = self._costs.now()
         self._ahead = max(0.0, self._engine.backlog - self._unread)
         if not self._is_stream and self._prompt is not None:
-            self._costs.will_be_read(self._prompt, self._ahead)
+            self._costs.will_be_read(self._prompt, self._ahead, self._granted)
         self._loaded()
 
     def first_byte(self) -> None:
-        self._began, self._first = True, self._costs.now()
+        self._began = True
         if self._is_stream:
+            self._first = self._costs.now()
             self._costs.read(self._engine, self._first - self._granted, self._unread + self._ahead)
         self._is_read()
         if self.tokens_of is not None:
@@ -93,7 +94,7 @@ class Learning(Placement):
             costs.read(engine, took - writing, read)
             costs.wrote(engine, writing, written)
         else:
-            costs.answered(engine, took, read, written)
+            costs.answered(engine, now, took, read, written)
 
     def ended(self) -> None:
         if self._began:

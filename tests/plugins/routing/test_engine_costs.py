@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 
 import pytest
@@ -14,7 +15,7 @@ def random_event(chance: Random, costs: EngineCosts, candidates: list[Candidate]
     """Something that changes what a candidate costs."""
     each = chance.choice(candidates)
     engine, number = costs.engine(each.backend), chance.random()
-    happened = chance.randrange(6)
+    happened = chance.randrange(8)
     if happened == 0:
         costs.used(each.backend)
     elif happened == 1:
@@ -25,6 +26,10 @@ def random_event(chance: Random, costs: EngineCosts, candidates: list[Candidate]
         costs.ended(engine, number)
     elif happened == 4:
         each.load.begin()
+    elif happened == 5:
+        costs.wrote(engine, number * (1 + candidates.index(each)) ** 2, 50)
+    elif happened == 6:
+        costs.will_be_read(costs.begin(engine, round(1000 * number)), 100 * number, costs.now())
     elif each.load.pending:
         each.load.end()
 
@@ -38,17 +43,26 @@ def replicas(number: int) -> list[Candidate]:
     ]
 
 
+@pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("tokens", [1000, 9000])
 @pytest.mark.parametrize("seed", range(10))
-def test_the_costs_of_few_are_those_that_are_explained(seed: int, tokens: int) -> None:
-    chance, costs, engines = Random(seed), EngineCosts(1.0), tuple(replicas(4))
+def test_the_costs_of_few_are_those_that_are_explained(seed: int, tokens: int, stream: bool) -> None:
+    engines, crowded, lagged = tuple(replicas(4)), {"m@gpu-2": 500} if seed % 2 else {}, 0
+    chance, costs, clock = Random(seed), EngineCosts(1.0, crowded), count()
+    costs.now = lambda: next(clock) / 20
     costs.waiting = {engines[0].model: 4 * seed}
-    for _ in range(100):
+    for _ in range(200):
         random_event(chance, costs, list(engines))
         cached = {each.replica: chance.randrange(1500) for each in engines if chance.random() < 0.5}
-        costs.pick(engines, cached, tokens)
-        again = [cost for cost, _ in costs.explained(engines, cached, tokens)]
+        picked = costs.pick(engines, cached, tokens, stream)
+        explained = costs.explained(engines, cached, tokens, stream)
+        again = [cost for cost, _ in explained]
         assert [costs.last_cost(each) for each in engines] == pytest.approx(again)
+        limit = 1.05 * min(again) + 0.001
+        near = [each for each, cost in zip(engines, again, strict=True) if cost <= limit]
+        assert picked is min(near, key=lambda each: costs.engine(each.backend).used)
+        lagged += any(parts.writing for _, parts in explained)
+    assert bool(lagged) is not stream
 
 
 def test_among_many_each_is_made_anew_within_some_decisions() -> None:
@@ -116,10 +130,9 @@ def test_the_cost_of_one_that_was_not_asked_about_is_not_known() -> None:
 
 
 def test_of_answers_that_follow_each_other_at_once_the_first_one_counts() -> None:
-    costs, times, rates = EngineCosts(1.0), iter([5.0, 5.001, 5.0021]), []
-    costs.now = lambda: next(times)
+    costs, rates = EngineCosts(1.0), []
     engine = costs.used("gpu-1")
-    for seconds in (10.0, 40.0, 40.0):
-        costs.answered(engine, seconds, 1000, 10)
+    for now, seconds in ((5.0, 10.0), (5.001, 40.0), (5.0021, 40.0)):
+        costs.answered(engine, now, seconds, 1000, 10)
         rates.append(engine.learned.per_token)
     assert rates[0] == rates[1] < rates[2]
