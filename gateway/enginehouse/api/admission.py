@@ -116,8 +116,7 @@ class Admission:
 
         Raises ``Unauthorized``, ``Forbidden``, ``BodyTooLarge``, ``Overloaded`` or ``ShuttingDown``.
         """
-        self.relay.check_open()
-        caller = self.keyring.caller(headers)
+        caller = self.caller(headers)
         for name, value in headers:
             if name in _CHECKED:
                 if name == b"content-length":
@@ -128,6 +127,11 @@ class Admission:
                 elif caller is None:
                     self.cross_origin.check_origin(headers)
         return caller
+
+    def caller(self, headers: Headers) -> KeyHolder | None:
+        """As ``admit``, without a check of the origin and of the body's size."""
+        self.relay.check_open()
+        return self.keyring.caller(headers)
 
     def admit_direct(self, headers: Headers) -> KeyHolder | None:
         """Admit a request for an engine itself. Also raises ``Forbidden`` for a key with a token limit.

@@ -129,18 +129,6 @@ class ClientConnection:
         chunks = version != "1.0"
         keep_alive = self.keeps and chunks and parser.should_keep_alive()
         path = self._admission.hot_paths.get(self._url) if method == b"POST" else None
-        inbound = self._open(method, path or "", headers, keep_alive, chunks)
-        if path is None:
-            stream = BodyStream(self.pause_reading, self.resume_reading)
-            self.server.open(inbound, stream, method, self._url, version, self._transport)
-        self._in_head = False
-        if inbound.stream is not None or inbound.whole:
-            self._arrived(inbound)
-        elif self._expects:
-            inbound.ask_for_body()
-
-    def _open(self, method: bytes, path: str, headers: Headers, keep_alive: bool, chunks: bool) -> Inbound:
-        """A request whose head has come. It is checked whether its caller may send it, if it has a ``path``."""
         previous = self._last
         self._last = inbound = Inbound(
             self._transport,
@@ -149,7 +137,7 @@ class ClientConnection:
             self.address,
             method,
             self._url,
-            path,
+            path or "",
             headers,
             keep_alive,
             chunks,
@@ -158,13 +146,20 @@ class ClientConnection:
         inbound.saved, self.resumes = self.resumes, b""
         if previous is not None and not previous.answered:
             self._follow(inbound)
-        if path:
+        if path is not None:
             inbound.lines = self.server.cors.lines(headers)
             try:
                 inbound.caller = self._admission.admit(headers)
             except RequestError as error:
                 inbound.refuse(error)
-        return inbound
+        else:
+            stream = BodyStream(self.pause_reading, self.resume_reading)
+            self.server.open(inbound, stream, method, self._url, version, self._transport)
+        self._in_head = False
+        if inbound.stream is not None or inbound.whole:
+            self._arrived(inbound)
+        elif self._expects:
+            inbound.ask_for_body()
 
     def _follow(self, inbound: Inbound) -> None:
         """Let ``inbound`` wait until the requests before it are answered.
@@ -311,16 +306,25 @@ class ClientConnection:
         if last is None or not last.answered or self._transport.is_closing():
             return False
         known = self._known.read(data)
-        path = self._admission.hot_paths.get(self._known.target) if known is not None else None
+        target = self._known.target
+        path = self._admission.hot_paths.get(target) if known is not None else None
         if known is None or path is None:
             return False
         headers, body = known
         self._charged = 0
-        self._url, self._expects = self._known.target, False
-        inbound = self._open(b"POST", path, headers, self.keeps, True)
-        if body:
-            inbound.receive(body)
-        inbound.received()
+        self._last = inbound = Inbound(
+            self._transport,
+            self._admission,
+            self._answered,
+            self.address,
+            b"POST",
+            target,
+            path,
+            headers,
+            self.keeps,
+            True,
+        )
+        inbound.receive_whole(body)
         self._arrived(inbound)
         return True
 

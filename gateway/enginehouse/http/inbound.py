@@ -134,6 +134,21 @@ class Inbound(Door):
             self.stream.add(piece)
         return False
 
+    def receive_whole(self, body: bytes) -> None:
+        """Take the whole body of a request whose head is like one that was admitted. It can begin then."""
+        admission, size = self._admission, len(body)
+        try:
+            self.caller = admission.caller(self.headers)
+            if size > admission.max_body:
+                raise admission.too_large()
+            admission.body_memory.take(size)
+        except RequestError as error:
+            self.refuse(error)
+            return
+        self.size = size
+        self._pieces.append(body)
+        self.whole = True
+
     def received(self) -> bool:
         """The body is complete. Returns whether the request can begin."""
         if self.whole:

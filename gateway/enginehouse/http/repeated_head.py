@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from enginehouse.domain.repeated_headers import RepeatedHeaders
 from enginehouse.domain.request import Headers
+from enginehouse.relay.heads.headers import find_request_id
 
 _LENGTH: Final = b"content-length"
-_VARYING: Final = frozenset({_LENGTH, b"traceparent", b"x-request-id"})
+_TRACE: Final = b"traceparent"
+_VARYING: Final = frozenset({_LENGTH, _TRACE, b"x-request-id"})
 """The headers whose values may differ. They decide nothing about a head but where its body ends."""
 _PLAIN: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 _LONGEST_VALUE: Final = 128
-_LONGEST_HEAD: Final = 8192
+_LONGEST_HEAD: Final = 4096
 _MOST_MISSES: Final = 8
 """After so many heads in a row that did not come again, the next ``_PAUSE`` ones are not learned."""
 _PAUSE: Final = 62
@@ -21,29 +24,32 @@ class RepeatedHead:
     """Knows the head of a request for an engine that came in one piece, and the later ones that are like it.
 
     Two heads are alike if only the values of ``_VARYING`` differ, and these are ``_PLAIN``: such values end no line, so
-    the parser would find the same lines, and checks of their form would have the same results. What depends on more
-    than the head, such as keys and limits, must be checked each time.
+    the parser would find the same lines, and checks of their form would have the same results. None has ``Origin``, so
+    that no page of a browser sends it. What depends on more, such as keys and limits, must be checked each time.
 
     ``target``: of the known request. ``_begin``: the bytes before the first value that may differ; empty if nothing is
     known. ``_varying``: for each such value, the place of its header, the name, and the bytes up to the next value.
     """
 
-    __slots__ = ("_begin", "_headers", "_misses", "_pause", "_used", "_varying", "target")
+    __slots__ = ("_begin", "_headers", "_misses", "_passing", "_pause", "_request_id", "_used", "_varying", "target")
 
     def __init__(self) -> None:
         self.target = b""
         self._begin = b""
         self._varying: list[tuple[int, bytes, bytes]] = []
         self._headers: Headers = []
+        self._request_id = b""
+        self._passing: dict[frozenset[bytes], tuple[bytes, bytes]] = {}
         self._used = False
         self._misses = self._pause = 0
 
-    def read(self, data: bytes) -> tuple[Headers, bytes] | None:
+    def read(self, data: bytes) -> tuple[RepeatedHeaders, bytes] | None:
         """The headers and the body of the request ``data``; ``None`` unless its head is known and its body whole."""
         begin = self._begin
         if not begin or not data.startswith(begin):
             return None
-        headers, at, length = self._headers.copy(), len(begin), b""
+        headers, at = RepeatedHeaders(self._headers), len(begin)
+        length, traceparent, request_id = b"", b"", self._request_id
         for place, name, behind in self._varying:
             end = data.find(b"\r", at, at + _LONGEST_VALUE)
             if end <= at:
@@ -52,12 +58,17 @@ class RepeatedHead:
             if value.translate(None, _PLAIN) or not data.startswith(behind, end):
                 return None
             headers[place] = (name, value)
+            at = end + len(behind)
             if name == _LENGTH:
                 length = value
-            at = end + len(behind)
+            elif name == _TRACE:
+                traceparent = value
+            else:
+                request_id = value
         if not length.isdigit() or int(length) != len(data) - at:
             return None
         self._used = True
+        headers.passing, headers.traceparent, headers.request_id = self._passing, traceparent, request_id
         return headers, data[at:]
 
     def learn(self, data: bytes, target: bytes, headers: Headers) -> None:
@@ -71,12 +82,13 @@ class RepeatedHead:
         end = data.find(b"\r\n\r\n") + 4
         lines = data[:end].split(b"\r\n")
         first = b"POST %s HTTP/1.1" % target
-        if end > _LONGEST_HEAD or lines[0] != first or len(lines) != len(headers) + 3:
+        names = [name for name, _ in headers]
+        if end > _LONGEST_HEAD or lines[0] != first or len(lines) != len(names) + 3 or b"origin" in names:
             return
         parts, varying, length = [first + b"\r\n"], [], b""
         for place, (name, value) in enumerate(headers):
             line = lines[place + 1]
-            if name in _VARYING and _is_plain(value) and line.endswith(b": " + value):
+            if name in _VARYING and names.count(name) == 1 and _is_plain(value) and line.endswith(b": " + value):
                 varying.append((place, name))
                 parts[-1] += line[: -len(value)]
                 parts.append(b"\r\n")
@@ -88,6 +100,7 @@ class RepeatedHead:
             return
         self._count_miss()
         self.target, self._headers, self._begin = target, headers.copy(), parts[0]
+        self._request_id, self._passing = find_request_id(headers), {}
         self._varying = [(place, name, part) for (place, name), part in zip(varying, parts[1:], strict=True)]
 
     def _count_miss(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Final
 
+from enginehouse.domain.repeated_headers import RepeatedHeaders
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import EndedRequest, RequestRecord
 from enginehouse.telemetry.request_facts import RequestFacts
@@ -32,11 +33,8 @@ class Activity:
     def add(self, at: float, facts: RequestFacts, headers: Headers, address: str) -> None:
         """Remember a request that came with ``headers`` from ``address`` and ended ``at`` this time of day."""
         self.count += 1
-        size = 0
-        for _, value in headers:
-            size += len(value)
-        if size > _LARGE:
-            headers = [(name, value[:_LONGEST_VALUE]) for name, value in headers[:_MOST_HEADERS]]
+        if not isinstance(headers, RepeatedHeaders):  # those are few bytes
+            headers = _cut(headers)
         self._ring.append((self.count, at, facts, headers, address))
 
     def since(self, number: int) -> list[EndedRequest]:
@@ -53,6 +51,13 @@ class Activity:
     def newest_first(self) -> Iterator[EndedRequest]:
         """All that are remembered."""
         return (_ended(*each) for each in reversed(self._ring))
+
+
+def _cut(headers: Headers) -> Headers:
+    size = 0
+    for _, value in headers:
+        size += len(value)
+    return headers if size <= _LARGE else [(name, value[:_LONGEST_VALUE]) for name, value in headers[:_MOST_HEADERS]]
 
 
 def _ended(number: int, at: float, known: RequestFacts | RequestRecord, headers: Headers, address: str) -> EndedRequest:

@@ -10,6 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from enginehouse.config.schema import KeySettings
+from enginehouse.http.repeated_head import RepeatedHead
+from enginehouse.relay.heads.headers import (
+    NOT_TO_ENGINE,
+    TRACED_NOT_TO_ENGINE,
+    find_request_id,
+    passing_lines,
+    with_authorization,
+)
 from tests.gateway.api.test_requests import check
 from tests.support.fake_client import FakeClient
 from tests.support.h11_peer import read_requests
@@ -145,6 +153,52 @@ async def test_a_known_head_does_not_outlive_a_shutdown(client: FakeClient) -> N
     assert await refused(client, request(b"abc")) == b"HTTP/1.1 200 OK"
     client.send(request(b"abc"))
     assert len(client.engine.requests) == 4
+
+
+# --- what is found out once
+
+
+fields = st.one_of(
+    st.sampled_from(
+        [
+            *((b"accept", b"*/*"), (b"cookie", b"a"), (b"connection", b"traceparent"), (b"connection", b"x-b, accept")),
+            *((b"x-b", b"c"), (b"x-traceparent", trace(1)), (b"traceparent", b"a b"), (b"x-request-id", b"a b")),
+            *((b"authorization", b"Bearer a"), (b"x-request-id", b"\xe9"), (b"x-request-id", b"i" * 200)),
+        ]
+    ),
+    st.tuples(st.sampled_from([b"traceparent", b"x-request-id"]), st.sampled_from([trace(1), trace(2), b"a"])),
+)
+
+
+def wire(headers: list[tuple[bytes, bytes]]) -> bytes:
+    return b"POST /a HTTP/1.1\r\n%s\r\n" % b"".join([b"%s: %s\r\n" % line for line in headers])
+
+
+@profile
+@given(st.lists(fields, max_size=5), st.lists(st.tuples(st.integers(3, 9), st.integers(0, 20)), min_size=1, max_size=3))
+def test_what_is_known_of_headers_is_what_they_say(
+    more: list[tuple[bytes, bytes]], later: list[tuple[int, int]]
+) -> None:
+    first = [(b"host", b"a"), *more, (b"content-length", b"0")]
+    head = RepeatedHead()
+    head.learn(wire(first), b"/a", first)
+    names = [name for name, _ in first]
+    vary = {b"traceparent", b"x-request-id"}
+    for number, size in later:
+        headers = [
+            (name, trace(number) if name in vary and names.count(name) == 1 and b" " not in value else value)
+            for name, value in first
+        ]
+        headers[-1] = (b"content-length", b"%d" % size)
+        known = head.read(wire(headers) + b"x" * size)
+        if known is None:
+            assert (b"x-request-id", b"\xe9") in first or (b"x-request-id", b"i" * 200) in first
+            continue
+        found, body = known
+        assert (found, body) == (headers, b"x" * size)
+        assert found.request_id == find_request_id(headers)
+        for withheld in (NOT_TO_ENGINE, TRACED_NOT_TO_ENGINE, with_authorization(NOT_TO_ENGINE)):
+            assert passing_lines(found, withheld) == passing_lines(headers, withheld)
 
 
 # --- against another parser, and against heads that are not known

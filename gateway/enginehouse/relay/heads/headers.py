@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 from enginehouse.domain.errors import RateLimited, RequestError
+from enginehouse.domain.repeated_headers import RepeatedHeaders
 from enginehouse.domain.request import Headers
 from enginehouse.relay.heads.behalf import CALLER, PRIORITY
 from enginehouse.telemetry.trace_context import TRACE_HEADERS
@@ -78,6 +79,8 @@ def with_authorization(withheld: frozenset[bytes]) -> frozenset[bytes]:
 
 def find_request_id(headers: Headers) -> bytes:
     """The id that the client gave its request; empty if there is none, or none to be used."""
+    if isinstance(headers, RepeatedHeaders):
+        return headers.request_id
     for name, value in headers:
         if name == b"x-request-id" and 0 < len(value) <= _LONGEST_ID and value.isascii():
             return value
@@ -86,6 +89,16 @@ def find_request_id(headers: Headers) -> bytes:
 
 def passing_lines(headers: Headers, withheld: frozenset[bytes]) -> bytes:
     """A client's headers as an engine gets them: without those ``withheld``, and those that ``Connection`` names."""
+    if not isinstance(headers, RepeatedHeaders):
+        return b"".join(_passing_lines(headers, withheld))
+    parts = headers.passing.get(withheld)
+    if parts is None:
+        parts = headers.passing[withheld] = _around(headers.traceparent, _passing_lines(headers, withheld))
+    before, behind = parts
+    return before + headers.traceparent + behind if behind else before
+
+
+def _passing_lines(headers: Headers, withheld: frozenset[bytes]) -> list[bytes]:
     lines = []
     named = b""
     for name, value in headers:
@@ -93,7 +106,16 @@ def passing_lines(headers: Headers, withheld: frozenset[bytes]) -> bytes:
             lines.append(name + b": " + value + b"\r\n")
         elif name == b"connection":
             named += b"," + value if named else value
-    return b"".join(without_named(lines, named) if named else lines)
+    return without_named(lines, named) if named else lines
+
+
+def _around(traceparent: bytes, lines: list[bytes]) -> tuple[bytes, bytes]:
+    """The bytes of ``lines`` before the value of ``traceparent``, and those behind it, which are empty without it."""
+    line = b"traceparent: " + traceparent + b"\r\n"
+    if not traceparent or line not in lines:
+        return b"".join(lines), b""
+    at = lines.index(line)
+    return b"".join(lines[:at]) + b"traceparent: ", b"\r\n" + b"".join(lines[at + 1 :])
 
 
 def without_named(lines: list[bytes], connection: bytes) -> list[bytes]:
