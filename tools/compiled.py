@@ -38,7 +38,15 @@ MODULES = {
     "gateway/enginehouse/api": ("admission", "body_memory", "callers", "date_line", "keys", "limit_set"),
     "gateway/enginehouse/processes/workers": ("worker_request",),
     "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route", "tokens"),
-    "gateway/enginehouse/fleet": ("error_window", "fleet", "health", "pauses", "snapshot", "stale_averages"),
+    "gateway/enginehouse/fleet": (
+        "error_window",
+        "fleet",
+        "health",
+        "pauses",
+        "snapshot",
+        "stale_averages",
+        "verdicts",
+    ),
     "gateway/enginehouse/http": (
         "client_connection",
         "cors",
@@ -61,7 +69,7 @@ MODULES = {
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
     "gateway/enginehouse/relay/continuation": ("kept_stream", "stream_history", "typed_history"),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
-    "gateway/enginehouse/relay/heads": ("answer_head", "headers", "known_head"),
+    "gateway/enginehouse/relay/heads": ("answer_head", "behalf", "headers", "known_head"),
     "gateway/enginehouse/relay/jobs": (
         "continuation_job",
         "engine_job",

@@ -95,8 +95,10 @@ class KeptKeys:
 
     def _follow(self) -> None:
         """Learn what other processes have changed. Raises ``Overloaded`` if that fails, since a key may be revoked."""
+        if self._file is None:
+            return
         now, changed = self._epoch(), 0 if self.changes is None else self.changes[0]
-        if self._file is None or (changed == self._seen and 0 <= now - self._looked_at < _LOOK_EVERY_S):
+        if changed == self._seen and 0 <= now - self._looked_at < _LOOK_EVERY_S:
             return
         try:
             self.refresh()

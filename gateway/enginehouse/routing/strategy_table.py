@@ -38,8 +38,9 @@ class StrategyTable:
         A reload may have removed the strategy of a rule that an earlier request has.
         """
         effects = requirements.rule_effects
-        of_rule = self._of_rules.get(effects.strategy) if effects is not None and effects.strategy else None
-        return of_rule if of_rule is not None else self._of_models.get(model, self._default)
+        if effects is not None and effects.strategy and (of_rule := self._of_rules.get(effects.strategy)) is not None:
+            return of_rule
+        return self._of_models.get(model, self._default)
 
     def on_view(self, view: ClusterView, settings: ReschedulingSettings) -> None:
         """Hand the figures of all engines to the strategies."""

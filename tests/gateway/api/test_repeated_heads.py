@@ -180,20 +180,17 @@ def test_what_is_known_of_headers_is_what_they_say(
     more: list[tuple[bytes, bytes]], later: list[tuple[int, int]]
 ) -> None:
     first = [(b"host", b"a"), *more, (b"content-length", b"0")]
+    names = [name for name, _ in first]
     head = RepeatedHead()
     head.learn(wire(first), b"/a", first)
-    names = [name for name, _ in first]
-    vary = {b"traceparent", b"x-request-id"}
     for number, size in later:
-        headers = [
-            (name, trace(number) if name in vary and names.count(name) == 1 and b" " not in value else value)
-            for name, value in first
-        ]
+        headers = first.copy()
         headers[-1] = (b"content-length", b"%d" % size)
+        for place, (name, value) in enumerate(first):
+            if name in (b"traceparent", b"x-request-id") and names.count(name) == 1 and value in (trace(1), b"a"):
+                headers[place] = (name, trace(number))
         known = head.read(wire(headers) + b"x" * size)
-        if known is None:
-            assert (b"x-request-id", b"\xe9") in first or (b"x-request-id", b"i" * 200) in first
-            continue
+        assert known is not None
         found, body = known
         assert (found, body) == (headers, b"x" * size)
         assert found.request_id == find_request_id(headers)

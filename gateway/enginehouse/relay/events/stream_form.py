@@ -21,7 +21,7 @@ _ANTHROPIC_TYPES = {
 }
 
 
-class _Chunk(msgspec.Struct):
+class _Chunk(msgspec.Struct, gc=False):
     """An event of a stream whose events have no type. Errors of some engines have a message or a detail at once."""
 
     error: None = None
@@ -29,12 +29,12 @@ class _Chunk(msgspec.Struct):
     detail: None = None
 
 
-class _OfMessage(msgspec.Struct):
+class _OfMessage(msgspec.Struct, gc=False):
     type: Literal["message_start", "content_block_start", "ping", "content_block_delta", "content_block_stop"]
     error: None = None
 
 
-class _OfResponse(msgspec.Struct):
+class _OfResponse(msgspec.Struct, gc=False):
     """The frequent types. Events of other types are rare, so they may take longer to read."""
 
     type: Literal[
