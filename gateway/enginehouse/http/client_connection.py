@@ -14,7 +14,7 @@ from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import MOST_UNREAD, BodyStream
-from enginehouse.http.framing import check_framing, head_without_upgrade
+from enginehouse.http.framing import MOST_HEAD, check_framing, check_size, head_too_large, head_without_upgrade
 from enginehouse.http.inbound import Inbound, last_response
 from enginehouse.http.repeated_head import RepeatedHead
 from enginehouse.http.request_lines import RequestLines
@@ -30,7 +30,6 @@ of a stream that is the beginning of the answer."""
 
 _MOST_WAITING: Final = 16
 """Requests that may wait behind the one being answered before reading pauses."""
-_MOST_CHARGED: Final = 64 * 1024
 _A_SECOND: Final = 1024
 _KEEP_ALIVE_S: Final = 75.0
 """A connection without a request closes after this time."""
@@ -115,8 +114,10 @@ class ClientConnection:
 
     def on_headers_complete(self) -> None:
         """Check the head, and begin what needs no body first."""
-        self._charged = 0
         parser, headers = self._parser, self._headers
+        if self._charged > MOST_HEAD:  # perhaps with a part of the body
+            check_size(self._url, headers)
+        self._charged = 0
         method, version = parser.get_method(), parser.get_http_version()
         self._lines.check(method, self._url, chunked=check_framing(version, headers))
         if self._transport.is_closing():
@@ -297,8 +298,8 @@ class ClientConnection:
             self._lines.clear(whole=self.between)
         if between and self.between:
             self._learn(data)
-        if self._charged > _MOST_CHARGED:
-            self._refuse(InvalidRequest(f"More than {_MOST_CHARGED} bytes of head"))
+        if self._charged > MOST_HEAD:
+            self._refuse(head_too_large())
 
     def _receive_known(self, data: bytes) -> bool:
         """Take a whole request whose head is like an earlier one. The parser does not see it."""
@@ -457,7 +458,7 @@ class ClientConnection:
             transport.close()
         elif self._waits_for_client():
             self._charged += _A_SECOND
-            if self._charged > _MOST_CHARGED:
+            if self._charged > MOST_HEAD:
                 transport.abort()
 
     def _waits_for_client(self) -> bool:

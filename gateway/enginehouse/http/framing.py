@@ -11,7 +11,20 @@ from typing import Final
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
 
+MOST_HEAD: Final = 64 * 1024
+"""Bytes of a head."""
 _FRAMING: Final = frozenset({b"host", b"transfer-encoding"})
+
+
+def check_size(target: bytes, headers: Headers) -> None:
+    """Raises ``InvalidRequest`` for a head that is too large. A client may send one in a single piece."""
+    if len(target) + sum([len(name) + len(value) + len(": \r\n") for name, value in headers]) > MOST_HEAD:
+        raise head_too_large()
+
+
+def head_too_large() -> InvalidRequest:
+    """The error for it."""
+    return InvalidRequest(f"More than {MOST_HEAD} bytes of head")
 
 
 def check_framing(version: str, headers: Headers) -> bool:

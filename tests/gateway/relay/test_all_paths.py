@@ -38,6 +38,7 @@ REFUSED: dict[str, tuple[bytes, tuple[bytes, ...], int]] = {
     "no UTF-8": (RAW.replace(b"hi", b"\xff"), (KEY,), 400),
     "too deep": (b'{"model": "m", "messages": ' + b"[" * 30_000, (KEY,), 400),
     "another model": (RAW.replace(b'"m"', b'"other"'), (KEY,), 404),
+    "a head that is too large": (RAW, (b"x-large: " + b"x" * 66_000, KEY), 400),
     "no key": (RAW, (), 401),
     "another key": (RAW, (b"authorization: Bearer x",), 401),
 }
