@@ -327,7 +327,7 @@ def _fallbacks(table: Table) -> Iterator[tuple[str, str]]:
                 else:
                     table.note("left out: only names of models can be fallbacks", key, position)
     if "context_window_fallbacks" in table:
-        table.note("tried whatever the reason is, also after the others", "context_window_fallbacks")
+        table.note("tried after any kind of failure, also after the others", "context_window_fallbacks")
     if "default_fallbacks" in table:
         table.leave_out_one("default_fallbacks", "left out: name the fallbacks of each model in routing.fallbacks")
 
@@ -341,7 +341,7 @@ def _timeouts(router: Table, library: Table) -> dict[str, str]:
 
 def _checks(router: Table) -> dict[str, int]:
     if _number(router, "cooldown_time"):
-        router.note("left out: a backend is used again after checks.successes good probes", "cooldown_time")
+        router.note("left out: a backend is used again after checks.successes successful probes", "cooldown_time")
     failures = router.whole("allowed_fails", 0)
     return {"failures": failures} if failures else {}
 

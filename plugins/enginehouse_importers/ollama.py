@@ -61,8 +61,8 @@ def convert_server(url: str, tags: bytes) -> Converted:
     notes = [
         Note(
             "models",
-            'Ollama goes on to load and unload them; the plugin enginehouse-ollama, and driver = "ollama", '
-            "let the gateway do so",
+            'Ollama still loads and unloads them; with the plugin enginehouse-ollama and driver = "ollama", '
+            "the gateway does",
         ),
     ]
     backend: dict[str, Any] = {"driver": "openai", "url": base_url(url)}

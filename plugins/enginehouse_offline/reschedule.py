@@ -21,7 +21,7 @@ _MOST_AT_ONCE = 32
 @click.option("--key", envvar="ENGINEHOUSE_KEY", metavar="KEY", help="An admin key of the gateways.", show_envvar=True)
 @click.option("--once", is_flag=True, help="One round, then stop.")
 def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once: bool) -> None:
-    """Have gateways move requests, as [rescheduling] plans.
+    """Make gateways move requests, as [rescheduling] plans.
 
     It runs until it is interrupted.
 

@@ -12,10 +12,10 @@ _TIMEOUT_S = 60.0
 @click.command()
 @gateway_options
 @click.option("--dry-run", is_flag=True, help="Only print what would change.")
-@click.option("--take-over", is_flag=True, help="Have a new gateway take over, for changes that need a restart.")
+@click.option("--take-over", is_flag=True, help="Let a new gateway take over, for changes that need a restart.")
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 def reload(gateway: GatewayClient, dry_run: bool, take_over: bool, as_json: bool) -> None:
-    """Have the gateway read its configuration again.
+    """Make the gateway read its configuration again.
 
     What changed is printed.
 

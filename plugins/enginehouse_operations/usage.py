@@ -76,7 +76,7 @@ def _say_why(gateway: GatewayClient) -> None:
     if keys:
         why = "No request of a key has ended in this time."
     else:
-        why = 'A gateway without keys counts nothing unless it is told where: set auth.keys, or usage.store = "sqlite".'
+        why = 'A gateway without keys records no usage: set auth.keys, or usage.store = "sqlite".'
     click.echo(why, err=True)
 
 

@@ -93,7 +93,7 @@ class _Download:
         self.news = asyncio.Event()
         self.ended = False
         self.given_up = Event()
-        self.why = f"The download of '{name}' was given up: pull again, and it goes on there"
+        self.why = f"The download of '{name}' was abandoned: pull again to resume it"
         self._models = models
         self._name = name
         self._loop = asyncio.get_running_loop()

@@ -29,7 +29,7 @@ class ServiceFile(NamedTuple):
 
 @click.group()
 def service() -> None:
-    """Have systemd or launchd start the gateway."""
+    """Let systemd or launchd start the gateway."""
 
 
 @service.command()

@@ -18,9 +18,9 @@ Wants=network-online.target
 [Service]
 Type=notify
 ExecStart={command}
-# `systemctl reload` reads the configuration again. SIGUSR2 upgrades without a break: the process changes, and says so.
+# `systemctl reload` reads the configuration again. SIGUSR2 upgrades without a break; the new process reports its id.
 ExecReload=/bin/kill -HUP $MAINPID
-# A gateway whose event loop stands still for so long is killed and started again; its engines run on.
+# A gateway whose event loop is blocked for this long is killed and started again; its engines keep running.
 WatchdogSec=120
 # SIGTERM goes to the gateway alone: it lets live requests finish, then stops its engines.
 KillMode=mixed

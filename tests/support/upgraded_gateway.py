@@ -21,7 +21,7 @@ from enginehouse.testing.gateway import RunningGateway
 _LIMIT_S, _PAUSE_S = 60.0, 0.02
 _FEW = 20
 _TAKEN_OVER = re.compile(r"Process (\d+) has taken over")
-_SERVES = "This gateway serves in place of process %d"
+_SERVES = "This gateway has taken over from process %d"
 
 
 class UpgradedGateway:

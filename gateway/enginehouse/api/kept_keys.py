@@ -205,7 +205,7 @@ class KeptKeys:
             )
         if first and asked.expires:
             raise InvalidRequest(
-                "The first key must not expire, since nobody could make another one then: leave out 'expires'",
+                "The first key must not expire, since it would lock everyone out: leave out 'expires'",
                 param="expires",
             )
         try:

@@ -95,7 +95,7 @@ class Reloader:
         async with self._lock:
             loaded = await self._read()
             if not self._is_open:
-                raise ShuttingDown("The gateway does not run")
+                raise ShuttingDown("The gateway is not running")
             with loaded.naming_file():
                 change = self._current.prepare(loaded.config)
             if not dry_run:

@@ -77,7 +77,10 @@ def _fits(type: str, memory: bytes) -> bool:
     if len(memory) <= MOST_REMEMBERED:
         return True
     _log.warning(
-        "What the strategy '%s' remembers is not kept: %d bytes, and at most %d are", type, len(memory), MOST_REMEMBERED
+        "The state of the strategy '%s' is not saved: it has %d bytes, and the limit is %d",
+        type,
+        len(memory),
+        MOST_REMEMBERED,
     )
     return False
 

@@ -140,10 +140,10 @@ class UsageKeeper:
             await self._in_thread(work)
         except Exception as error:
             if not self._problem:
-                _log.warning("What callers have used cannot be written, and is kept in memory: %s", describe(error))
+                _log.warning("Usage cannot be stored, and is kept in memory: %s", describe(error))
             self._problem = describe(error)
             return False
         if self._problem:
-            _log.warning("What callers have used is written again")
+            _log.warning("Usage is stored again")
         self._problem = ""
         return True

@@ -103,7 +103,7 @@ class GatewayServer(AcceptingServer):
             self._replacement.open()
             await self._gateway.settled()  # operators' pages answer meanwhile
         else:
-            _log.info("This gateway serves in place of process %d", self._predecessor.pid)
+            _log.info("This gateway has taken over from process %d", self._predecessor.pid)
         greeting = self._greeting(self.listeners.url)
         json = self._gateway.config.telemetry.log_format == "json"
         click.echo(json_line(_log.name, greeting.splitlines()[0]) if json else greeting)

@@ -83,14 +83,14 @@ class Replacement(ReplaceableGateway):
             if loop.time() > end and not self._left.is_set():
                 process.kill()
                 problem = f"the new gateway, process {process.pid}, has not taken over within {_TAKE_OVER_S:g} s"
-                raise TakeOverFailed(f"{problem} and was ended; this one goes on")
+                raise TakeOverFailed(f"{problem} and was killed; this one keeps serving")
         if not self._left.is_set():
             problem = f"the new gateway ended with status {process.returncode}, as its output explains"
             raise TakeOverFailed(f"{problem}; this one goes on")
         return process.pid
 
     async def _replace_for(self, why: str) -> None:
-        _log.info("A new gateway is started to take over: %s", why)
+        _log.info("Starting a new gateway to take over: %s", why)
         try:
             await self.replace()
         except TakeOverFailed as error:

@@ -48,7 +48,7 @@ class ServiceManager:
 
     def stopping(self) -> None:
         """Tell that the gateway drains and ends. The watchdog is still fed until ``close``."""
-        self._send("STOPPING=1\nSTATUS=Live requests finish")
+        self._send("STOPPING=1\nSTATUS=Finishing live requests")
 
     def replaced_by(self, pid: int) -> None:
         """Tell that the process ``pid`` is the service from now on; this one only drains."""
@@ -78,4 +78,4 @@ class ServiceManager:
                 sender.setblocking(False)
                 sender.sendto(notice.encode(), address)
         except OSError as error:
-            _log.warning("The service manager at %s did not take '%s': %s", self._address, notice, error)
+            _log.warning("The service manager at %s did not accept '%s': %s", self._address, notice, error)

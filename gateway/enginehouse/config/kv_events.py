@@ -13,7 +13,7 @@ class KvEventSettings(Section, frozen=True):
     """The ZeroMQ sockets of an engine's events, as vLLM's and SGLang's `--kv-events-config` names them."""
 
     endpoint: Annotated[str, about("where it publishes them, such as `tcp://10.0.0.5:5557`", min_length=1)]
-    replay: Annotated[str, about("where it sends lost ones again, its `replay_endpoint`")] = ""
+    replay: Annotated[str, about("where it sends lost events again, its `replay_endpoint`")] = ""
     topic: Annotated[str, about("their topic")] = ""
     ranks: Annotated[
         int, about("its data-parallel ranks; each publishes at a TCP port of its own, one after the other", ge=1)

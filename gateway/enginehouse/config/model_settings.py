@@ -118,14 +118,16 @@ class ModelSettings(CapabilitySettings, frozen=True):
     replicas: Annotated[
         Positive | ReplicaRange,
         about(
-            "number of engines to launch, on each host; or `{ min = 0, max = 4 }` by load: in all, dealt "
-            "out to its hosts in turn"
+            "number of engines to launch, on each host; or `{ min = 0, max = 4 }` by load: in total, distributed "
+            "over its hosts in turn"
         ),
     ] = 1
     scale_up_wait: Annotated[
-        Duration, about("a replica more is wanted when requests will probably wait for longer than this")
+        Duration, about("one more replica is wanted when requests will probably wait for longer than this")
     ] = 2
-    scale_down_idle: Annotated[Duration, about("a replica less is wanted when it was not needed for so long")] = 300
+    scale_down_idle: Annotated[
+        Duration, about("one replica fewer is wanted when it has not been needed for this long")
+    ] = 300
     priority: Priority = 0
     weight: Weight = 1.0
     role: ServedRole = Role.NEUTRAL
@@ -163,9 +165,7 @@ class ModelSettings(CapabilitySettings, frozen=True):
     placement: Annotated[
         dict[str, Any], about("options of its host's launcher, over those in `hosts.*.placement`")
     ] = {}
-    place_timeout: Annotated[Duration, about("longest wait for a place in a cluster that is full; 0 for no limit")] = (
-        600
-    )
+    place_timeout: Annotated[Duration, about("longest wait for capacity in a full cluster; 0 for no limit")] = 600
     stop_command: Annotated[str, about("command that replaces SIGTERM")] = ""
     health_path: Annotated[
         str, about("path that answers 200 when it is ready; by default the driver's; `none` accepts any answer")

@@ -33,7 +33,7 @@ def _body_memory(config: Config) -> Iterator[Problem]:
     if 0 < server.max_body_memory < server.max_body:
         yield Problem(
             ("server", "max_body_memory"),
-            f"a body of {format_size(server.max_body)} (max_body) could never be held",
+            f"a body of {format_size(server.max_body)} (max_body) would never fit",
             f"set it to {format_size(server.max_body)} at least",
         )
 
@@ -215,7 +215,7 @@ def _commands(config: Config) -> Iterator[Problem]:
     for name, model in config.models.items():
         if model.command and "${port}" not in model.command:
             remedy = "add ${port} where the engine takes the port to listen on"
-            yield Problem(("models", name, "command"), "does not say ${port}", remedy)
+            yield Problem(("models", name, "command"), "does not contain ${port}", remedy)
 
 
 def _health_paths(config: Config) -> Iterator[Problem]:

@@ -45,13 +45,16 @@ class SchedulingSettings(Section, frozen=True):
     ] = 60
     cancel_loads: Annotated[
         Literal["wanted", "always", "never"],
-        about("when a load that no request waits for any more is cancelled: if its place is wanted"),
+        about(
+            "when a load that no request waits for any more is cancelled: `wanted`, if another model needs its memory; "
+            "`always`, at once; or `never`"
+        ),
     ] = "wanted"
     never_load_for: Annotated[
         list[str],
         about(
-            "regular expressions of paths below `/upstream/MODEL`, with which a model that is not loaded "
-            "stays so: the answer is 409, so that an open page of an engine causes no swap"
+            "regular expressions of paths below `/upstream/MODEL` that never load a model: if it is not loaded, "
+            "the answer is 409, so that an open page of an engine causes no swap"
         ),
     ] = field(default_factory=lambda: [STATIC_FILES])
     progress: Annotated[ProgressForm, about("form of the progress that waiting streams get")] = "off"

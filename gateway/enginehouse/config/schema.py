@@ -50,7 +50,7 @@ class HostSettings(Section, frozen=True):
     launcher: Annotated[str, about("launcher of its engines: `local` or a plugin's")] = "local"
     ports: Annotated[str, about("first and last port that its engines may listen on")] = "20000-32767"
     placement: Annotated[
-        dict[str, Any], about("options of its launcher for places of engines, such as labels of nodes")
+        dict[str, Any], about("options of its launcher for the placement of engines, such as labels of nodes")
     ] = {}
 
 

@@ -24,7 +24,7 @@ class ServerSettings(Section, frozen=True):
         Workers, about('number of processes that relay requests; `"auto"`: as many as there are cores; 1: no others')
     ] = 1
     worker_timeout: Annotated[
-        Duration, about("a worker whose event loop is held for so long is replaced; 0 waits for ever")
+        Duration, about("a worker whose event loop is blocked for this long is replaced; 0 for never")
     ] = 10
     max_body: Annotated[ByteSize, about("largest request body accepted")] = 32 * 1024**2
     max_body_memory: Annotated[
@@ -40,8 +40,8 @@ class ServerSettings(Section, frozen=True):
     max_engine_memory: Annotated[
         ByteSize,
         about(
-            "most bytes held of engines' answers: those to the gateway's own questions, held and gathered "
-            "ones, and what continues streams; what has no room is dropped; 0 for no limit"
+            "most bytes of engines' answers in memory: those to the gateway's own questions, buffered and gathered "
+            "ones, and what continues streams; what does not fit is dropped; 0 for no limit"
         ),
     ] = 1024**3
     drain_timeout: Annotated[Duration, about("time for live requests to finish when the gateway stops")] = 30
@@ -76,8 +76,8 @@ class CheckSettings(Section, frozen=True):
     hung: Annotated[
         Duration,
         about(
-            "a launched engine that answers no probe for so long and serves nobody is killed; one that takes no "
-            "processor time, after `failures` late probes; `0` never"
+            "a launched engine that answers no probe for this long and serves no request is killed; one that uses no "
+            "processor time, after `failures` late probes; `0` for never"
         ),
     ] = 60
 

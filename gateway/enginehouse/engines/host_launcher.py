@@ -161,7 +161,7 @@ class HostLauncher:
         try:
             await self._launcher.release(place)
         except EnginehouseError as error:
-            _log.error("The place of %s may still be taken: %s", name, error)
+            _log.error("The resources of %s may still be in use: %s", name, error)
 
     async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
         """Why the engine of ``line``, which reads ``files``, cannot start in its place; empty if it may."""

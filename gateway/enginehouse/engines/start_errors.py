@@ -42,7 +42,7 @@ class StartErrors:
 
     def unplaced(self, limit: float, why: str, first_line: int) -> LoadFailed:
         """No place was found for the engine within ``limit`` seconds; ``why`` as the launcher said."""
-        waited = f"there was no place for it within {limit:g} s (models.*.place_timeout)"
+        waited = f"no machine had room for it within {limit:g} s (models.*.place_timeout)"
         return self.did_not_start(f"{waited}: {why}" if why else waited, first_line)
 
     def quote(self, first_line: int) -> str:

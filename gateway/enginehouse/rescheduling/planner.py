@@ -16,7 +16,7 @@ from enginehouse.telemetry.plugin_failures import plugin_errors, wrong_result
 
 
 class Planner:
-    """The configured policies, in order. Pure, but for the log of policies that fail."""
+    """The configured policies, in order. Pure, except for the log of policies that fail."""
 
     def __init__(self, policies: Sequence[tuple[PluginId, ReschedulingPolicy]]) -> None:
         self._policies = policies

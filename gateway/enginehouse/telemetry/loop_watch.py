@@ -93,7 +93,7 @@ class LoopMonitor:
 
 
 class LoopWatchdog(threading.Thread):
-    """A thread that names the plugin which holds the event loop of the thread that creates it.
+    """A thread that names the plugin which blocks the event loop of the thread that creates it.
 
     ``plugins``: by top-level module. ``stopping``: whether the gateway was told to stop; if the loop does not turn for
     ``drain_timeout`` seconds from then on, the process exits with status 1. Launched engines continue: the next gateway
@@ -144,17 +144,17 @@ class LoopWatchdog(threading.Thread):
             self._told_at = turned  # once for each time that the loop is held
             self._monitor.slow[plugin] += 1
             if self._limit.passes(plugin) is not None:
-                _log.warning("The plugin %s has held the event loop for more than %d ms", plugin, held * 1000)
+                _log.warning("The plugin %s has blocked the event loop for more than %d ms", plugin, held * 1000)
         if held >= _STUCK_S and self._limit.passes("stuck") is not None:
             stack = "".join(traceback.format_stack(frame)) if frame else ""
-            _log.error("The event loop has been held for %.0f s by %s:\n%s", held, plugin or "no plugin", stack)
+            _log.error("The event loop has been blocked for %.0f s by %s:\n%s", held, plugin or "no plugin", stack)
         self._leave_if_stuck(held, plugin)
 
     def _leave_if_stuck(self, held: float, plugin: str) -> None:
         since, limit = self._stopping_since, max(1.0, self._drain_timeout())
         if since is not None and min(held, monotonic() - since) >= limit:
             # not through the log: the thread that holds the loop may hold the log's lock too
-            text = f"The event loop is held by {plugin or 'no plugin'} and cannot stop: the process exits\n"
+            text = f"The event loop is blocked by {plugin or 'no plugin'} and cannot stop: the process exits\n"
             os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, text.encode())
             self._leave(1)
 

@@ -174,7 +174,7 @@ LOOP_LAG = _histogram(
 )
 SLOW_CALLS = _counter(
     "enginehouse_slow_plugin_calls",
-    "Calls of plugins that held the event loop for more than 100 ms.",
+    "Calls of plugins that blocked the event loop for more than 100 ms.",
     ("plugin",),
 )
 PLUGIN_TIME = _histogram(

@@ -79,5 +79,5 @@ class PluginTimes:
         elif plugin not in self._slow:
             self._slow.add(plugin)
         elif self._limit.passes(plugin) is not None:
-            text = "The %s is slow: it holds the event loop for %.0f ms at a call, and every request waits meanwhile"
+            text = "The %s is slow: it blocks the event loop for %.0f ms at a call, and every request waits meanwhile"
             _log.warning(text, plugin, seconds * 1000)

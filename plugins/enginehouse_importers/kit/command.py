@@ -21,7 +21,7 @@ Convert = Callable[[str, str], "Converted"]
 """Converts a text; the second argument is the name of its file in errors."""
 
 
-_NOTES = "It becomes our configuration, with notes on what has no equivalent."
+_NOTES = "Notes name each setting that has no equivalent."
 
 
 def file_command(name: str, what: str, converter: Callable[[], Convert]) -> click.Command:

@@ -120,7 +120,7 @@ def _limit(fields: _Fields, made: int, answer: PartialAnswer, default: int | Non
         limit = default
     if limit is not None:
         if limit <= made:
-            raise CannotContinue("The answer has all the tokens that it may have")
+            raise CannotContinue("The answer already has as many tokens as it may have")
         fields[name] = limit - made
     least = _number(fields.pop("min_tokens", None))
     if least is not None and least > made:

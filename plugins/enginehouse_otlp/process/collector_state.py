@@ -47,6 +47,6 @@ class CollectorState:
             return
         self._is_away = not taken
         if taken:
-            _log.warning("The collector takes %s again", self._what)
+            _log.warning("The collector accepts %s again", self._what)
         else:
-            _log.warning("The collector does not take %s: %s%s", self._what, why, self._remedy)
+            _log.warning("The collector does not accept %s: %s%s", self._what, why, self._remedy)

@@ -261,7 +261,7 @@ def _parts(block: Block, count: ItemCount) -> Iterator[dict[str, Any]]:
     elif block.type == "search_result":
         yield from (*_title(block), *_content(block.content, count))
     elif block.type in _LEFT_OUT or block.type.endswith("_tool_result"):
-        _log.debug("A block of type '%s' is left out: no chat can say it", block.type)
+        _log.debug("A block of type '%s' is left out: a chat cannot express it", block.type)
     else:
         raise InvalidRequest(_IS_CLOSED.format(block.type), param="messages")
 

@@ -254,7 +254,7 @@ class _Conversation:
                 f"Only OpenAI has what an item of type '{type}' stands for: send the item itself", param="input"
             )
         else:
-            _log.debug("An item of type '%s' is left out: no chat can say it", type)
+            _log.debug("An item of type '%s' is left out: a chat cannot express it", type)
 
     def end(self) -> list[dict[str, Any]]:
         """All messages."""
@@ -360,7 +360,7 @@ def _offered(tool: Tool) -> bool:
     if tool.type.startswith(_OPENAIS):
         raise InvalidRequest(f"Only OpenAI runs the tool '{tool.type}': remove it from 'tools'", param="tools")
     if tool.type not in _LEFT_OUT:
-        _log.debug("A tool of type '%s' is left out: no chat can name it", tool.type)
+        _log.debug("A tool of type '%s' is left out: a chat cannot express it", tool.type)
     return False
 
 

@@ -65,7 +65,7 @@ def test_too_much_is_not_kept_and_the_rest_is(
     learning.run(tmp_path, learn)
     second.run(tmp_path)
     assert second.recalled == [{"small": b"x"}]
-    assert "'large' remembers is not kept: 11 bytes" in caplog.text
+    assert "'large' is not saved: it has 11 bytes" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ async def test_a_full_disk_is_a_warning_and_nothing_is_lost(
     (row,) = await it.usage(0, NOW)
     assert row.requests == 4
     assert list(await it.audit(0, 10)) == [entry] * 3
-    assert "is written again" in caplog.text
+    assert "is stored again" in caplog.text
 
 
 async def test_what_is_too_old_is_forgotten(keeper: MakeKeeper) -> None:

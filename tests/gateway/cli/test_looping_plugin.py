@@ -50,11 +50,11 @@ def test_sigterm_ends_a_gateway_whose_plugin_never_returns(install: Install, tmp
             port = int(re.findall(r":(\d+)", gateway.stdout.readline())[-1])
             client = threading.Thread(target=ask, args=[port])
             client.start()
-            while "has held the event loop" not in log.read_text():
+            while "has blocked the event loop" not in log.read_text():
                 client.join(0.05)
             gateway.send_signal(signal.SIGTERM)
             assert gateway.wait(30) == 1
         finally:
             gateway.kill()
         client.join()
-    assert "The event loop is held by 'acme' (enginehouse-acme 1.2.3) and cannot stop" in log.read_text()
+    assert "The event loop is blocked by 'acme' (enginehouse-acme 1.2.3) and cannot stop" in log.read_text()

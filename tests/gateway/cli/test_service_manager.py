@@ -100,4 +100,4 @@ def test_nobody_listens_and_nothing_fails(tmp_path: Path, caplog: pytest.LogCapt
     ServiceManager({}).ready("u")
     assert not caplog.records
     ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready("u")
-    assert "did not take 'READY=1" in caplog.text
+    assert "did not accept 'READY=1" in caplog.text

@@ -125,7 +125,7 @@ def test_a_host_named_local_always_exists(load: Load) -> None:
 
 def test_a_command_must_say_where_the_engine_listens(refuse: Refuse) -> None:
     error = refuse('[models.m]\ncommand = "llama-server --port 8080"')
-    assert (error.key, error.problem) == ("models.m.command", "does not say ${port}")
+    assert (error.key, error.problem) == ("models.m.command", "does not contain ${port}")
 
 
 @pytest.mark.parametrize("path", ["health", "None", "/a b", "/é", "/a\\nb", "http://h/health"])

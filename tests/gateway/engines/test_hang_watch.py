@@ -57,7 +57,7 @@ async def test_an_engine_that_serves_nobody_and_says_nothing_hangs(share: float 
     await engine.late(6)
     assert engine.ends == []
     await engine.late(1)
-    assert engine.ends == ["The engine hung: it answered no health check for 60 s and served nobody"]
+    assert engine.ends == ["The engine hung: it answered no health check for 60 s and served no request"]
 
 
 async def test_any_answer_begins_anew() -> None:

@@ -178,7 +178,9 @@ def test_the_wait_for_room_has_a_limit_of_its_own(in_virtual_time: Run, stage: S
     stage.set(command="engine ${port}", place_timeout=200.0, start_timeout=5.0)
 
     async def scenario() -> None:
-        with pytest.raises(LoadFailed, match=r"no place for it within 200 s \(models\.\*\.place_timeout\): it needs 1"):
+        with pytest.raises(
+            LoadFailed, match=r"no machine had room for it within 200 s \(models\.\*\.place_timeout\): it needs 1"
+        ):
             await stage.supervisor.start()
         assert asyncio.get_running_loop().time() == 200
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""How long a round of rescheduling holds the event loop: 1000 instances, 5000 live requests."""
+"""How long a round of rescheduling blocks the event loop: 1000 instances, 5000 live requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plugin that holds the event loop is named, and cannot keep the gateway from ending."""
+"""A plugin that blocks the event loop is named, and cannot keep the gateway from ending."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Stage:
 def test_a_slow_plugin_is_named_and_counted(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage()
     stage.look(0.3)
-    assert f"The plugin {ACME} has held the event loop for more than" in caplog.text
+    assert f"The plugin {ACME} has blocked the event loop for more than" in caplog.text
     stage.look(0.4)
     assert stage.monitor.slow == {ACME: 2}
     assert len(caplog.records) == 1
@@ -68,7 +68,7 @@ def test_the_plugin_of_the_command_that_runs_the_loop_is_not_blamed(caplog: pyte
 
 def test_a_stuck_loop_is_told_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:
     Stage().look(6.0)
-    assert f"The event loop has been held for 6 s by {ACME}" in caplog.text
+    assert f"The event loop has been blocked for 6 s by {ACME}" in caplog.text
     assert "in look" in caplog.text
 
 
@@ -83,7 +83,7 @@ def test_a_stuck_gateway_that_was_told_to_stop_ends(capfd: pytest.CaptureFixture
     assert stage.left == []
     stage.look(60.0)
     assert stage.left == [1]
-    assert f"held by {ACME} and cannot stop" in capfd.readouterr().err
+    assert f"blocked by {ACME} and cannot stop" in capfd.readouterr().err
 
 
 async def test_the_monitor_notes_each_turn_of_the_loop() -> None:

@@ -67,7 +67,7 @@ def test_two_slow_samples_in_a_row_are_told(plugin: Plugin, caplog: pytest.LogCa
     plugin.sample(0.2, 0.001, 0.2, 0.001)
     assert caplog.text == ""
     plugin.sample(0.2, 0.02)
-    assert "The filter 'vram' of plugin 'acme' is slow: it holds the event loop for 20 ms at a call" in caplog.text
+    assert "The filter 'vram' of plugin 'acme' is slow: it blocks the event loop for 20 ms at a call" in caplog.text
 
 
 def test_a_slow_plugin_is_told_once_a_minute(plugin: Plugin, caplog: pytest.LogCaptureFixture) -> None:

@@ -64,8 +64,8 @@ def test_only_metrics_that_do_not_arrive_are_logged(
         caplog.clear()
     assert logged == [
         [],
-        ["The collector does not take metrics: no reason was given"],
-        ["The collector takes metrics again"],
+        ["The collector does not accept metrics: no reason was given"],
+        ["The collector accepts metrics again"],
     ]
 
 
@@ -116,9 +116,9 @@ def test_spans_are_kept_while_the_collector_is_away_and_the_log_has_two_lines(
     assert collector.taken == [1, 1, 1]
     assert sum(report.spans for report in reports) == 3
     assert [record.message for record in caplog.records if record.name.startswith("enginehouse")] == [
-        "The collector does not take spans: Transient error refused. The gateway keeps them while it has room, "
+        "The collector does not accept spans: Transient error refused. The gateway keeps them while it has room, "
         "and tries again",
-        "The collector takes spans again",
+        "The collector accepts spans again",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Requests whose translation would hold the event loop for too long are refused before it begins."""
+"""Requests whose translation would block the event loop for too long are refused before it begins."""
 
 from __future__ import annotations
 

@@ -103,10 +103,10 @@ def test_a_collector_that_comes_late_gets_every_span_and_the_log_has_a_line_for_
         gateway.until_health(a="healthy")
         for number in range(20):
             ask(gateway, "m", trace=f"{number + 1:032x}")
-        gateway.until(lambda _: "does not take spans" in gateway.log, timeout=60)
+        gateway.until(lambda _: "does not accept spans" in gateway.log, timeout=60)
         with HttpCollector(port) as collector:
             collector.until(lambda spans: len({span.trace_id for span in spans}) == 20, timeout=60)
-            gateway.until(lambda _: "takes spans again" in gateway.log)
+            gateway.until(lambda _: "accepts spans again" in gateway.log)
         assert figure(gateway, 'spans_total{outcome="failed"}') == 0
         about = [line for line in gateway.log.splitlines() if "collector" in line]
         assert len(about) == 2, about

@@ -37,7 +37,7 @@ class HealthPages:
         """
         self._relay.check_open()
         if self.leaving:
-            raise ShuttingDown("The gateway stops soon")
+            raise ShuttingDown("The gateway is about to stop")
         backends = self._relay.context.fleet.backends()
         healthy = sum(backend.health is Health.HEALTHY and not backend.draining for backend in backends)
         unlisted = self._relay.context.fleet.snapshot.unlisted

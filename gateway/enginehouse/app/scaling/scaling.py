@@ -125,7 +125,7 @@ class Scaling:
     def _carry_out(self, load: ModelLoad) -> None:
         decided = self._decided[load.model]
         self._demand.began_anew(load.model)
-        text = "Model '%s' has %d replicas and shall have %d: %s"
+        text = "Model '%s' has %d replicas and should have %d: %s"
         _log.info(text, load.model, load.replicas, decided.wanted, decided.why)
         if decided.wanted > load.replicas:
             self._grow(load.model, decided.wanted)

@@ -58,4 +58,6 @@ class HangWatch:
         if self._still >= self._checks.failures:
             await self._on_hung(f"The engine hung: it answered no health check and computed nothing for {silent:.0f} s")
         elif silent >= self._checks.hung and not self._in_flight():
-            await self._on_hung(f"The engine hung: it answered no health check for {silent:.0f} s and served nobody")
+            await self._on_hung(
+                f"The engine hung: it answered no health check for {silent:.0f} s and served no request"
+            )
