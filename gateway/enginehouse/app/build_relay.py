@@ -36,6 +36,7 @@ def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> 
     context.budget.share = routing.retry_budget
     context.gather = routing.gather
     context.hold_answers = config.server.hold_answers
+    context.heartbeat = config.streams.heartbeat
     context.renames = routing.answer_model == "asked"
     context.hash_users = config.auth.hash_users
     context.key_names = config.auth.key_names

@@ -30,6 +30,7 @@ from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.section import ByteSize, Count, Period, SecretText, Section, about
 from enginehouse.config.server import CheckSettings as CheckSettings
 from enginehouse.config.server import ServerSettings as ServerSettings
+from enginehouse.config.server import StreamSettings as StreamSettings
 from enginehouse.config.server import TimeoutSettings as TimeoutSettings
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.config.usage import PriceSettings, UsageSettings
@@ -171,6 +172,7 @@ class Config(Section, frozen=True):
     routing: RoutingSettings = RoutingSettings()
     checks: CheckSettings = CheckSettings()
     timeouts: TimeoutSettings = TimeoutSettings()
+    streams: StreamSettings = StreamSettings()
     hosts: dict[str, HostSettings] = {}
     backends: dict[str, BackendSettings] = {}
     models: dict[str, ModelSettings] = {}

@@ -94,6 +94,18 @@ class TimeoutSettings(Section, frozen=True):
     ] = 60
 
 
+class StreamSettings(Section, frozen=True):
+    """What clients get of streams besides their events."""
+
+    heartbeat: Annotated[
+        Duration,
+        about(
+            "silence after which a stream gets a comment, or the ping of its protocol, also while its request waits; "
+            "0 for none"
+        ),
+    ] = 15
+
+
 class WorkerCount(NamedTuple):
     """The number of workers, and for people the reason."""
 

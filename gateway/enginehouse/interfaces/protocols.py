@@ -76,6 +76,10 @@ class Translation(ABC):
         """Return the end of a stream that broke."""
         return b""
 
+    def ping(self) -> bytes:
+        """Return what a client of a silent stream passes over. Streams of events get a comment instead."""
+        return b""
+
 
 class ChatPiece(NamedTuple):
     """What one event of a stream says, as a piece of a chat.

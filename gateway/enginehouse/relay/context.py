@@ -46,6 +46,7 @@ class RelayContext:
     - ``hedging``: ``None`` where slow streams are not asked of a second replica.
     - ``gather``: requests without a stream are relayed as streams.
     - ``hold_answers``: answers without a stream, up to so many bytes, are delivered when they are whole.
+    - ``heartbeat``: the seconds of silence after which a stream gets a ping; 0 for none.
     - ``renames``: answers have the model's name that the client asked for.
     - ``hash_users``: end users are known by hashes of their names.
     - ``key_names``: those of the keys, or an empty one if none are set.
@@ -65,6 +66,7 @@ class RelayContext:
     hedging: HedgeDelay | None
     gather: bool
     hold_answers: int
+    heartbeat: float
     renames: bool
     hash_users: bool
     key_names: Sequence[str]

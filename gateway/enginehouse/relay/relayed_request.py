@@ -59,6 +59,7 @@ class RelayedRequest(Request):
     - ``_rest``: the rest of a stream that an engine broke off. ``_joined``: the reply while engines follow each other.
     - ``_held``: a move reads no more of the source's answer.
     - ``_overhead``: the seconds that the gateway took until the request was sent.
+    - ``_ping_at``: when its client gets a ping, if nothing else comes until then.
     - ``_suspects``: engines that refused the request, which count only if another one serves it.
     - ``_unread``: the bytes that the client had not taken when its answer was last looked at.
     """
@@ -70,6 +71,7 @@ class RelayedRequest(Request):
     _refusal: FirstRefusal | None = None
     _held: bool = False
     _overhead: float = 0.0
+    _ping_at: float = 0.0
     _served_model: str = ""
     _suspects: Suspects = ()
     _unread: int = 0
@@ -129,7 +131,8 @@ class RelayedRequest(Request):
             self._end(CLIENT_LEFT, "client_left")
 
     def withdraw(self) -> bool:
-        if self._status or self._reply.begun or self._dispatch.phase is Phase.SERVING:
+        reply = self._reply
+        if self._status or reply.begun or reply.status or self._dispatch.phase is Phase.SERVING:
             return False
         self._end(CLIENT_LEFT, WITHDRAWN)
         return True
@@ -542,9 +545,12 @@ class RelayedRequest(Request):
 
     def check_time(self, now: float) -> None:
         attempt = self._dispatch.attempt
+        advanced = attempt is not None and attempt.advanced
+        if self.job.context.heartbeat:
+            self._keep_alive(now, self.job.context.heartbeat, advanced=advanced)
         if attempt is None:
             return
-        if attempt.advanced:
+        if advanced:
             attempt.await_more()
         if now >= attempt.total_deadline:
             self._expire(attempt)
@@ -552,6 +558,17 @@ class RelayedRequest(Request):
             self._lost(attempt.expire())
         elif now >= attempt.client_deadline:
             self._check_client(attempt)
+
+    def _keep_alive(self, now: float, heartbeat: float, *, advanced: bool) -> None:
+        """Ping the client of a stream that has been silent for ``heartbeat`` seconds; it ``advanced`` just now."""
+        needs, reply = self.job.requirements, self._reply
+        if needs is None or not needs.stream or self.job.raw or not reply.form.is_checked:
+            return
+        if advanced or not self._ping_at:
+            self._ping_at = (now if advanced else self.job.began) + heartbeat
+        if now >= self._ping_at:
+            self._ping_at = now + heartbeat
+            reply.ping(self.job.request_id)
 
     def _expire(self, attempt: Attempt) -> None:
         """End the request, whose time is over. That is the engine's fault, unless its client was slow to read."""

@@ -54,6 +54,9 @@ class OllamaAnswer(Translation, BlockWriter):
         self._blocks.take(self._chat.read(event), self, out)
         return b"".join(out)
 
+    def ping(self) -> bytes:
+        return self._line(self._said("") | {"done": False})
+
     def end(self) -> bytes:
         self._chat.check()
         out: list[bytes] = []

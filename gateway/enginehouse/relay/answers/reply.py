@@ -24,6 +24,10 @@ from enginehouse.telemetry.answer_meter import AnswerMeter, AnswerSize, answer_e
 from enginehouse.telemetry.counted_answers import Counted
 
 _MOST_KEPT: Final = 64 * 1024
+_OPENED: Final = (
+    b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
+    b"x-request-id: %s\r\n"
+)
 _CUT_JSON: Final = BrokenStream("ended its answer in the middle of its JSON", 0)
 _ERROR_FIELDS = ("message", "type", "param", "code")
 
@@ -141,12 +145,25 @@ class Reply:
         self._whole = body
         self.door.answer(status, lines, body)
 
-    def open(self, lines: bytes) -> None:
+    def open(self, request_id: bytes) -> None:
         """Begin a stream before the engine has answered."""
         self.status = 200
         self._stream = True
         self._meter = AnswerMeter(stream=True)
-        self.door.start(200, lines, None)
+        self.door.start(200, _OPENED % request_id, None)
+
+    def ping(self, request_id: bytes) -> None:
+        """Write what clients pass over to a stream that is silent, so that nobody takes its connection for dead.
+
+        It begins the stream if need be.
+        """
+        if self.paused or (self._check is not None and self._check.is_inside):
+            return
+        if self._head is not None and not self.status:
+            self._start()
+        elif not self.status:
+            self.open(request_id)
+        self.door.write(self.form.ping)
 
     def join(self, head: AnswerHead, note: bytes, backend: str) -> Reply:
         """Begin the answer in an opened stream, after ``note`` as a comment. Returns the reply that continues it."""

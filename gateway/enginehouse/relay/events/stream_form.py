@@ -73,8 +73,7 @@ class StreamForm(NamedTuple):
     ``is_checked``: a stream must end with one of them. ``failed``: the values of ``type`` in an engine's own error
     event. ``error`` makes the error object of a status and OpenAI's envelope; ``event`` that of an error event, if it
     differs; ``before_error`` makes what comes before it. ``plain`` decodes events that are surely neither the last one
-    nor an error, and raises ``ValueError`` for
-    any others.
+    nor an error, and raises ``ValueError`` for any others. ``ping``: what clients pass over.
     """
 
     error: Callable[[int, dict[str, Any]], object]
@@ -85,6 +84,7 @@ class StreamForm(NamedTuple):
     plain: Callable[[bytes], object] = msgspec.json.Decoder(_Chunk).decode
     is_checked: bool = True
     before_error: Callable[[int, dict[str, Any]], bytes] | None = None
+    ping: bytes = b": ping\n\n"
 
     def error_body(self, status: int, envelope: dict[str, Any]) -> bytes:
         """The body of a response that is an error."""
@@ -135,6 +135,7 @@ _FORMS: Mapping[str, StreamForm] = {
         frozenset({"message_stop"}),
         frozenset({"error"}),
         plain=msgspec.json.Decoder(_OfMessage).decode,
+        ping=b'event: ping\ndata: {"type":"ping"}\n\n',
     ),
     "/v1/messages/count_tokens": StreamForm(_anthropic, _anthropic, is_checked=False),
     "/v1/responses": StreamForm(

@@ -27,10 +27,6 @@ _FORMS: Mapping[str, tuple[Form, ...]] = {
     "/v1/chat/completions": ("comments", "reasoning"),
     "/v1/completions": ("comments",),
 }
-_HEAD = (
-    b"content-type: text/event-stream; charset=utf-8\r\ncache-control: no-cache\r\nx-accel-buffering: no\r\n"
-    b"x-request-id: %s\r\n"
-)
 
 
 class ProgressReports:
@@ -112,7 +108,7 @@ class ProgressReport:
             return
         self._last, self._sent_at = now, waited
         if not reply.status:
-            reply.open(_HEAD % request.request_id)
+            reply.open(request.request_id)
         reply.write(self._piece(f"{in_words(*now)}, {int(waited)} s", model, request.request_id))
 
     def _piece(self, text: str, model: str, request_id: bytes) -> bytes:

@@ -228,8 +228,8 @@ class TranslatingDoor(ChangingDoor):
         return b"".join(pieces)
 
     def _event(self, translation: Translation, data: bytes | None, text: bytes) -> bytes:
-        if data is None:  # a comment tells a waiting client its place in the queue
-            return text if translation.stream_type.startswith(b"text/event-stream") else b""
+        if data is None:  # a comment tells a waiting client its place in the queue, or keeps its connection alive
+            return text if translation.stream_type.startswith(b"text/event-stream") else translation.ping()
         if data == b"[DONE]":
             return translation.end()
         event = _decoded(data)
