@@ -155,7 +155,7 @@ def test_every_field_that_a_client_can_send_is_on_the_page(path: str, known: Map
 
 
 def test_the_options_are_those_of_the_page() -> None:
-    on_page = {option: re.findall(r"[a-z_]+", name)[0] for option, name, *_ in rows("Options of Ollama's", 2)}
+    on_page = {option: re.findall(r"[a-z_]+", name)[0] for option, name, *_ in rows("Options of Ollama", 2)}
     assert on_page == ollama_chat._OPTIONS
 
 
