@@ -33,8 +33,8 @@ from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.replay.faults import PlannedFault
+from enginehouse_sim.simulator.replay.figures.record import Slo
 from enginehouse_sim.simulator.replay.figures.report import Distribution
-from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 

@@ -32,10 +32,6 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
     from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy as ReschedulingPolicy
     from enginehouse.interfaces.migrators import Migrator as Migrator
-    from enginehouse.interfaces.engine_policies import EnginePolicy as EnginePolicy
-    from enginehouse.interfaces.engine_policies import EngineRequest as EngineRequest
-    from enginehouse.interfaces.engine_policies import EngineStep as EngineStep
-    from enginehouse.interfaces.engine_policies import CachedBlock as CachedBlock
     from enginehouse.interfaces.observers import Observer as Observer
     from enginehouse.interfaces.exporters import Exporter as Exporter
     from enginehouse.interfaces.exporters import Sampling as Sampling

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from enginehouse import Driver, EnginePolicy, Register, hookimpl
+from enginehouse import Driver, Register, hookimpl
 from enginehouse_sim.driver import SimDriver
 
 __all__ = ["SimDriver"]
@@ -20,29 +20,10 @@ def register_drivers(register: Register[Driver]) -> None:
 
 
 @hookimpl
-def register_engine_policies(register: Register[EnginePolicy]) -> None:
-    """Offer vLLM's two policies."""
-    register("fcfs", _fcfs)
-    register("priority", _priority)
-
-
-@hookimpl
 def register_commands(register: Register[Any]) -> None:
     """Offer ``enginehouse sim`` and ``enginehouse plan``."""
     register("sim", _commands)
     register("plan", _plan)
-
-
-def _fcfs() -> EnginePolicy:
-    from enginehouse_sim.simulator.scheduler.policies import FcfsPolicy
-
-    return FcfsPolicy()
-
-
-def _priority() -> EnginePolicy:
-    from enginehouse_sim.simulator.scheduler.policies import PriorityPolicy
-
-    return PriorityPolicy()
 
 
 def _commands() -> Any:

@@ -15,7 +15,7 @@ from enginehouse_sim.simulator.core.options import POSITIVE, can_draw, duration_
 
 if TYPE_CHECKING:
     from enginehouse_sim.simulator.calibration.calibrate import Calibration, CalibrationPlan
-    from enginehouse_sim.simulator.calibration.observation import Observation
+    from enginehouse_sim.simulator.calibration.fit import Observation
 
 _Found = tuple["Calibration", Sequence["Observation"]]
 
@@ -112,7 +112,7 @@ def _journal(output: Path) -> Path:
 
 def _planned(asked: _CalibrateFlags) -> CalibrationPlan:
     from enginehouse_sim.simulator.calibration.calibrate import planned
-    from enginehouse_sim.simulator.calibration.probes import ProbeBounds
+    from enginehouse_sim.simulator.calibration.prober import ProbeBounds
     from enginehouse_sim.simulator.calibration.streams import EngineAddress
 
     if asked.url is None or not asked.model:
@@ -124,8 +124,7 @@ def _planned(asked: _CalibrateFlags) -> CalibrationPlan:
 
 def _tell(found: Calibration, observations: Sequence[Observation], picture: Path | None, *, as_json: bool) -> None:
     """Print and draw the fit. Raises ``ConfigError``."""
-    from enginehouse_sim.simulator.calibration.picture import draw_fit
-    from enginehouse_sim.simulator.calibration.printing import print_calibration
+    from enginehouse_sim.simulator.calibration.printing import draw_fit, print_calibration
 
     if picture is not None:
         draw_fit(found.profile, observations, picture)

@@ -102,7 +102,7 @@ def replay(
     """
     from enginehouse_sim.simulator.replay.command import run_comparison, run_replay
     from enginehouse_sim.simulator.replay.faults import PlannedFault
-    from enginehouse_sim.simulator.replay.figures.slo import Slo
+    from enginehouse_sim.simulator.replay.figures.record import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
     from enginehouse_sim.simulator.replay.traffic import TraceFile
     from enginehouse_sim.simulator.replay.variants import choice_of
@@ -211,8 +211,7 @@ def roofline(gpu: str, model: str, flops_share: float, bandwidth_share: float) -
     A step takes as long as its arithmetic, or as reading the weights and the cache, whichever is longer. Engines reach
     a share of the data sheet's figures only.
     """
-    from enginehouse_sim.simulator.steps.hardware import gpu_called, model_of
-    from enginehouse_sim.simulator.steps.roofline import computed_profile
+    from enginehouse_sim.simulator.steps.roofline import computed_profile, gpu_called, model_of
 
     shares = {"flops_share": flops_share, "bandwidth_share": bandwidth_share}
     made = computed_profile(msgspec.structs.replace(gpu_called(gpu), **shares), model_of(model))

@@ -36,7 +36,6 @@ class SimDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, SupportsC
 
     Options = SimOptions
     health_path = "/health"
-    endpoints = ("/v1/messages", "/v1/messages/count_tokens", "/v1/responses")
     streams = StreamTraits(added=("token_ids",), withholds_stop=True, default_max_tokens=16, caches_prefixes=True)
 
     def command(self, spec: LaunchSpec) -> Sequence[str]:

@@ -30,10 +30,6 @@ class SimOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     num_gpu_blocks: Annotated[int | None, Meta(description="blocks of the KV cache")] = None
     host_blocks: Annotated[int | None, Meta(description="blocks of host memory to which requests are offloaded")] = None
     host_bandwidth: Annotated[float | None, Meta(description="bytes per second to host memory")] = None
-    store_blocks: Annotated[int | None, Meta(description="blocks of a store that engines of the same model share")] = (
-        None
-    )
-    store_bandwidth: Annotated[float | None, Meta(description="bytes per second from there")] = None
     offload_within: Annotated[int | None, Meta(description="passes before blocks run out to offload in")] = None
     offload_safe_for: Annotated[int | None, Meta(description="passes that blocks must last for a return")] = None
     offload_order: Annotated[
@@ -71,7 +67,6 @@ class SimOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     draft_acceptance: Annotated[float | None, Meta(description="chance of each draft to be accepted")] = None
     start_delay: Annotated[str | None, Meta(description="time until it listens, as if it loaded a model")] = None
     kv_bandwidth: Annotated[float | None, Meta(description="bytes per second between engines")] = None
-    store: Annotated[str | None, Meta(description="file of the store, which other engines share")] = None
     kv_events_config: Annotated[
         dict[str, Any] | None, Meta(description="where the KV cache's events are published")
     ] = None

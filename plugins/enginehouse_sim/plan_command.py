@@ -104,7 +104,7 @@ class _PlanFlags(msgspec.Struct, kw_only=True):
 def _question(core: CoreSettings, flags: _PlanFlags) -> Question:
     """What is asked. Raises ``ConfigError``."""
     from enginehouse_sim.simulator.planning.planner import Question, fleets_of
-    from enginehouse_sim.simulator.replay.figures.slo import Slo
+    from enginehouse_sim.simulator.replay.figures.record import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
     from enginehouse_sim.simulator.replay.variants import choice_of
 

@@ -22,8 +22,7 @@ from enginehouse_sim.simulator.core.options import (
 from enginehouse_sim.simulator.core.settings import CoreSettings
 
 if TYPE_CHECKING:
-    from enginehouse_sim.simulator.calibration.measured import MeasuredRun
-    from enginehouse_sim.simulator.calibration.validation import Validation
+    from enginehouse_sim.simulator.calibration.validation import MeasuredRun, Validation
     from enginehouse_sim.simulator.replay.figures.record import Record
     from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
     from enginehouse_sim.simulator.steps.profile import AnyProfile
@@ -70,9 +69,8 @@ def validate(core: CoreSettings, save: bool, picture: Path | None, as_json: bool
     The prompts have the lengths and common beginnings of the trace, and tokens without a meaning. It takes as long as
     the trace, once for each run.
     """
-    from enginehouse_sim.simulator.calibration.measured import measured_run
     from enginehouse_sim.simulator.calibration.printing import print_validation
-    from enginehouse_sim.simulator.calibration.validation import compared
+    from enginehouse_sim.simulator.calibration.validation import compared, measured_run
     from enginehouse_sim.simulator.replay.traffic import TraceFile
 
     asked = _ValidateFlags(**flags)
@@ -113,9 +111,8 @@ def _measured(
     asked: _ValidateFlags, requests: Sequence[TraceRequest]
 ) -> tuple[Sequence[MeasuredRun], Sequence[Record]]:
     """What the engine did, and the records of what it has done just now. Raises ``EnginehouseError``."""
-    from enginehouse_sim.simulator.calibration.measured import measured_run, read_runs, write_runs
     from enginehouse_sim.simulator.calibration.streams import EngineAddress
-    from enginehouse_sim.simulator.calibration.validation import played
+    from enginehouse_sim.simulator.calibration.validation import measured_run, played, read_runs, write_runs
     from enginehouse_sim.simulator.replay.progress import progress
 
     if asked.measured is not None and asked.measured.exists():
@@ -133,8 +130,7 @@ def _measured(
 
 def _draw(records: Sequence[Record], picture: Path) -> None:
     """Draw the prediction, which comes first, and the runs of the engine. Raises ``ConfigError``."""
-    from enginehouse_sim.simulator.replay.figures.curves import curves_of
-    from enginehouse_sim.simulator.replay.figures.plot import plot_curves
+    from enginehouse_sim.simulator.replay.figures.plot import curves_of, plot_curves
 
     names = ["predicted", *(f"engine, run {number}" for number in range(1, len(records)))]
     plot_curves(names, [curves_of(record) for record in records], picture)

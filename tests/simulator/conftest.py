@@ -12,9 +12,9 @@ from enginehouse.testing.engines import SimEngine
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.simulator.grammar.manager import GrammarManager
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
+from enginehouse_sim.simulator.model.grammar import GrammarManager
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from tests.support.fake_clock import FakeClock
 from tests.support.openai_clients import openai_client

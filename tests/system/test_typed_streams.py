@@ -1,4 +1,4 @@
-"""Streams of ``/v1/messages`` and ``/v1/responses`` of real processes: an engine breaks one, an operator moves one."""
+"""Streams of ``/v1/messages`` and ``/v1/responses``, translated: an engine breaks one, an operator moves one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_a_stream_goes_on_at_another_engine(
     engines: tuple[SimEngine, SimEngine], gateway: RunningGateway, path: str
 ) -> None:
     whole, seen = Reading(), Reading()
-    await whole.read(engines[1].url, path)
+    await whole.read(gateway.url, path)
     engines[0].fault("drop", after=9, model="m", count=1)
     await seen.read(gateway.url, path)
     assert seen.events() == whole.events()
@@ -98,7 +98,7 @@ async def test_an_operator_moves_a_stream(
     engines: tuple[SimEngine, SimEngine], gateway: RunningGateway, path: str
 ) -> None:
     whole, seen = Reading(), Reading()
-    await whole.read(engines[1].url, path)
+    await whole.read(gateway.url, path)
     reading = asyncio.ensure_future(seen.read(gateway.url, path))
     await until(lambda: seen.wire.count(b"delta") > 9)
     async with plain_httpx.AsyncClient(timeout=60) as client:

@@ -30,7 +30,6 @@ from enginehouse.engines.placements import check_placement
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import Driver
-from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.swappers import HostFacts, Swapper
 from enginehouse.plugin_manager.registry import Registry
@@ -95,14 +94,6 @@ def check_start(config: Config, registry: Registry, drivers: Mapping[str, Driver
         _log.warning("%s", problem)
     warn_of_roles(config, drivers, registry)
     check_scheduling(config, registry)
-    build_engine_policy(config, registry)
-
-
-def build_engine_policy(config: Config, registry: Registry) -> EnginePolicy | None:
-    """The policy of simulated engines, which only replays use; ``None`` if the engines' flags decide."""
-    type = config.simulator.policy
-    policy: EnginePolicy | None = create(config, registry, "engine_policy", type, "simulator.policy") if type else None
-    return policy
 
 
 def build_admission(config: Config, relay: Relay, keyring: Keyring) -> Admission:

@@ -153,8 +153,9 @@ class SimulatorSettings(Section, frozen=True):
     """What simulated engines do in replays. The gateway itself does not read it."""
 
     policy: Annotated[
-        str, about("`fcfs`, `priority` or a plugin's; by default, the flag `--policy` of the engine decides")
-    ] = ""
+        Literal["fcfs", "priority"] | None,
+        about("the order of waiting requests; by default, the flag `--policy` of the engine decides"),
+    ] = None
 
 
 class Config(Section, frozen=True):

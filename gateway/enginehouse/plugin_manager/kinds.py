@@ -15,7 +15,6 @@ from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.driver_support import SUPPORTS
 from enginehouse.interfaces.drivers import Driver
-from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.guards import Guard
@@ -132,12 +131,6 @@ KINDS = (
         Migrator,
         "migrators, chosen by ``rescheduling.migrators``. The first that can move a request does so.",
         stays=True,
-    ),
-    Kind(
-        "engine_policy",
-        "register_engine_policies",
-        EnginePolicy,
-        "policies of simulated engines, chosen by ``simulator.policy``.",
     ),
     Kind(
         "observer",

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from enginehouse_kit.checks.guards import check_guard as check_guard
     from enginehouse_kit.checks.model_sources import check_model_source as check_model_source
     from enginehouse_kit.checks.limit_stores import check_limit_store as check_limit_store
-    from enginehouse_kit.checks.engine_policies import check_engine_policy as check_engine_policy
     from enginehouse_kit.checks.usage_stores import check_usage_store as check_usage_store
     from enginehouse_kit.checks.protocols import check_protocol as check_protocol
     from enginehouse_kit.checks.rescheduling_checks import check_migrator as check_migrator

@@ -8,11 +8,10 @@ from click.testing import CliRunner
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse_sim.commands import sim
-from enginehouse_sim.simulator.calibration.observation import StepWork, prompt_work
+from enginehouse_sim.simulator.calibration.fit import StepWork, prompt_work
 from enginehouse_sim.simulator.calibration.records import ServedRequest, observations_of
 from enginehouse_sim.simulator.steps.costs import PassCosts
-from enginehouse_sim.simulator.steps.load import StepLoad
-from enginehouse_sim.simulator.steps.models import PassSteps
+from enginehouse_sim.simulator.steps.models import PassSteps, StepLoad
 from enginehouse_sim.simulator.steps.profile import load_profile
 
 KNOWN = """

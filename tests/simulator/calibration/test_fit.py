@@ -5,8 +5,16 @@ import random
 import pytest
 
 from enginehouse_sim.simulator.calibration.calibrate import calibrated
-from enginehouse_sim.simulator.calibration.fit import errors, fit, held_out, spread
-from enginehouse_sim.simulator.calibration.observation import Kind, Observation, StepWork, prompt_work
+from enginehouse_sim.simulator.calibration.fit import (
+    Kind,
+    Observation,
+    StepWork,
+    errors,
+    fit,
+    held_out,
+    prompt_work,
+    spread,
+)
 from enginehouse_sim.simulator.steps.costs import PassCosts
 from enginehouse_sim.simulator.steps.profile import EngineLimits
 

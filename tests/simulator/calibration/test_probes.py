@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from enginehouse import ConfigError
+from enginehouse_sim.simulator.calibration.fit import Observation, prompt_work
 from enginehouse_sim.simulator.calibration.journal import Journal
-from enginehouse_sim.simulator.calibration.observation import Observation, prompt_work
-from enginehouse_sim.simulator.calibration.probes import ProbeBounds, bounds_of, in_random_order, probes_of
+from enginehouse_sim.simulator.calibration.prober import ProbeBounds, bounds_of, in_random_order, probes_of
 from enginehouse_sim.simulator.steps.profile import EngineLimits
 
 WANTED = ProbeBounds(streams=32, prompt=4096)

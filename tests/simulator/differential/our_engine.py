@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
@@ -26,7 +25,7 @@ class WorkloadConnector(KvConnector):
         self.sends: list[str] = []
         self._items = items
         self._asked: dict[str, int] = {}
-        self._loading: set[str] = set()
+        self._begun: set[str] = set()
 
     def get_num_new_matched_tokens(self, request: RequestState, num_computed_tokens: int) -> ConnectorMatch:
         item = self._items[request.request_id]
@@ -42,14 +41,14 @@ class WorkloadConnector(KvConnector):
     ) -> None:
         if num_external_tokens and self._items[request.request_id].load_steps:
             self.loads.append(request.request_id)
-            self._loading.add(request.request_id)
+            self._begun.add(request.request_id)
 
     def build_connector_metadata(self, scheduler_output: SchedulerOutput) -> None: ...
 
     def request_finished(
         self, request: RequestState, block_ids: Sequence[int]
     ) -> tuple[bool, Mapping[str, Any] | None]:
-        if request.request_id in self._loading:
+        if request.request_id in self._begun:
             return True, None
         keeps = self._items[request.request_id].send_steps and request.num_computed_tokens
         if keeps and request.status is not RequestStatus.FINISHED_ABORTED:
@@ -58,7 +57,7 @@ class WorkloadConnector(KvConnector):
         return False, None
 
     def update_connector_output(self, model_runner_output: ModelRunnerOutput) -> None:
-        self._loading.difference_update(model_runner_output.kv_connector_finished_recving)
+        self._begun.difference_update(model_runner_output.kv_connector_finished_recving)
 
 
 class _Plan(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.constants import MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 
@@ -86,7 +86,7 @@ def test_names_are_numbers_of_64_bits_that_never_change() -> None:
 def test_every_process_gives_the_same_names() -> None:
     code = (
         "from enginehouse_sim.simulator.kv.block_hashes import BlockHasher\n"
-        "from enginehouse_sim.simulator.domain.images import MultiModalInput\n"
+        "from enginehouse_sim.simulator.domain.constants import MultiModalInput\n"
         "print(BlockHasher(4).of_tokens(range(12), lora='terse', cache_salt='mine',"
         " mm_inputs=[MultiModalInput('cat', 5, 2)]))"
     )

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.kv.computed_blocks import NOTHING_COMPUTED
+from enginehouse_sim.simulator.kv.cache_manager import NOTHING_COMPUTED, KvCacheManager
 
 New = Callable[..., RequestState]
 Manager = Callable[..., KvCacheManager]

@@ -8,12 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.constants import MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
-from enginehouse_sim.simulator.kv.disaggregation import FETCH_TIMEOUT, Disaggregation, KvAddress
-from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry, RemoteBlocks
-from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
+from enginehouse_sim.simulator.kv.disaggregation import (
+    FETCH_TIMEOUT,
+    Disaggregation,
+    KvAddress,
+    RemoteBlockRegistry,
+    RemoteBlocks,
+)
+from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
 
 New = Callable[..., RequestState]
 LINK = KvTransfer(KvShape(layers=1, kv_heads=1, head_dim=1, dtype_bytes=1), bandwidth=16)
@@ -55,8 +60,7 @@ Prefilled = Callable[..., RequestState]
 
 
 def test_kv_transfer_params_have_vllms_keys(pair: Pair, prefilled: Prefilled) -> None:
-    keep, params = pair.prefill.request_finished(prefilled(10, request_id="x"), (1, 2, 3))
-    assert keep
+    params = pair.prefill.keeps(prefilled(10, request_id="x"), (1, 2, 3))
     assert params == {
         "do_remote_prefill": True,
         "do_remote_decode": False,
@@ -75,22 +79,22 @@ def test_only_requests_that_end_by_their_length_are_published(
 ) -> None:
     request = prefilled(10)
     request.status = status
-    assert pair.prefill.request_finished(request, (1, 2, 3)) == (False, None)
+    assert pair.prefill.keeps(request, (1, 2, 3)) is None
 
 
 def test_only_requested_and_present_blocks_are_published(pair: Pair, prefilled: Prefilled) -> None:
-    assert pair.prefill.request_finished(prefilled(10), ()) == (False, None)
+    assert pair.prefill.keeps(prefilled(10), ()) is None
     for params in (None, {}, {"do_remote_decode": False}):
         request = prefilled(10)
         request.kv_transfer_params = params
-        assert pair.prefill.request_finished(request, (1, 2, 3)) == (False, None)
+        assert pair.prefill.keeps(request, (1, 2, 3)) is None
 
 
 @pytest.mark.parametrize(("length", "computed", "found"), [(10, 0, 10), (10, 8, 2), (8, 0, 8), (3, 0, 3), (12, 12, 0)])
 def test_the_whole_prompt_can_be_fetched(
     pair: Pair, prefilled: Prefilled, new_request: New, length: int, computed: int, found: int
 ) -> None:
-    _, params = pair.prefill.request_finished(prefilled(length), (1, 2, 3))
+    params = pair.prefill.keeps(prefilled(length), (1, 2, 3))
     request = new_request(length, kv_transfer_params=params)
     assert pair.decode.match(request, computed) == found
 
@@ -113,7 +117,7 @@ def test_a_request_with_remote_prefill_fetches_the_computed_tokens(
 def test_only_the_requests_own_tokens_are_fetched(
     pair: Pair, prefilled: Prefilled, new_request: New, prompt: list[int], found: int
 ) -> None:
-    _, params = pair.prefill.request_finished(prefilled(10), (1, 2, 3))
+    params = pair.prefill.keeps(prefilled(10), (1, 2, 3))
     assert pair.decode.match(new_request(prompt, kv_transfer_params=params), 0) == found
 
 
@@ -121,13 +125,13 @@ def test_only_the_requests_own_tokens_are_fetched(
     "other", [{"lora": "a"}, {"cache_salt": "a"}, {"mm_inputs": [MultiModalInput("cat", 1, 1)]}], ids=str
 )
 def test_equal_tokens_are_not_enough(pair: Pair, prefilled: Prefilled, new_request: New, other: dict[str, Any]) -> None:
-    _, params = pair.prefill.request_finished(prefilled(3), (1,))
+    params = pair.prefill.keeps(prefilled(3), (1,))
     assert pair.decode.match(new_request(3, kv_transfer_params=params), 0) == 3
     assert pair.decode.match(new_request(3, kv_transfer_params=params, **other), 0) == 0
 
 
 def test_fetched_blocks_are_freed_once(pair: Pair, prefilled: Prefilled, new_request: New) -> None:
-    _, params = pair.prefill.request_finished(prefilled(10, request_id="x"), (1, 2, 3))
+    params = pair.prefill.keeps(prefilled(10, request_id="x"), (1, 2, 3))
     request = new_request(10, kv_transfer_params=params)
     pair.decode.claim(request, 10)
     assert (pair.decode.match(request, 0), list(pair.prefill.finished_sending())) == (0, [])
@@ -138,7 +142,7 @@ def test_fetched_blocks_are_freed_once(pair: Pair, prefilled: Prefilled, new_req
 def test_a_request_that_needs_nothing_releases_the_remote_blocks(
     pair: Pair, prefilled: Prefilled, new_request: New
 ) -> None:
-    _, params = pair.prefill.request_finished(prefilled(10, request_id="x"), (1, 2, 3))
+    params = pair.prefill.keeps(prefilled(10, request_id="x"), (1, 2, 3))
     pair.decode.claim(new_request(10, kv_transfer_params=params), 0)
     assert pair.prefill.finished_sending() == ["x"]
 
@@ -146,7 +150,7 @@ def test_a_request_that_needs_nothing_releases_the_remote_blocks(
 def test_a_second_request_computes_while_another_one_fetches(
     pair: Pair, prefilled: Prefilled, new_request: New
 ) -> None:
-    _, params = pair.prefill.request_finished(prefilled(10), (1, 2, 3))
+    params = pair.prefill.keeps(prefilled(10), (1, 2, 3))
     first, second = (new_request(10, kv_transfer_params=params) for _ in range(2))
     pair.decode.claim(first, 10)
     assert pair.decode.match(second, 0) == 0
@@ -157,20 +161,20 @@ def test_a_second_request_computes_while_another_one_fetches(
 def test_drafts_and_the_last_token_are_not_handed_over(pair: Pair, prefilled: Prefilled, new_request: New) -> None:
     request = prefilled(10)
     request.num_computed_tokens = 14
-    _, params = pair.prefill.request_finished(request, (1, 2, 3, 4))
+    params = pair.prefill.keeps(request, (1, 2, 3, 4))
     assert pair.decode.match(new_request([*range(10), 5, 6], kv_transfer_params=params), 0) == 10
 
 
 def test_a_request_that_ends_before_its_turn_releases_the_remote_blocks(
     pair: Pair, prefilled: Prefilled, new_request: New
 ) -> None:
-    _, params = pair.prefill.request_finished(prefilled(10, request_id="x"), (1, 2, 3))
+    params = pair.prefill.keeps(prefilled(10, request_id="x"), (1, 2, 3))
     pair.decode.release(new_request(10, kv_transfer_params=params))
     assert pair.prefill.finished_sending() == ["x"]
 
 
 def test_remote_blocks_expire(pair: Pair, prefilled: Prefilled, new_request: New) -> None:
-    _, params = pair.prefill.request_finished(prefilled(10, request_id="x"), (1, 2, 3))
+    params = pair.prefill.keeps(prefilled(10, request_id="x"), (1, 2, 3))
     pair.time = FETCH_TIMEOUT - 1
     assert list(pair.prefill.finished_sending()) == []
     pair.time = FETCH_TIMEOUT
@@ -179,7 +183,7 @@ def test_remote_blocks_expire(pair: Pair, prefilled: Prefilled, new_request: New
 
 
 def test_what_is_being_fetched_does_not_expire(pair: Pair, prefilled: Prefilled, new_request: New) -> None:
-    _, params = pair.prefill.request_finished(prefilled(10), (1, 2, 3))
+    params = pair.prefill.keeps(prefilled(10), (1, 2, 3))
     pair.decode.claim(new_request(10, kv_transfer_params=params), 10)
     pair.time = FETCH_TIMEOUT + 1
     assert list(pair.prefill.finished_sending()) == []

@@ -12,16 +12,12 @@ from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.kv.disaggregation import FETCH_TIMEOUT, Disaggregation, KvAddress
-from enginehouse_sim.simulator.kv.external_store import ExternalStore, StoreSource
+from enginehouse_sim.simulator.kv.connector import KvConnector, KvLoad, TransferWorker
+from enginehouse_sim.simulator.kv.disaggregation import FETCH_TIMEOUT, Disaggregation, KvAddress, RemoteBlockRegistry
 from enginehouse_sim.simulator.kv.host_tier import HostTier
-from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry
-from enginehouse_sim.simulator.kv.source import KvSource
-from enginehouse_sim.simulator.kv.source_connector import SourceConnector
-from enginehouse_sim.simulator.kv.transfer_worker import KvLoad, TransferWorker
 from enginehouse_sim.simulator.model.runner import RunnerSettings
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
-from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
+from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
 from tests.support.kv_memory import CachedSequence, CheckedRunner, KvMemory
 
 NewEngine = Callable[..., "Engine"]
@@ -39,7 +35,7 @@ class Clock:
 
 
 class Engine:
-    """20 blocks of 4 tokens; a step takes a second, and longer by what it has to wait for."""
+    """20 blocks of 4 tokens; a step takes a second."""
 
     def __init__(
         self,
@@ -47,8 +43,6 @@ class Engine:
         offers: RemoteBlockRegistry,
         name: str,
         *,
-        store: ExternalStore | None = None,
-        load_async: bool = True,
         host_blocks: int = 0,
         **constants: Any,
     ) -> None:
@@ -58,12 +52,9 @@ class Engine:
         self.cache = KvCacheManager(limits)
         self.host = HostTier(self.cache, hasher, host_blocks, LINK)
         self.disaggregation = Disaggregation(KvAddress(name, offers), hasher, LINK, clock.now)
-        sources: list[KvSource] = [self.host]
-        if store is not None:
-            sources.append(StoreSource(store, hasher, LINK, load_async=load_async))
-        connector = SourceConnector(hasher, sources, disaggregation=self.disaggregation, saves=store is not None)
+        connector = KvConnector([self.disaggregation, self.host])
         self.scheduler = BatchScheduler(limits, self.cache, connector)
-        self.worker = TransferWorker(store, self.disaggregation.finished_sending)
+        self.worker = TransferWorker(self.disaggregation.finished_sending)
         self.memory = KvMemory(4)
         self.runner = CheckedRunner(RunnerSettings(), self.memory)
         self.answers: dict[str, list[int]] = {}
@@ -84,17 +75,12 @@ class Engine:
 
     def step(self) -> SchedulerOutput:
         plan = self.scheduler.schedule()
-        transfers = plan.kv_connector_metadata
-        computed = {new.request_id: new.num_computed_tokens for new in plan.new_requests}
-        for load in transfers.loads:
-            request = self.scheduler.state.requests[load.request_id]
-            self._on_the_way[load.request_id] = load, request
-            if not load.load_async:
-                self._fill(load.request_id, computed[load.request_id])
-        stall = self.worker.begin_step(transfers, self.clock.time)
+        for load in plan.kv_connector_metadata:
+            self._on_the_way[load.request_id] = load, self.scheduler.state.requests[load.request_id]
+        self.worker.begin_step(plan.kv_connector_metadata, self.clock.time)
         result = self.runner.execute(plan)
-        self.clock.time += 1 + stall
-        self.worker.end_step(transfers, self.clock.time, result)
+        self.clock.time += 1
+        self.worker.end_step(self.clock.time, result)
         for request_id in result.kv_connector_finished_recving:
             self._fill(request_id, self._on_the_way[request_id][1].num_computed_tokens)
         for output in self.scheduler.update_from_output(plan, result):
@@ -139,50 +125,6 @@ def answer(new_engine: NewEngine) -> list[int]:
     engine.run()
     assert len(engine.answers["a"]) == 8
     return engine.answers["a"]
-
-
-def test_what_one_engine_computed_another_loads_between_steps(
-    new_engine: NewEngine, clock: Clock, answer: list[int]
-) -> None:
-    store = ExternalStore()
-    first, second = new_engine("1", store=store), new_engine("2", store=store)
-    first.add("a")
-    first.run()
-    request, began = second.add("a"), clock.time
-    assert second.step().num_scheduled_tokens == {}
-    assert request.status is RequestStatus.WAITING_FOR_REMOTE_KVS
-    while request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
-        plan = second.step()
-    assert clock.time == began + 7  # 12 tokens take 6 seconds, and a step one more
-    assert plan.num_scheduled_tokens == {"a": 2}
-    second.run()
-    assert second.answers["a"] == answer
-    assert (second.leaks, request.num_cached_tokens) == (0, 12)
-
-
-def test_what_one_engine_computed_another_loads_within_the_step(
-    new_engine: NewEngine, clock: Clock, answer: list[int]
-) -> None:
-    store = ExternalStore()
-    first, second = new_engine("1", store=store), new_engine("2", store=store, load_async=False)
-    first.add("a")
-    first.run()
-    second.add("a")
-    began = clock.time
-    assert second.step().num_scheduled_tokens == {"a": 2}
-    assert clock.time == began + 7
-    second.run()
-    assert (second.answers["a"], second.leaks) == (answer, 0)
-
-
-def test_answers_are_stored_too(new_engine: NewEngine, answer: list[int]) -> None:
-    store = ExternalStore()
-    first, second = new_engine("1", store=store), new_engine("2", store=store)
-    first.add("a")
-    first.run()
-    request = second.add("b", [*PROMPT, *answer, 70])
-    second.run()
-    assert request.num_cached_tokens == 20
 
 
 def test_one_engine_reads_the_prompt_and_another_one_answers(new_engine: NewEngine, answer: list[int]) -> None:
@@ -234,7 +176,7 @@ def test_a_request_aborted_during_its_load_leaves_nothing(new_engine: NewEngine)
     assert decode.leaks == 4
     arrival = decode.worker.next_arrival
     assert arrival is not None
-    decode._on_the_way["b"] = KvLoad("b", 0, 0.0, True), request  # its arrival is not read
+    decode._on_the_way["b"] = KvLoad("b", 0, 0.0), request  # its arrival is not read
     while decode.clock.time < arrival:
         decode.step()
     prefill.step()

@@ -10,7 +10,7 @@ from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.host_tier import HostTier, KvMove
-from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
+from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
 from tests.support.host_restore import begin_restore, finish_restore
 
 New = Callable[..., RequestState]

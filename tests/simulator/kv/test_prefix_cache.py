@@ -42,14 +42,6 @@ def test_the_search_ends_at_the_first_block_that_is_missing(
     assert manager.get_computed_blocks(other).num_tokens == 4
 
 
-def test_a_prompt_whose_log_probabilities_are_wanted_is_computed(
-    new_request: New, new_manager: Manager, compute: Compute
-) -> None:
-    manager = new_manager()
-    compute(manager, new_request(9))
-    assert manager.get_computed_blocks(new_request(9, prompt_logprobs=True)).num_tokens == 0
-
-
 def test_without_prefix_caching_nothing_is_found(new_request: New, new_manager: Manager, compute: Compute) -> None:
     manager, request = new_manager(enable_prefix_caching=False), new_request(9)
     compute(manager, request)

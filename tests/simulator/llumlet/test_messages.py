@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from enginehouse_sim.simulator.domain.fields import fields_of
-from enginehouse_sim.simulator.domain.moved_request import MovedRequest
+from enginehouse_sim.simulator.domain.outputs import MovedRequest
 from enginehouse_sim.simulator.domain.request import RequestState
 
 OF_THE_SCHEDULER = {

@@ -14,7 +14,7 @@ from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunne
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.simulator.model.sampler import TextSampler
 from enginehouse_sim.simulator.model.text import EOS, encode
-from enginehouse_sim.simulator.steps.load import StepLoad
+from enginehouse_sim.simulator.steps.models import StepLoad
 from tests.support.kv_memory import CachedSequence, CheckedRunner, InconsistentBlocks, KvMemory
 
 PROMPT = encode("the engine house stands by the river")  # nine tokens

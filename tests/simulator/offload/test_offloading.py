@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import OffloadSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.offload.settings import OffloadSettings
 from enginehouse_sim.simulator.replay.figures.report import Report, report
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest

@@ -290,5 +290,5 @@ def test_the_same_command_prints_the_same_figures_but_for_real_times(trace: str,
 def test_a_replay_imports_no_server() -> None:
     script = "import sys, enginehouse_sim.simulator.replay.gateway_replay; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout.split()
-    assert "enginehouse_sim.simulator.server.engine.batching_engine" not in loaded
+    assert "enginehouse_sim.simulator.server.batching_engine" not in loaded
     assert "enginehouse_sim.simulator.server.application" not in loaded

@@ -13,9 +13,8 @@ from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.replay.figures.record import Record
+from enginehouse_sim.simulator.replay.figures.record import Record, Slo
 from enginehouse_sim.simulator.replay.figures.report import report
-from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
@@ -180,17 +179,6 @@ def test_a_trace_is_read_as_its_requests_come() -> None:
     replay = GatewayReplay(trace(), Setting(gateway=engines(2)))
     assert replay.run().requests == 500
     assert read == 499
-
-
-def test_engines_of_one_model_load_what_another_one_has_stored() -> None:
-    workload = Workload(rate=4, lengths="400:10", prefix_sharing=0.9)
-    shared = []
-    for blocks in (0, 1000):
-        core = CoreSettings(profile="polynomial", store_blocks=blocks)
-        setting = Setting(gateway=engines(4, ("routing.strategy", "round_robin")), core=core)
-        shared.append(replayed(workload.requests(20), setting)[0].cached_tokens)
-    missed = 3 * 352  # the beginning of the first prompt at each of the other three engines
-    assert shared[1] >= shared[0] + missed
 
 
 def test_the_options_of_a_launched_model_count(tmp_path: Path) -> None:

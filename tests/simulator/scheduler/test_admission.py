@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.constants import MultiModalInput
 from enginehouse_sim.simulator.scheduler.update import stats
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.fields import fields_of
-from enginehouse_sim.simulator.domain.images import MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings

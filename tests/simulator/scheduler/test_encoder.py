@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulerConstants
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 

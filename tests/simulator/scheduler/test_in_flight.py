@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.drafts import DraftMethod
+from enginehouse_sim.simulator.domain.constants import DraftMethod, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.scheduler.preemption import preempt_one
-from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
+from enginehouse_sim.simulator.scheduler.running import preempt_one
+from enginehouse_sim.simulator.scheduler.state import StepPlan
 from tests.support.scheduler_fakes import Outcome, Requests, Run, Schedulers, counts_of
 
 

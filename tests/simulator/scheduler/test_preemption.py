@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from enginehouse_sim.simulator.domain.constants import SchedulingPolicy
-from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.domain.steps import CachedRequestData
-from enginehouse_sim.simulator.scheduler.encoder_cache import EncoderCache
-from enginehouse_sim.simulator.scheduler.encoder_plan import EncoderPlan
-from enginehouse_sim.simulator.scheduler.preemption import preempt_one
+from enginehouse_sim.simulator.scheduler.encoder import EncoderCache, EncoderPlan
+from enginehouse_sim.simulator.scheduler.running import preempt_one
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
-from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
+from enginehouse_sim.simulator.scheduler.state import StepPlan
 from enginehouse_sim.simulator.scheduler.update import stats
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 

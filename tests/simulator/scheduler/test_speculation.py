@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from enginehouse_sim.simulator.domain.drafts import DraftMethod
+from enginehouse_sim.simulator.domain.constants import DraftMethod
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
 from enginehouse_sim.simulator.scheduler.update import stats
 from tests.support.scheduler_fakes import Connectors, Requests, Run, Schedulers

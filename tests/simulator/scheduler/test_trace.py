@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.scheduler.preemption import preempt_one
-from enginehouse_sim.simulator.scheduler.step_plan import StepPlan
+from enginehouse_sim.simulator.scheduler.running import preempt_one
+from enginehouse_sim.simulator.scheduler.state import StepPlan
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 SIXTEEN: dict[str, Any] = {"block_size": 16, "max_num_batched_tokens": 8192, "max_model_len": 8192}

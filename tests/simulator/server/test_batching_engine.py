@@ -1,24 +1,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
-from enginehouse_sim.simulator.grammar.grammar import JSON_OBJECT
+from enginehouse_sim.simulator.model.grammar import JSON_OBJECT
 from enginehouse_sim.simulator.model.text import encode
-from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
-from enginehouse_sim.simulator.server.engine.listener import EngineFailed
-from enginehouse_sim.simulator.server.generation.answer import Answer
-from enginehouse_sim.simulator.server.generation.run import Generator, Run
-from enginehouse_sim.simulator.server.generation.work import EncodedPrompt, Work
-from enginehouse_sim.simulator.server.telemetry.metrics import Metrics
+from enginehouse_sim.simulator.server.answers import Answer
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine
+from enginehouse_sim.simulator.server.listeners import EngineFailed
+from enginehouse_sim.simulator.server.metrics import Metrics
+from enginehouse_sim.simulator.server.runs import Generator, Run
+from enginehouse_sim.simulator.server.work import EncodedPrompt, Work
 from tests.support.fake_clock import FakeClock
 from tests.support.sampled_text import generate
 
@@ -36,7 +36,7 @@ def new_engine(clock: FakeClock, *, ttft: float = 1.0, tpot: float = 0.5, **cons
 
 
 def start(engine: BatchingEngine, clock: FakeClock, work: Work, metrics: Metrics | None = None, **how: bool) -> Run:
-    return Generator(engine, metrics or Metrics(), clock).run(work, **how)
+    return Generator(engine, metrics or Metrics(engine), clock).run(work, **how)
 
 
 async def arrivals(engine: BatchingEngine, clock: FakeClock, work: Work) -> list[float]:
@@ -210,12 +210,12 @@ async def test_an_answer_cut_by_the_end_of_the_cache_has_its_length_as_reason(cl
 
 
 async def test_a_stop_string_ends_one_answer_and_frees_the_engine(clock: FakeClock) -> None:
-    metrics = Metrics()
     engine = new_engine(clock, ttft=0, tpot=0)
+    metrics = Metrics(engine)
     [answer] = await answers(engine, clock, work(50, stops=["bolt"]), metrics)
     assert (answer.text, answer.finish, answer.stop_reason) == (" snow river cab ", "stop", "bolt")
     assert len(answer.token_ids) == 4
-    assert metrics.finished["stop"] == 1
+    assert 'finished_reason="stop",model_name="sim"} 1.0' in metrics.page().decode()
     assert load(engine) == IDLE
 
 
@@ -345,36 +345,41 @@ async def test_the_more_urgent_request_goes_first(clock: FakeClock) -> None:
     assert [(await one)[0] for one in running] == pytest.approx([2.0, 3.0, 1.0])
 
 
+def figure(metrics: Metrics, name: str, **labels: str) -> float:
+    """The figure of that name, without ``vllm:``, and with these labels besides those of all figures."""
+    families = text_string_to_metric_families(metrics.page().decode())
+    wanted = {"engine": "0", "model_name": "sim", **labels}
+    [value] = [each.value for family in families for each in family.samples if each[:2] == (f"vllm:{name}", wanted)]
+    return float(value)
+
+
 class TestMetrics:
     async def test_a_request_is_counted_and_timed(self, clock: FakeClock) -> None:
-        metrics = Metrics()
         engine = new_engine(clock, max_num_seqs=1)
+        metrics = Metrics(engine)
         before = asyncio.create_task(answers(engine, clock, work(1)))
         answering = asyncio.create_task(answers(engine, clock, work(3, ("one two three",)), metrics))
         await clock.advance(10)
         await before
         await answering
-        assert (metrics.prompt_tokens, metrics.generation_tokens) == (3, 3)
-        assert metrics.finished == {"stop": 0, "length": 1, "abort": 0, "error": 0}
-        times: dict[str, Callable[[Metrics], Any]] = {
-            "_sum{} 2.0": lambda m: m.time_to_first_token,
-            "_sum{} 1.0": lambda m: m.inter_token_latency,
-            "_sum{} 3.0": lambda m: m.request_latency,
-        }
-        for expected, histogram in times.items():
-            assert expected in "\n".join(histogram(metrics).lines("", ""))
-        assert "_sum{} 1.0" in "\n".join(metrics.queue_time.lines("", ""))
-        assert "_sum{} 1.0" in "\n".join(metrics.prefill_time.lines("", ""))
-        assert "_sum{} 1.0" in "\n".join(metrics.decode_time.lines("", ""))
-        assert "_sum{} 0.5" in "\n".join(metrics.request_time_per_output_token.lines("", ""))
+        assert figure(metrics, "prompt_tokens_total") == figure(metrics, "generation_tokens_total") == 3
+        counts = [
+            figure(metrics, "request_success_total", finished_reason=why)
+            for why in ("stop", "length", "abort", "error")
+        ]
+        assert counts == [0, 1, 0, 0]
+        assert figure(metrics, "time_to_first_token_seconds_sum") == 2
+        assert figure(metrics, "inter_token_latency_seconds_sum") == 1
+        assert figure(metrics, "e2e_request_latency_seconds_sum") == 3
+        assert figure(metrics, "request_queue_time_seconds_sum") == 1
 
     async def test_an_aborted_request_is_counted_as_that(self, clock: FakeClock) -> None:
-        metrics = Metrics()
         engine = new_engine(clock)
+        metrics = Metrics(engine)
         answering = asyncio.create_task(answers(engine, clock, work(3), metrics))
         await clock.advance(1.2)
         answering.cancel()
         await clock.advance(0)
-        assert metrics.finished == {"stop": 0, "length": 0, "abort": 1, "error": 0}
-        assert metrics.generation_tokens == 1
+        assert figure(metrics, "request_success_total", finished_reason="abort") == 1
+        assert figure(metrics, "generation_tokens_total") == 1
         assert load(engine) == IDLE

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import openai
 import pytest
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
 
 from enginehouse.testing.engines import SimEngine
 from tests.support import plain_httpx as http
@@ -84,36 +81,6 @@ def test_stop_strings_end_the_answer(client: openai.OpenAI) -> None:
     assert chunks[-1].choices[0].finish_reason == "stop"
 
 
-def test_responses_answer_at_once_or_as_a_stream(client: openai.OpenAI) -> None:
-    answer = client.responses.create(model="tiny", input="Hello", instructions="Be brief")
-    Response.model_validate(answer.model_dump())
-    assert answer.status == "completed"
-    assert len(answer.output_text.split()) == 16
-    items: Any = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "Hello"}]
-    events = list(client.responses.create(model="tiny", input=items, stream=True))
-    adapter: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
-    for event in events:
-        adapter.validate_python(event.model_dump())
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-    assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == answer.output_text
-    assert events[-1].type == "response.completed"
-    assert events[-1].response.output_text == answer.output_text
-
-
-def test_a_response_cut_by_its_limit_is_incomplete(client: openai.OpenAI) -> None:
-    answer = client.responses.create(model="tiny", input="Hello", max_output_tokens=2)
-    assert answer.status == "incomplete"
-    assert answer.incomplete_details is not None
-    assert answer.incomplete_details.reason == "max_output_tokens"
-    assert answer.usage is not None
-    assert answer.usage.output_tokens == 2
-
-
-def test_no_response_is_kept(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="No responses are kept"):
-        client.responses.create(model="tiny", input="Hello", previous_response_id="resp_1")
-
-
 def test_embeddings_are_unit_vectors_that_depend_on_the_text(client: openai.OpenAI) -> None:
     answer = client.embeddings.create(model="tiny", input=["a", "b", "a"], dimensions=8)
     one, other, again = (item.embedding for item in answer.data)
@@ -122,23 +89,6 @@ def test_embeddings_are_unit_vectors_that_depend_on_the_text(client: openai.Open
     assert answer.usage.prompt_tokens == 3
     plain = client.embeddings.create(model="tiny", input="a", dimensions=8, encoding_format="float")
     assert plain.data[0].embedding == pytest.approx(one)
-
-
-def test_rerank_puts_the_document_first_that_says_what_was_asked(engine: SimEngine) -> None:
-    body = {"model": "tiny", "query": "steam engine", "documents": ["a cat", {"text": "the steam engine"}], "top_n": 1}
-    answer = http.post(f"{engine.url}/v1/rerank", json=body).json()
-    [best] = answer["results"]
-    assert (best["index"], best["document"]) == (1, {"text": "the steam engine"})
-    assert 0 < best["relevance_score"] < 1
-
-
-def test_scores_grow_with_the_words_that_texts_share(engine: SimEngine) -> None:
-    body = {"model": "tiny", "text_1": "steam engine", "text_2": ["a cat", "the steam engine"]}
-    answer = http.post(f"{engine.url}/v1/score", json=body).json()
-    first, second = (one["score"] for one in answer["data"])
-    assert 0 == first < second < 1
-    refused = http.post(f"{engine.url}/v1/score", json={**body, "text_1": ["a", "b", "c"]})
-    assert refused.status_code == 400
 
 
 def test_models_are_listed_with_what_is_known_of_them(client: openai.OpenAI) -> None:
@@ -181,19 +131,6 @@ def test_a_body_of_the_wrong_shape_is_refused(engine: SimEngine, body: bytes) ->
     answer = http.post(f"{engine.url}/v1/chat/completions", content=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "BadRequestError"
-
-
-def test_tokens_can_be_counted_beforehand(engine: SimEngine, client: openai.OpenAI) -> None:
-    tokenized = http.post(f"{engine.url}/tokenize", json={"messages": HELLO, "return_token_strs": True}).json()
-    used = client.chat.completions.create(model="tiny", messages=HELLO).usage
-    assert used is not None
-    assert tokenized["count"] == len(tokenized["tokens"]) == len(tokenized["token_strs"]) == used.prompt_tokens
-    assert tokenized["max_model_len"] == 200
-    prompt = http.post(f"{engine.url}/tokenize", json={"prompt": "Hello, engine"}).json()
-    by_ids = client.completions.create(model="tiny", prompt=prompt["tokens"])
-    by_text = client.completions.create(model="tiny", prompt="Hello, engine")
-    assert by_ids.choices == by_text.choices
-    assert by_ids.usage == by_text.usage
 
 
 def test_the_same_seed_makes_the_same_text_in_another_process(client: openai.OpenAI) -> None:

@@ -4,28 +4,27 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.simulator.server import request_log
-from enginehouse_sim.simulator.server.http.call import Call
-from enginehouse_sim.simulator.server.request_log import RequestLog
+from enginehouse_sim.simulator.server import application
+from enginehouse_sim.simulator.server.application import RequestLog
+from enginehouse_sim.simulator.server.batching_engine import LoopClock
+from enginehouse_sim.simulator.server.http import Call
 
 
 def log(bodies: list[bytes]) -> list[Any]:
     requests = RequestLog()
     for body in bodies:
-        scope = {"method": "POST", "path": "/", "raw_path": b"/", "query_string": b"", "headers": []}
-        call = Call({**scope, "state": {"connection": None}}, None, None, None)  # type: ignore[arg-type]
-        call.body = body
+        call = Call("POST", "/", [], body, LoopClock())
         with requests.record(call):
             pass
     return [seen["body"] for seen in requests.listing()]
 
 
 def test_the_oldest_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_log, "_MOST_REQUESTS", 2)
+    monkeypatch.setattr(application, "_MOST_REQUESTS", 2)
     assert log([b"1", b"2", b"3"]) == ["2", "3"]
 
 
 def test_the_oldest_go_when_they_are_too_large_but_the_last_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_log, "_MOST_BYTES", 5)
+    monkeypatch.setattr(application, "_MOST_BYTES", 5)
     assert log([b"1", b"22", b"333"]) == ["22", "333"]
     assert log([b"1", b"4444444"]) == ["4444444"]

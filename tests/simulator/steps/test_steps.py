@@ -8,13 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.steps.costs import DecodeTable, PassCosts, PrefillTable
-from enginehouse_sim.simulator.steps.interpolation import bilinear, linear
-from enginehouse_sim.simulator.steps.load import StepLoad
-from enginehouse_sim.simulator.steps.models import ConstantSteps, PassSteps, SpedUp, StepModel, TableSteps
+from enginehouse_sim.simulator.steps.costs import DecodeTable, KvShape, KvTransfer, PassCosts, PrefillTable
+from enginehouse_sim.simulator.steps.models import (
+    ConstantSteps,
+    PassSteps,
+    SpedUp,
+    StepLoad,
+    StepModel,
+    TableSteps,
+    bilinear,
+    linear,
+)
 from enginehouse_sim.simulator.steps.profile import AnyProfile, load_profile, profile_names
 from enginehouse_sim.simulator.steps.roofline import H100, LLAMA_3_8B, computed_profile
-from enginehouse_sim.simulator.steps.transfer import KvShape, KvTransfer
 
 finite = st.floats(-1e6, 1e6)
 

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from enginehouse.aio.clock import Clock
-from enginehouse.app.build import build_engine_policy
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.virtual.virtual_client import VirtualClient, VirtualDoor
 from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualLauncher
@@ -26,7 +25,6 @@ from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_engines import hosts_of
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import DriverSupport, support_of
-from enginehouse.interfaces.engine_policies import EnginePolicy
 from enginehouse.interfaces.migrators import Migrator
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
@@ -83,10 +81,6 @@ class VirtualGateway:
     def config(self) -> Config:
         """The configuration in force."""
         return self._gateway.config
-
-    def engine_policy(self) -> EnginePolicy | None:
-        """A new instance of ``simulator.policy`` for an engine; ``None`` without one."""
-        return build_engine_policy(self.config, self._registry)
 
     @property
     def backends(self) -> Sequence[VirtualBackend]:

@@ -13,14 +13,22 @@ import msgspec
 
 from enginehouse import ConfigError
 from enginehouse_sim.simulator.calibration.facts import EngineFacts, engine_facts
-from enginehouse_sim.simulator.calibration.fit import Fitted, KindErrors, fit, held_out, spread
+from enginehouse_sim.simulator.calibration.fit import (
+    Fitted,
+    Kind,
+    KindErrors,
+    Observation,
+    PrefixCache,
+    fit,
+    held_out,
+    prefix_cache,
+    spread,
+)
 from enginehouse_sim.simulator.calibration.journal import Journal
-from enginehouse_sim.simulator.calibration.observation import Kind, Observation
-from enginehouse_sim.simulator.calibration.prefix_cache import PrefixCache, prefix_cache
-from enginehouse_sim.simulator.calibration.prober import Prober
-from enginehouse_sim.simulator.calibration.probes import (
+from enginehouse_sim.simulator.calibration.prober import (
     Probe,
     ProbeBounds,
+    Prober,
     bounds_of,
     in_random_order,
     probes_of,

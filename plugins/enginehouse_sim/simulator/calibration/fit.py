@@ -1,4 +1,4 @@
-"""Fits the costs of a pass to observations."""
+"""Observations of an engine, and the costs of a pass that fit them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,60 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, combinations
 from operator import mul
 from statistics import median
+from typing import Literal
 
 import msgspec
 
-from enginehouse_sim.simulator.calibration.observation import Kind, Observation
 from enginehouse_sim.simulator.steps.costs import PassCosts
+
+Kind = Literal["prompt", "decode", "mixed", "waiting", "cached"]
+
+
+class StepWork(msgspec.Struct, frozen=True, kw_only=True):
+    """Equal passes of an engine, as in ``StepLoad``; ``passes`` of them. Means over passes may be fractions."""
+
+    passes: float = 1.0
+    prompt_tokens: float = 0.0
+    pairs: float = 0.0
+    first_tokens: float = 0.0
+    decodes: float = 0.0
+    kv_tokens: float = 0.0
+    waiting: float = 0.0
+
+    def milliseconds(self, costs: PassCosts) -> float:
+        """How long all passes take with these costs."""
+        ms = costs.fixed_ms + max(costs.weights_ms, costs.token_ms * (self.prompt_tokens + self.decodes))
+        ms += costs.kv_token_ms * self.kv_tokens + costs.sequence_ms * (self.decodes + self.first_tokens)
+        ms += costs.waiting_ms * self.waiting
+        if self.prompt_tokens:
+            ms += costs.prompt_ms + costs.pair_ms * self.pairs
+        return self.passes * ms
+
+
+class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One measurement.
+
+    ``point``: the name of what was measured; repeats have the same. ``requests``: the requests whose way through HTTP
+    the time includes. ``ms``: the time of all ``work`` together, in milliseconds. ``uncached``: of a ``cached`` prompt,
+    the work if the engine reads it again.
+    """
+
+    point: str
+    kind: Kind
+    work: Sequence[StepWork]
+    requests: float = 0.0
+    ms: float
+    uncached: Sequence[StepWork] = ()
+
+    def predicted(self, costs: PassCosts, request_ms: float) -> float:
+        """The time in milliseconds that the costs give."""
+        return self.requests * request_ms + sum(work.milliseconds(costs) for work in self.work)
+
+
+def prompt_work(tokens: int, cached: int = 0) -> StepWork:
+    """One pass that computes a prompt of so many ``tokens`` behind those that are ``cached``."""
+    return StepWork(prompt_tokens=tokens, pairs=tokens * cached + tokens * (tokens + 1) / 2, first_tokens=1)
+
 
 _HUBER = 0.15
 """A relative error above this counts in proportion to its size, not to its square."""
@@ -205,3 +254,36 @@ def _solved(matrix: list[list[float]], goal: list[float]) -> list[float]:
         known = sum(rows[at][other] * found[other] for other in range(at + 1, size))
         found[at] = (rows[at][size] - known) / rows[at][at] if abs(rows[at][at]) >= 1e-12 else 0.0
     return found
+
+
+_TELLING = 1.5
+"""How many times as long a prompt must take as the rest of it, so that a measurement tells which of them was read."""
+
+
+class PrefixCache(msgspec.Struct, frozen=True, kw_only=True):
+    """The milliseconds to the first token of a prompt whose beginning the engine has just read.
+
+    ``measured_ms``: the median. ``rest_ms``: what the costs give for the rest of it, ``whole_ms`` for all of it.
+    ``works``: whether the engine took the beginning from its cache; ``None`` if the times do not tell.
+    """
+
+    measured_ms: float
+    rest_ms: float
+    whole_ms: float
+    works: bool | None
+
+    @property
+    def error(self) -> float:
+        """The error of the prediction for what the engine did, as a share; positive: too long."""
+        return (self.whole_ms if self.works is False else self.rest_ms) / self.measured_ms - 1
+
+
+def prefix_cache(observations: Sequence[Observation], fitted: Fitted) -> PrefixCache | None:
+    """What ``observations`` of kind ``cached`` say; ``None`` without one."""
+    if not observations:
+        return None
+    one, measured = observations[0], median(each.ms for each in observations)
+    rest = one.predicted(fitted.costs, fitted.request_ms)
+    whole = msgspec.structs.replace(one, work=one.uncached).predicted(fitted.costs, fitted.request_ms)
+    works = measured * measured < rest * whole if whole > _TELLING * rest else None
+    return PrefixCache(measured_ms=measured, rest_ms=rest, whole_ms=whole, works=works)

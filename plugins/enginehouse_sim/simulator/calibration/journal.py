@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.calibration.observation import Observation
+from enginehouse_sim.simulator.calibration.fit import Observation
 
 
 class _Head(msgspec.Struct, frozen=True):

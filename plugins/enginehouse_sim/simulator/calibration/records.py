@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.calibration.observation import Kind, Observation, StepWork, prompt_work
+from enginehouse_sim.simulator.calibration.fit import Kind, Observation, StepWork, prompt_work
 
 _LEAST_TOKENS = 8
 """Answers with fewer tokens say little about the time between tokens."""

@@ -5,21 +5,62 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import mean
 from time import perf_counter
 
 import msgspec
 
-from enginehouse import GatewayError
+from enginehouse import ConfigError, GatewayError
 from enginehouse_sim.simulator.calibration.facts import body_for
-from enginehouse_sim.simulator.calibration.measured import MeasuredRun
-from enginehouse_sim.simulator.calibration.probes import prompt_tokens
+from enginehouse_sim.simulator.calibration.prober import prompt_tokens
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, stream
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
-from enginehouse_sim.simulator.replay.figures.gaps import count_gap
+from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, count_gap
 from enginehouse_sim.simulator.replay.figures.record import Record
+from enginehouse_sim.simulator.replay.figures.report import report
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.steps.profile import Accuracy
+
+_LATENCIES = ("ttft_ms", "itl_ms", "tpot_ms", "latency_ms")
+_SHARES = ("p50", "p90", "p99")
+_THROUGHPUT = ("requests_per_second", "output_tokens_per_second")
+
+
+class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of one run by their names. ``failed``: the requests that the engine did not answer."""
+
+    requests: int
+    failed: int
+    figures: Mapping[str, float]
+
+
+def measured_run(record: Record) -> MeasuredRun:
+    """The figures of a replay, or of a trace that was played to an engine."""
+    found = report(record)
+    figures = {
+        f"{name} {share}": float(getattr(getattr(found, name), share)) for name in _LATENCIES for share in _SHARES
+    }
+    figures |= {name: float(getattr(found, name)) for name in _THROUGHPUT}
+    return MeasuredRun(requests=found.requests, failed=found.rejected, figures=figures)
+
+
+def read_runs(path: Path, requests: int) -> list[MeasuredRun]:
+    """The runs in a file, of a trace with so many requests. Raises ``ConfigError``."""
+    try:
+        runs = msgspec.json.decode(path.read_bytes(), type=list[MeasuredRun])
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(f"cannot be read: {error}", file=str(path)) from None
+    if not runs or any(run.requests + run.failed != requests for run in runs):
+        raise ConfigError("has no runs of this trace", file=str(path), remedy="remove it to measure the engine again")
+    return runs
+
+
+def write_runs(path: Path, runs: Sequence[MeasuredRun]) -> None:
+    """Keep the runs in a file. Raises ``ConfigError``."""
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(runs), indent=1))
+    except OSError as error:
+        raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from None
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):

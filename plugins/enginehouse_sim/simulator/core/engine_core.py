@@ -5,17 +5,57 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from enginehouse_sim.simulator.core.step_result import InFlightStep, StepResult
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
-from enginehouse_sim.simulator.domain.steps import SchedulerOutput
-from enginehouse_sim.simulator.kv.remote_blocks import Origin
-from enginehouse_sim.simulator.kv.transfer_worker import TransferWorker
+from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.kv.connector import TransferWorker
+from enginehouse_sim.simulator.kv.disaggregation import Origin
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.timing import TOKEN, TimingRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.scheduler.steady import num_steady_steps, pass_steady_steps
-from enginehouse_sim.simulator.steps.load import StepLoad
-from enginehouse_sim.simulator.steps.models import StepModel
+from enginehouse_sim.simulator.steps.models import StepLoad, StepModel
+
+
+class StepResult:
+    """A completed step: the plan, the outputs, its duration, and its load."""
+
+    __slots__ = ("load", "outputs", "scheduled", "seconds")
+
+    def __init__(
+        self,
+        scheduled: SchedulerOutput,
+        outputs: Sequence[EngineCoreOutput],
+        seconds: float,
+        load: StepLoad,
+    ) -> None:
+        self.scheduled = scheduled
+        self.outputs = outputs
+        self.seconds = seconds
+        self.load = load
+
+
+class InFlightStep:
+    """A step that has begun: its result is known to the core alone. ``ends_at``: on the core's clock."""
+
+    __slots__ = ("ends_at", "load", "result", "scheduled")
+
+    def __init__(
+        self,
+        scheduled: SchedulerOutput,
+        result: ModelRunnerOutput,
+        ends_at: float,
+        load: StepLoad,
+    ) -> None:
+        self.scheduled = scheduled
+        self.result = result
+        self.ends_at = ends_at
+        self.load = load
+
+    def later(self, seconds: float) -> InFlightStep:
+        """The same step, ending so much later."""
+        return InFlightStep(self.scheduled, self.result, self.ends_at + seconds, self.load)
+
 
 IDLE_STEP = 0.001
 """The most seconds of a step that could schedule no request: others may arrive meanwhile."""
@@ -114,7 +154,7 @@ class EngineCore:
         scheduled, result, ends_at = ended.scheduled, ended.result, ended.ends_at
         seconds, self.now = ends_at - self.now, ends_at
         if self._transfer_worker is not None:
-            self._transfer_worker.end_step(scheduled.kv_connector_metadata, ends_at, result)
+            self._transfer_worker.end_step(ends_at, result)
         outputs = self.scheduler.update_from_output(scheduled, result)
         return StepResult(scheduled, outputs, seconds, ended.load)
 
@@ -188,15 +228,15 @@ class EngineCore:
         An empty step behind one that computes takes no time. Other empty steps, while there are requests, end when the
         next load arrives, after ``IDLE_STEP`` at the latest.
         """
-        stall = 0.0
-        if self._transfer_worker is not None:
-            stall = self._transfer_worker.begin_step(scheduled.kv_connector_metadata, begins_at)
+        worker = self._transfer_worker
+        if worker is not None:
+            worker.begin_step(scheduled.kv_connector_metadata, begins_at)
         if scheduled.num_scheduled_tokens or not self.has_requests:
-            return stall + self.slowness * self._steps.seconds(load)
+            return self.slowness * self._steps.seconds(load)
         if not scheduled.preempted_req_ids and self._is_computing:
-            return stall
-        arrival = self._transfer_worker.next_arrival if self._transfer_worker is not None else None
-        return stall + (IDLE_STEP if arrival is None else min(IDLE_STEP, max(0.0, arrival - begins_at)))
+            return 0.0
+        arrival = worker.next_arrival if worker is not None else None
+        return IDLE_STEP if arrival is None else min(IDLE_STEP, max(0.0, arrival - begins_at))
 
 
 def _later_load(load: StepLoad, steps: int) -> StepLoad:

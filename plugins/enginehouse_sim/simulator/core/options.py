@@ -15,9 +15,12 @@ from click.core import ParameterSource
 
 from enginehouse import OFFLOAD_ORDERS, ConfigError, EnginehouseError, parse_duration
 from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
-from enginehouse_sim.simulator.domain.drafts import DraftMethod
-from enginehouse_sim.simulator.offload.settings import OffloadSettings
+from enginehouse_sim.simulator.domain.constants import (
+    DraftMethod,
+    OffloadSettings,
+    SchedulerConstants,
+    SchedulingPolicy,
+)
 from enginehouse_sim.simulator.steps.profile import load_profile, profile_names
 
 
@@ -103,8 +106,6 @@ _OPTIONS = (
     ),
     _count("--host-blocks", help="Blocks of host memory to which requests are offloaded."),
     click.option("--host-bandwidth", type=Finite(min=1), default=25e9, help="Bytes per second to host memory."),
-    _count("--store-blocks", help="Blocks of a store that engines of the same model share."),
-    click.option("--store-bandwidth", type=Finite(min=1), default=10e9, help="Bytes per second from there."),
     _positive("--offload-within", "starvation_within", default=8, help="Passes before blocks run out to offload in."),
     _positive("--offload-safe-for", "safe_for", default=32, help="Passes that blocks must last for a return."),
     click.option(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.offload.settings import OffloadSettings
+from enginehouse_sim.simulator.domain.constants import OffloadSettings, SchedulerConstants
 
 
 class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,8 +15,7 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     well; 0 means no time at all. ``seed``: decides all text. ``mean_length``: the average tokens until an answer ends
     by itself; ``None`` is never. ``draft_acceptance``: the chance of each draft to be right. ``host_blocks``: blocks of
     host memory that requests are offloaded to before the cache runs out, over a link of ``host_bandwidth`` bytes per
-    second; with 0, requests are preempted instead. ``store_blocks``: the size of a store outside of the engine, over a
-    link of ``store_bandwidth`` bytes per second; 0 is no store.
+    second; with 0, requests are preempted instead.
     """
 
     constants: SchedulerConstants = SchedulerConstants()
@@ -31,6 +29,4 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     draft_acceptance: float = 0.7
     host_blocks: int = 0
     host_bandwidth: float = 25e9
-    store_blocks: int = 0
-    store_bandwidth: float = 10e9
     offload: OffloadSettings = OffloadSettings()

@@ -1,4 +1,4 @@
-"""The scheduler's limits, fixed when an engine is launched."""
+"""The limits of an engine, fixed when it is launched, and the kinds of drafts and inputs that they are about."""
 
 from __future__ import annotations
 
@@ -6,7 +6,49 @@ from enum import Enum
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.drafts import DRAFT_RULES, DraftMethod, DraftRules
+
+class MultiModalInput(msgspec.Struct, frozen=True):
+    """An image or the like: ``length`` placeholder tokens from ``offset`` on.
+
+    Equal content has an equal ``identifier``.
+    """
+
+    identifier: str
+    offset: int
+    length: int
+
+
+class DraftMethod(str, Enum):
+    """How drafts are made, as far as the scheduler sees it."""
+
+    NGRAM = "ngram"
+    DRAFT_MODEL = "draft_model"
+    EAGLE = "eagle"
+
+
+class DraftRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The cost of a draft method for a request in every step, as in vLLM.
+
+    ``lookahead``: whether the drafter needs room for keys and values of its drafts. ``slots``: tokens of the budget
+    that each request takes besides its own. ``drops_last_block``: a prefix match loses its last block, which the
+    drafter computes again for its hidden states. ``reads_ahead``: known tokens that the drafter reads beyond those
+    computed. ``needs_result``: whether the drafter works on the result of a step, outside of the model, so that the
+    next step cannot be planned before.
+    """
+
+    lookahead: bool = False
+    slots: int = 0
+    drops_last_block: bool = False
+    reads_ahead: int = 0
+    needs_result: bool = False
+
+
+DRAFT_RULES = {
+    DraftMethod.NGRAM: DraftRules(needs_result=True),
+    DraftMethod.DRAFT_MODEL: DraftRules(lookahead=True, slots=1),
+    DraftMethod.EAGLE: DraftRules(lookahead=True, drops_last_block=True, reads_ahead=1),
+}
+
 
 IMAGE_TOKENS = 64
 """The tokens that stand for one image."""
@@ -103,3 +145,18 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def use_spec_decode(self) -> bool:
         return self.num_spec_tokens > 0
+
+
+class OffloadSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Lengths in tokens, times in passes of the model.
+
+    ``starvation_within``: offload if the worst case runs out of blocks within this many passes. ``safe_for``: resume or
+    admit only if the blocks last for this many. The distance between the two prevents requests from moving back and
+    forth. ``order``: which requests are offloaded first, one of ``OFFLOAD_ORDERS``. ``guaranteed_tokens``: the tokens
+    that a request generates after its admission or return before it may be offloaded again.
+    """
+
+    starvation_within: int = 8
+    safe_for: int = 32
+    order: str = "fewest_blocks"
+    guaranteed_tokens: int = 16

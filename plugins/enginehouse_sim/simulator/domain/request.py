@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
-from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.constants import MultiModalInput
 
 
 class RequestStatus(IntEnum):
@@ -81,7 +81,6 @@ class RequestState:
         "output_token_ids",
         "pooling",
         "priority",
-        "prompt_logprobs",
         "prompt_token_ids",
         "request_id",
         "spec_token_ids",
@@ -111,7 +110,6 @@ class RequestState:
         cache_salt: str | None = None,
         structured_output: str | None = None,
         mm_inputs: Sequence[MultiModalInput] = (),
-        prompt_logprobs: bool = False,
         pooling: bool = False,
         kv_transfer_params: dict[str, Any] | None = None,
     ) -> None:
@@ -130,7 +128,6 @@ class RequestState:
         self.cache_salt = cache_salt
         self.structured_output = structured_output
         self.mm_inputs = mm_inputs
-        self.prompt_logprobs = prompt_logprobs
         self.pooling = pooling
         self.kv_transfer_params = kv_transfer_params
         self.status = RequestStatus.WAITING

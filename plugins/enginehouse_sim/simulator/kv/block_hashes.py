@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-from enginehouse_sim.simulator.domain.images import MultiModalInput
+from enginehouse_sim.simulator.domain.constants import MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState
 
 _HASH_BYTES = 8

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
-from enginehouse import CachedBlock
 from enginehouse_sim.simulator.kv.events import AllBlocksCleared, BlockRemoved, KvEvents
 
 _MOST_OUTDATED = 1000
@@ -18,23 +17,13 @@ class BlockPool:
     pool first hands out freed blocks whose content cannot be found, the last one freed first. Then come blocks that
     were never used, and then the other freed ones in the order in which they became free. Blocks that were never handed
     out take no memory here. Every operation on one block takes constant time.
-
-    ``evict``: chooses the block to hand out of the freed ones whose content can be found, by its index among them; each
-    choice then takes time in proportion to their number.
     """
 
-    def __init__(
-        self,
-        num_blocks: int,
-        events: KvEvents | None = None,
-        evict: Callable[[Sequence[CachedBlock]], int] | None = None,
-    ) -> None:
+    def __init__(self, num_blocks: int, events: KvEvents | None = None) -> None:
         if num_blocks < 2:
             raise ValueError(f"a pool of {num_blocks} blocks has none to hand out: block 0 is kept back, so ask for 2")
         self.num_usable = num_blocks - 1
         self._events = events
-        self._choose = evict
-        self._uses: dict[int, int] = {}  # how often each cached block was found again; counted only if it is asked for
         self._ref_counts = [0]  # by block id, of the blocks handed out so far
         self._hashes: list[int | None] = [None]
         self._freed = deque[int]()  # each block as often as it became free, the oldest first
@@ -87,7 +76,7 @@ class BlockPool:
             holders.extend([1] * len(fresh))
             hashes.extend([None] * len(fresh))
         for _ in range(count - len(blocks)):
-            block = self._oldest() if self._choose is None else self._chosen(self._choose)
+            block = self._oldest()
             if hashes[block] is not None:
                 self._evict(block)
             holders[block] = 1
@@ -97,8 +86,6 @@ class BlockPool:
     def hold(self, blocks: Iterable[int]) -> None:
         """Add a reference to each of ``blocks``."""
         for block in blocks:
-            if self._choose is not None:
-                self._uses[block] = self._uses.get(block, 0) + 1
             if not self._ref_counts[block]:
                 self._outdated[block] = self._outdated.get(block, 0) + 1
                 self._num_freed -= 1
@@ -163,16 +150,6 @@ class BlockPool:
                 outdated[block] -= 1
             block = take()
         self._num_freed -= 1
-        return block
-
-    def _chosen(self, choose: Callable[[Sequence[CachedBlock]], int]) -> int:
-        """Take the freed block that ``choose`` names."""
-        self._drop_outdated()
-        index = choose([CachedBlock(block, self._uses.get(block, 0)) for block in self._freed])
-        block = self._freed[index]
-        del self._freed[index]
-        self._num_freed -= 1
-        self._uses.pop(block, None)
         return block
 
     def _drop_outdated(self) -> None:

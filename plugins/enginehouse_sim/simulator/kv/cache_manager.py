@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from enginehouse import CachedBlock
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.block_pool import BlockPool
-from enginehouse_sim.simulator.kv.computed_blocks import NOTHING_COMPUTED, ComputedBlocks
 from enginehouse_sim.simulator.kv.events import BlockStored, KvEvents
+
+
+class ComputedBlocks(NamedTuple):
+    """The longest cached prefix of a request: its blocks, and the number of tokens in them."""
+
+    block_ids: Sequence[int]
+    num_tokens: int
+
+
+NOTHING_COMPUTED = ComputedBlocks((), 0)
+
 
 _NEVER = sys.maxsize
 
@@ -35,14 +45,13 @@ class KvCacheManager:
     """Allocates blocks on demand. Requests with an equal prefix share its full blocks.
 
     Block 0 is vLLM's null block, so ``total_gpu_blocks - 1`` of ``total_gpu_blocks`` configured blocks are usable.
-    ``evict``: as in ``BlockPool``. ``hasher``: by default one whose hashes are the same in every process.
+    ``hasher``: by default one whose hashes are the same in every process.
     """
 
     def __init__(
         self,
         constants: SchedulerConstants,
         events: KvEvents | None = None,
-        evict: Callable[[Sequence[CachedBlock]], int] | None = None,
         hasher: BlockHasher | None = None,
     ) -> None:
         self._block_size = constants.block_size
@@ -52,14 +61,11 @@ class KvCacheManager:
         self._hasher = hasher or BlockHasher(constants.block_size)
         self._tables: dict[str, _BlockTable] = {}
         self._drops_last_block = constants.draft_rules.drops_last_block
-        self.pool = BlockPool(constants.total_gpu_blocks, events, evict)
+        self.pool = BlockPool(constants.total_gpu_blocks, events)
 
     def get_computed_blocks(self, request: RequestState) -> ComputedBlocks:
-        """The longest cached prefix in full blocks, without the request's last token. Takes no references.
-
-        A request for prompt log-probabilities matches nothing, because it computes all of its prompt (as in vLLM).
-        """
-        if not self._caching or request.prompt_logprobs:
+        """The longest cached prefix in full blocks, without the request's last token. Takes no references."""
+        if not self._caching:
             return NOTHING_COMPUTED
         hashes = self._hasher.extend(request)
         found: list[int] = []

@@ -1,13 +1,44 @@
-"""The KV connector: the scheduler's side of transfers to and from other memory."""
+"""The KV connector: loads of keys and values from other memory, for the scheduler and for the worker's side."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
+
+import msgspec
 
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.steps.costs import KvTransfer
+
+
+class KvSource(ABC):
+    """A source of keys and values outside of device memory, as one engine sees it over the link ``transfer``."""
+
+    transfer: KvTransfer
+
+    @abstractmethod
+    def match(self, request: RequestState, num_computed_tokens: int) -> int:
+        """The tokens available after the first ``num_computed_tokens``. Has no side effect."""
+
+    def seconds(self, num_tokens: int) -> float:
+        """The seconds that loading ``num_tokens`` takes."""
+        return self.transfer.seconds(num_tokens)
+
+    def claim(self, request: RequestState, num_tokens: int) -> None:
+        """The request has blocks: load ``num_tokens`` from here; 0 means that it does not need this source."""
+
+    def delivered(self, request_id: str) -> None:
+        """The claimed tokens are in device memory."""
+
+    def release(self, request: RequestState) -> None:
+        """The request finished, and no load for it is under way."""
+
+    def keeps(self, request: RequestState, block_ids: Sequence[int]) -> Mapping[str, Any] | None:
+        """The client's ``kv_transfer_params``, if the blocks of the finished request are kept for another engine."""
+        return None
 
 
 class ConnectorMatch(NamedTuple):
@@ -20,29 +51,108 @@ class ConnectorMatch(NamedTuple):
     load_async: bool = False
 
 
-class KvConnector(ABC):
-    """The scheduler's side of a KV connector, with vLLM's life cycle (``KVConnectorBase_V1``)."""
+class KvLoad(msgspec.Struct, frozen=True):
+    """A load for one request, which arrives between steps."""
 
-    @abstractmethod
+    request_id: str
+    num_tokens: int
+    seconds: float
+
+
+class KvConnector:
+    """The scheduler's side, with the life cycle of vLLM's ``KVConnectorBase_V1``.
+
+    It asks ``sources`` in order; the first match serves the request.
+    """
+
+    def __init__(self, sources: Sequence[KvSource]) -> None:
+        self._sources = sources
+        self._matched: dict[str, KvSource] = {}
+        self._loading: dict[str, KvSource] = {}
+        self._loads: list[KvLoad] = []
+
     def get_num_new_matched_tokens(self, request: RequestState, num_computed_tokens: int) -> ConnectorMatch:
-        """The tokens available after the first ``num_computed_tokens``. Has no side effect."""
+        """The tokens available after the first ``num_computed_tokens``."""
+        for source in self._sources:
+            num_tokens = source.match(request, num_computed_tokens)
+            if num_tokens:
+                self._matched[request.request_id] = source
+                return ConnectorMatch(num_tokens, load_async=True)
+        return ConnectorMatch(0)
 
-    @abstractmethod
     def update_state_after_alloc(
         self, request: RequestState, block_ids: Sequence[int], num_external_tokens: int
     ) -> None:
         """The request has blocks now; ``num_external_tokens`` are to be loaded into them."""
+        matched = self._matched.pop(request.request_id, None)
+        for source in self._sources:
+            source.claim(request, num_external_tokens if source is matched else 0)
+        if matched is not None and num_external_tokens:
+            self._loading[request.request_id] = matched
+            seconds = matched.seconds(num_external_tokens)
+            self._loads.append(KvLoad(request.request_id, num_external_tokens, seconds))
 
-    @abstractmethod
     def build_connector_metadata(self, scheduler_output: SchedulerOutput) -> Any:
-        """The work of the connector's worker side in this step."""
+        """The loads that begin with this step, for the worker."""
+        loads, self._loads = self._loads, []
+        return loads
 
-    @abstractmethod
     def request_finished(
         self, request: RequestState, block_ids: Sequence[int]
     ) -> tuple[bool, Mapping[str, Any] | None]:
-        """Return whether the blocks must be kept until they are sent, and the client's ``kv_transfer_params``."""
+        """Return whether the blocks must be kept, and the client's ``kv_transfer_params``.
 
-    @abstractmethod
+        They are kept while a load writes to them, or for another engine that is to fetch them.
+        """
+        self._matched.pop(request.request_id, None)
+        if request.request_id in self._loading:
+            return True, None
+        for source in self._sources:
+            source.release(request)
+        kept = (source.keeps(request, block_ids) for source in self._sources)
+        params = next((each for each in kept if each is not None), None)
+        return params is not None, params
+
     def update_connector_output(self, model_runner_output: ModelRunnerOutput) -> None:
-        """Process the loads and sends that a step completed."""
+        """Process the loads that a step completed."""
+        for request_id in model_runner_output.kv_connector_finished_recving:
+            self._loading.pop(request_id).delivered(request_id)
+
+
+class TransferWorker:
+    """The worker's side: carries out the loads, and reports completed transfers. Times are in seconds.
+
+    ``finished_sending`` returns the requests whose kept blocks are no longer needed.
+    """
+
+    def __init__(self, finished_sending: Callable[[], Sequence[str]] = tuple) -> None:
+        self._finished_sending = finished_sending
+        self._arrivals: list[tuple[float, int, str]] = []
+        self._num_loads = 0
+
+    @property
+    def next_arrival(self) -> float | None:
+        """When the next load completes. An engine without other work waits until then."""
+        return self._arrivals[0][0] if self._arrivals else None
+
+    def begin_step(self, loads: Sequence[KvLoad], now: float) -> None:
+        """Begin the loads."""
+        for load in loads:
+            self._num_loads += 1
+            heappush(self._arrivals, (now + load.seconds, self._num_loads, load.request_id))
+
+    def end_loads(self, request_ids: Sequence[str]) -> None:
+        """Report these loads with the next step, because they have failed."""
+        self._arrivals = [
+            (0.0 if request_id in request_ids else arrives_at, number, request_id)
+            for arrives_at, number, request_id in self._arrivals
+        ]
+        heapify(self._arrivals)
+
+    def end_step(self, now: float, output: ModelRunnerOutput) -> None:
+        """Name the transfers completed by ``now`` in ``output``."""
+        arrived = []
+        while self._arrivals and self._arrivals[0][0] <= now:
+            arrived.append(heappop(self._arrivals)[2])
+        output.kv_connector_finished_recving = arrived
+        output.kv_connector_finished_sending = tuple(self._finished_sending())

@@ -9,8 +9,8 @@ import msgspec
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.kv.source import KvSource
-from enginehouse_sim.simulator.steps.transfer import KvTransfer
+from enginehouse_sim.simulator.kv.connector import KvSource
+from enginehouse_sim.simulator.steps.costs import KvTransfer
 
 
 class KvMove(msgspec.Struct, frozen=True):

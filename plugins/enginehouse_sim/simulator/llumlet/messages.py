@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.moved_request import MovedRequest
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, MovedRequest
 
 MIGRATE_IN = "/enginehouse.sim.Migration/MigrateIn"
 """The full name of the gRPC method."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from enginehouse import RequestError
+from enginehouse_sim.simulator.core.migration import MigratedKv, MigrationSlots
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.llumlet.messages import (
     Commit,
@@ -18,10 +19,8 @@ from enginehouse_sim.simulator.llumlet.messages import (
     Reserved,
     SourceMessage,
 )
-from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
-from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
-from enginehouse_sim.simulator.server.engine.followers import Follower, Followers
-from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine
+from enginehouse_sim.simulator.server.listeners import Follower, Followers
 
 
 class _Forwarder:

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 import grpc
 
-from enginehouse_sim.simulator.domain.moved_request import MovedRequest
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
+from enginehouse_sim.simulator.core.migration import computed_tokens, copy_stages
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, MovedRequest
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.llumlet import messages
-from enginehouse_sim.simulator.llumlet.copying import computed_tokens, copy_stages
 from enginehouse_sim.simulator.llumlet.messages import (
     Commit,
     Committed,
@@ -25,12 +24,10 @@ from enginehouse_sim.simulator.llumlet.messages import (
     Reserve,
     Reserved,
 )
-from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
-from enginehouse_sim.simulator.server.engine.clock import Clock
-from enginehouse_sim.simulator.server.engine.followers import Followers
-from enginehouse_sim.simulator.server.engine.listener import EngineFailed, RequestListener, RequestLocation
-from enginehouse_sim.simulator.server.generation.answer import Answer
-from enginehouse_sim.simulator.steps.transfer import KvTransfer
+from enginehouse_sim.simulator.server.answers import Answer
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, Clock
+from enginehouse_sim.simulator.server.listeners import EngineFailed, Followers, RequestListener, RequestLocation
+from enginehouse_sim.simulator.steps.costs import KvTransfer
 
 _TIMEOUT_S = 5.0
 """Seconds for the destination to reply, Llumnix's RPC timeout; after that the request continues here."""

@@ -9,16 +9,13 @@ from typing import Any
 import grpc
 
 from enginehouse import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
+from enginehouse_sim.simulator.core.migration import MigratedKv, MigrationSlots, movable_requests
 from enginehouse_sim.simulator.llumlet import messages
-from enginehouse_sim.simulator.llumlet.candidates import movable_requests
 from enginehouse_sim.simulator.llumlet.llumlet_pb2 import AbortRequests, AbortResponse, MigrateRequest, MigrateResponse
 from enginehouse_sim.simulator.llumlet.migrate_in import IncomingMigrations
 from enginehouse_sim.simulator.llumlet.migrate_out import Call, OutgoingMigration
-from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
-from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
-from enginehouse_sim.simulator.server.engine.clock import Clock
-from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
-from enginehouse_sim.simulator.steps.transfer import KvTransfer
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, Clock
+from enginehouse_sim.simulator.steps.costs import KvTransfer
 
 _TIMEOUT_S = 5.0
 _VALUES = {"NUM_REQ": "num_reqs", "TOKEN": "num_tokens", "RATIO": "kv_cache_usage_ratio"}

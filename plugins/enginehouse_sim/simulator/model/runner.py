@@ -10,10 +10,9 @@ import msgspec
 
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, NewRequestData, TokenLogprobs
 from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.simulator.model.sampler import TextSampler
+from enginehouse_sim.simulator.model.sampler import TextSampler, vector
 from enginehouse_sim.simulator.model.text import EOS, text_of
-from enginehouse_sim.simulator.model.vectors import vector
-from enginehouse_sim.simulator.steps.load import StepLoad
+from enginehouse_sim.simulator.steps.models import StepLoad
 
 
 class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):

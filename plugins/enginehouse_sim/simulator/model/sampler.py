@@ -1,4 +1,4 @@
-"""Generates text token by token.
+"""Generates text token by token, and vectors for texts.
 
 A token depends only on the seed, the choice and the text before it. Any process that continues a text, or its tokens,
 therefore generates the rest of the same answer.
@@ -7,6 +7,7 @@ therefore generates the rest of the same answer.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
@@ -147,3 +148,11 @@ def _in_order(allowed: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]
 def _length_and_bytes(token: int) -> tuple[int, bytes]:
     text = bytes_of(token)
     return len(text), text
+
+
+def vector(seed: int, text: str, dimensions: int) -> list[float]:
+    """A vector of length 1 that depends only on the seed and the text."""
+    draw = random.Random(crc32(text.encode(), seed & 0xFFFFFFFF))
+    values = [draw.uniform(-1, 1) for _ in range(dimensions)]
+    length = math.hypot(*values)
+    return [value / length for value in values]

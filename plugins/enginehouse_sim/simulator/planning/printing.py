@@ -8,8 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse_sim.simulator.planning.fleet_plan import FleetPlan, FoundPlan
-from enginehouse_sim.simulator.planning.planner import Planned
+from enginehouse_sim.simulator.planning.planner import FleetPlan, FoundPlan, Planned
 from enginehouse_sim.simulator.replay.figures.plot import plot_curves
 
 _MARGINS = {

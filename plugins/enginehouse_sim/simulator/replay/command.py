@@ -13,11 +13,10 @@ from enginehouse import print_json
 from enginehouse_sim.simulator.core.build import build_core, outside_costs
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.domain.fields import fields_of
-from enginehouse_sim.simulator.replay.figures.curves import curves_of
-from enginehouse_sim.simulator.replay.figures.plot import Shown, plot_all, plot_one
+from enginehouse_sim.simulator.replay.figures.plot import Shown, curves_of, plot_all, plot_one
 from enginehouse_sim.simulator.replay.figures.printing import print_all, print_one
+from enginehouse_sim.simulator.replay.figures.record import Slo
 from enginehouse_sim.simulator.replay.figures.report import report
-from enginehouse_sim.simulator.replay.figures.slo import Slo
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
 from enginehouse_sim.simulator.replay.progress import progress
 from enginehouse_sim.simulator.replay.simulate import Replay

@@ -25,25 +25,22 @@ from enginehouse import (
 )
 from enginehouse_sim.options import engine_flags
 from enginehouse_sim.simulator.core.build import build_core, kv_shape, outside_costs
+from enginehouse_sim.simulator.core.migration import MigratedKv
 from enginehouse_sim.simulator.core.options import with_flags
 from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.kv.external_store import ExternalStore
-from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
-from enginehouse_sim.simulator.replay.fault_plan import FaultPlan
-from enginehouse_sim.simulator.replay.faults import PlannedFault
-from enginehouse_sim.simulator.replay.figures.record import Record
-from enginehouse_sim.simulator.replay.figures.slo import Slo
+from enginehouse_sim.simulator.domain.constants import SchedulingPolicy
+from enginehouse_sim.simulator.replay.faults import FaultPlan, PlannedFault
+from enginehouse_sim.simulator.replay.figures.record import Record, Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
-from enginehouse_sim.simulator.replay.moves import Moves
 from enginehouse_sim.simulator.replay.played_client import PlayedClient
 from enginehouse_sim.simulator.replay.played_driver import PlayedBootstrapDriver, PlayedDriver, PlayedModels
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
-from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
+from enginehouse_sim.simulator.replay.played_llumlet import Moves, PlayedLlumlet
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
 from enginehouse_sim.simulator.replay.replay_world import ReplayWorld
 from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
-from enginehouse_sim.simulator.steps.transfer import KvTransfer
+from enginehouse_sim.simulator.steps.costs import KvTransfer
 
 PATH = "/v1/completions"
 _CATCH_UP_S = 10.0
@@ -86,7 +83,6 @@ class GatewayReplay(VirtualEngines):
         self._model = ""
         self.engines: dict[str, PlayedEngine] = {}
         self._servers: dict[str, PlayedServer] = {}
-        self._stores: dict[tuple[frozenset[str], int], ExternalStore] = {}
         self._read: dict[str, asyncio.Event] = {}
         self._transfer = KvTransfer(kv_shape(setting.core))
         self._moves = Moves(lambda: self._loop.time(), self.begin_step, self._transfer)
@@ -191,9 +187,7 @@ class GatewayReplay(VirtualEngines):
         copies = (rescheduling.enabled and "llumlet" in rescheduling.migrators) or self.gateway.hands_over
         migrated_kv = MigratedKv() if copies else None
         sources = [migrated_kv] if migrated_kv is not None else []
-        policy = self.gateway.engine_policy()
-        store = self._store(backend, settings)
-        core = build_core(settings, sources=sources, store=store, makes_text=False, policy=policy)
+        core = build_core(settings, sources=sources, makes_text=False)
         return PlayedEngine(backend.name, core, self.record, self.world, migrated_kv)
 
     def _models(self, backend: VirtualBackend) -> PlayedModels:
@@ -201,16 +195,14 @@ class GatewayReplay(VirtualEngines):
         models = backend.models or (self._setting.model or "sim",)
         return PlayedModels(models, constants.max_model_len, constants.max_num_seqs)
 
-    def _store(self, backend: VirtualBackend, settings: CoreSettings) -> ExternalStore | None:
-        """The store that all engines with the same models and blocks of the same size share."""
-        if not settings.store_blocks:
-            return None
-        key = (frozenset(backend.models), settings.constants.block_size)
-        return self._stores.setdefault(key, ExternalStore(settings.store_blocks))
-
     def _core(self, backend: VirtualBackend) -> CoreSettings:
-        core, spec = self._setting.core, backend.spec
-        return with_flags(core, [*engine_flags(spec), *spec.args]) if spec and backend.driver == "sim" else core
+        core, spec, policy = self._setting.core, backend.spec, self.gateway.config.simulator.policy
+        if spec and backend.driver == "sim":
+            core = with_flags(core, [*engine_flags(spec), *spec.args])
+        if policy is None:
+            return core
+        constants = msgspec.structs.replace(core.constants, policy=SchedulingPolicy(policy))
+        return msgspec.structs.replace(core, constants=constants)
 
     def _submit(self, number: int, trace: TraceRequest) -> None:
         prompt: Any = prompt_of(trace, number)  # mypy takes a list of numbers for no list of numbers or texts

@@ -7,22 +7,47 @@ from bisect import bisect_left, bisect_right
 from time import perf_counter
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.moved_request import MovedRequest
+from enginehouse_sim.simulator.core.migration import MigratedKv, MigrationSlots
+from enginehouse_sim.simulator.domain.outputs import MovedRequest
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import SchedulerOutput
-from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
 from enginehouse_sim.simulator.model.timing import TOKEN
-from enginehouse_sim.simulator.replay.engine_owner import EngineOwner
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
-from enginehouse_sim.simulator.replay.figures.gaps import count_gap
-from enginehouse_sim.simulator.replay.figures.instance_record import InstanceRecord
+from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, InstanceRecord, count_gap
 from enginehouse_sim.simulator.replay.figures.record import Moment, Record
 from enginehouse_sim.simulator.replay.traces.prompts import block_hashes_of, prompt_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
-from enginehouse_sim.simulator.scheduler.admission import never_fits
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.steady import usage_after
-from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
+from enginehouse_sim.simulator.scheduler.waiting import never_fits
+
+
+class ReplayPlace:
+    """A point in the order of a replay's events. Events at the same ``time`` have the order of ``rank``.
+
+    The rank of a step's end is the index of its engine.
+    """
+
+    __slots__ = ("rank", "time")
+
+    def __init__(self, time: float, rank: float) -> None:
+        self.time = time
+        self.rank = rank
+
+
+class EngineOwner:
+    """Follows the engines of a replay and their answers. ``place``: the point that the replay has reached."""
+
+    def __init__(self) -> None:
+        self.place = ReplayPlace(0.0, -1.0)
+
+    def first_token(self, answer: AnswerRecord) -> None:
+        """The answer has its first token."""
+
+    def ended(self, answer: AnswerRecord) -> None:
+        """The answer has its last token."""
+
+    def due_sooner(self, index: int) -> None:
+        """The engine number ``index`` is due earlier than it was, because a request came or went."""
 
 
 class PlayedEngine:

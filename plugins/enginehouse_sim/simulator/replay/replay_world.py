@@ -7,11 +7,10 @@ import math
 from collections.abc import Callable, Collection, Iterator
 
 from enginehouse import EnginehouseError, VirtualLoop
-from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, ReplayPlace
-from enginehouse_sim.simulator.replay.fault_plan import FaultPlan
+from enginehouse_sim.simulator.replay.faults import FaultPlan
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.figures.record import Moments
-from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
+from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, ReplayPlace, moment_of
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 

@@ -8,12 +8,10 @@ from collections.abc import Iterable, Iterator
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.steps import SchedulerOutput
-from enginehouse_sim.simulator.replay.engine_owner import EngineOwner, ReplayPlace
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
-from enginehouse_sim.simulator.replay.figures.record import Record
-from enginehouse_sim.simulator.replay.figures.slo import Slo
+from enginehouse_sim.simulator.replay.figures.record import Record, Slo
 from enginehouse_sim.simulator.replay.garbage import rare_collections
-from enginehouse_sim.simulator.replay.played_engine import PlayedEngine, moment_of
+from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, ReplayPlace, moment_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
 

@@ -14,7 +14,7 @@ from multiprocessing.sharedctypes import SynchronizedArray
 import msgspec
 
 from enginehouse import ConfigError, EnginehouseError
-from enginehouse_sim.simulator.replay.figures.curves import Curves, curves_of
+from enginehouse_sim.simulator.replay.figures.plot import Curves, curves_of
 from enginehouse_sim.simulator.replay.figures.report import VariantReport, report
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.traffic import Traffic

@@ -1,19 +1,83 @@
-"""The state that the scheduler keeps from step to step."""
+"""The state that the scheduler keeps from step to step, and a step while it is planned."""
 
 from __future__ import annotations
 
-from enginehouse import EnginePolicy
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, SchedulerTotals
-from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import SchedulerOutput
-from enginehouse_sim.simulator.grammar.manager import GrammarManager
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, NewRequestData, SchedulerTotals
+from enginehouse_sim.simulator.domain.request import FINISH_REASONS, RequestState, RequestStatus
+from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
-from enginehouse_sim.simulator.scheduler.encoder_cache import EncoderCache
-from enginehouse_sim.simulator.scheduler.kv_transfers import KvTransfers
-from enginehouse_sim.simulator.scheduler.policies import bundled_policy, overrides
-from enginehouse_sim.simulator.scheduler.waiting_requests import WaitingRequests
+from enginehouse_sim.simulator.model.grammar import GrammarManager
+from enginehouse_sim.simulator.scheduler.encoder import EncoderCache, EncoderPlan
+from enginehouse_sim.simulator.scheduler.queues import WaitingRequests
+
+
+class KvTransfers:
+    """Tracks loading requests, and finished requests whose blocks are still being sent."""
+
+    def __init__(self, kv_cache: KvCacheManager) -> None:
+        self._kv_cache = kv_cache
+        self._loading: set[str] = set()
+        self._kept: dict[str, RequestState] = {}
+        self._failed: set[str] = set()
+
+    @property
+    def num_loading(self) -> int:
+        return len(self._loading)
+
+    @property
+    def num_kept(self) -> int:
+        """Finished requests whose blocks are still needed."""
+        return len(self._kept)
+
+    @property
+    def kept(self) -> Collection[str]:
+        """The finished requests whose blocks are still needed."""
+        return self._kept.keys()
+
+    def begin_load(self, request: RequestState) -> None:
+        """Note that a load writes to the request's blocks between steps."""
+        self._loading.add(request.request_id)
+
+    def is_loading(self, request: RequestState) -> bool:
+        return request.request_id in self._loading
+
+    def fail_load(self, request: RequestState) -> None:
+        """Note that the blocks of the load must not be used once it ends."""
+        self._failed.add(request.request_id)
+
+    def take_failed(self, request: RequestState) -> bool:
+        """Whether the load that has ended failed."""
+        failed = request.request_id in self._failed
+        self._failed.discard(request.request_id)
+        return failed
+
+    def cancel_load(self, request: RequestState) -> None:
+        """Drop the load of a request that has finished."""
+        self._loading.discard(request.request_id)
+        self._failed.discard(request.request_id)
+
+    def keep(self, request: RequestState) -> None:
+        """Keep the blocks of a finished request until the connector no longer needs them."""
+        self._kept[request.request_id] = request
+
+    def update(self, output: ModelRunnerOutput) -> None:
+        """Process completed loads and sends, and free blocks that are no longer needed."""
+        for request_id in (*output.kv_connector_finished_recving, *output.kv_connector_finished_sending):
+            kept = self._kept.pop(request_id, None)
+            if kept is not None:
+                self._kv_cache.free(kept)
+        self._loading.difference_update(output.kv_connector_finished_recving)
+
+    def free_kept(self) -> None:
+        """Free all kept blocks at once."""
+        for request in self._kept.values():
+            self._kv_cache.free(request)
+        self._kept.clear()
 
 
 class SchedulerState:
@@ -22,8 +86,7 @@ class SchedulerState:
     ``plans_ahead``: as in ``SchedulerConstants``. ``tracks_prefills``: whether each step updates ``is_prefill_chunk``.
     ``finished``: the requests that have ended since the last plan, for the model runner. ``finished_outputs``: outputs
     from outside of a step. ``in_flight``: the steps whose results are not known yet.
-    ``max_new_requests``: the most requests without outputs to admit in a step; ``None``: any number. ``policy``: by
-    default the one of ``constants``. ``chooses_victims``: whether the policy does.
+    ``max_new_requests``: the most requests without outputs to admit in a step; ``None``: any number.
     """
 
     def __init__(
@@ -32,11 +95,8 @@ class SchedulerState:
         kv_cache: KvCacheManager,
         connector: KvConnector | None = None,
         grammars: GrammarManager | None = None,
-        policy: EnginePolicy | None = None,
     ) -> None:
         self.constants = constants
-        self.policy = policy or bundled_policy(constants.policy)
-        self.chooses_victims = overrides(self.policy, "victim")
         self.kv_cache = kv_cache
         self.connector = connector
         self.grammars = grammars
@@ -45,7 +105,7 @@ class SchedulerState:
         self.requests: dict[str, RequestState] = {}
         self.running: list[RequestState] = []
         self.paused: dict[str, RequestState] = {}
-        self.waiting = WaitingRequests(self.policy)
+        self.waiting = WaitingRequests(constants.policy)
         self.encoder_cache = EncoderCache(constants.encoder_cache_size)
         self.transfers = KvTransfers(kv_cache)
         self.finished: list[str] = []
@@ -69,3 +129,110 @@ class SchedulerState:
         request.spec_token_ids = []
         request.fast_path_until = 0
         request.stale_step = self.last_step_in_flight(request.request_id)
+
+
+class StepPlan:
+    """The remaining budgets, and the scheduled requests, in the order of ``requests`` and ``num_scheduled_tokens``.
+
+    ``draft_slots``: the part of the token budget that each request takes besides its tokens. ``prefills``: whether a
+    running request computes a part of its prompt.
+    """
+
+    __slots__ = (
+        "cached",
+        "draft_slots",
+        "encoder_budget",
+        "encoder_inputs",
+        "new",
+        "num_scheduled_tokens",
+        "preempted",
+        "prefills",
+        "requests",
+        "resumed",
+        "spec_tokens",
+        "step",
+        "token_budget",
+    )
+
+    def __init__(self, step: int, token_budget: int, encoder_budget: int, draft_slots: int = 0) -> None:
+        self.step = step
+        self.token_budget = token_budget
+        self.encoder_budget = encoder_budget
+        self.draft_slots = draft_slots
+        self.prefills = False
+        self.requests: list[RequestState] = []
+        self.num_scheduled_tokens: dict[str, int] = {}
+        self.cached: list[CachedRequestData] = []
+        self.new: list[NewRequestData] = []
+        self.resumed: list[CachedRequestData] = []
+        self.preempted: list[str] = []
+        self.spec_tokens: dict[str, Sequence[int]] = {}
+        self.encoder_inputs: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def available(self) -> int:
+        """The most tokens that one more request can get."""
+        return self.token_budget - self.draft_slots
+
+    def add(self, request: RequestState, num_tokens: int) -> None:
+        """Give the request ``num_tokens`` of this step."""
+        self.requests.append(request)
+        self.num_scheduled_tokens[request.request_id] = num_tokens
+        self.token_budget -= num_tokens + self.draft_slots
+
+    def add_encoder_inputs(self, cache: EncoderCache, request: RequestState, encoder: EncoderPlan) -> None:
+        """Encode the request's inputs in this step."""
+        for index in encoder.to_encode:
+            cache.hold(request, index)
+        for index in encoder.duplicates:
+            cache.share(request, index)
+        if encoder.to_encode:
+            self.encoder_inputs[request.request_id] = tuple(encoder.to_encode)
+            self.encoder_budget -= encoder.cost
+
+    def remove(self, request: RequestState) -> None:
+        """Take the request out of the step, if it is in it."""
+        request_id = request.request_id
+        num_tokens = self.num_scheduled_tokens.pop(request_id, 0)
+        if not num_tokens:
+            return
+        self.token_budget += num_tokens + self.draft_slots
+        self.requests.remove(request)
+        self.cached[:] = [data for data in self.cached if data.request_id != request_id]
+        self.spec_tokens.pop(request_id, None)
+        for index in self.encoder_inputs.pop(request_id, ()):
+            self.encoder_budget += request.mm_inputs[index].length
+
+
+def free_request(state: SchedulerState, request: RequestState) -> Mapping[str, Any] | None:
+    """Free everything that a finished request holds, except blocks that the connector still sends.
+
+    Return the client's ``kv_transfer_params``. The caller removes the request from its queue.
+    """
+    keep, transfer = False, None
+    if state.connector is not None:
+        block_ids = state.kv_cache.get_block_ids(request.request_id)
+        keep, transfer = state.connector.request_finished(request, block_ids)
+    if request.structured_output is not None and state.grammars is not None:
+        state.grammars.finished(request)
+    state.transfers.cancel_load(request)
+    state.encoder_cache.release_all(request)
+    state.finished.append(request.request_id)
+    del state.requests[request.request_id]
+    if keep:
+        state.transfers.keep(request)
+    else:
+        state.kv_cache.free(request)
+    return transfer
+
+
+def finish_waiting(
+    state: SchedulerState, request: RequestState, status: RequestStatus, reason: str | None = None
+) -> None:
+    """Finish a waiting request that can never run; its client gets an output with the next step."""
+    state.waiting.remove((request.request_id,))
+    request.status = status
+    request.stop_reason = reason
+    transfer = free_request(state, request)
+    output = EngineCoreOutput(request.request_id, (), FINISH_REASONS[status], reason, kv_transfer_params=transfer)
+    state.finished_outputs.append(output)

@@ -7,8 +7,7 @@ steps, down to block ids.
 from __future__ import annotations
 
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.scheduler.prefill import longest_input
-from enginehouse_sim.simulator.scheduler.running_phase import fast_path_until
+from enginehouse_sim.simulator.scheduler.running import fast_path_until, longest_input
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -48,9 +47,6 @@ def _kv_events(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.option("--role", type=click.Choice(_ROLES), default="neutral", help="Role in a cluster.")
 @click.option("--llumlet-port", type=_PORT, help="Port for migration commands over gRPC; 0 picks one.")
 @click.option("--kv-bandwidth", type=Finite(min=1), default=64e9, help="Bytes per second between engines.")
-@click.option(
-    "--store", type=click.Path(path_type=Path), help="File of the store; other engines on this machine may share it."
-)
 @click.option("--kv-events-config", "kv_events", callback=_kv_events, metavar="JSON", help="Publish KV events.")
 @click.option("--side-channel-port", type=_PORT, help="Port to hand prompts over to decoding engines; 0 picks one.")
 @reports_errors

@@ -9,22 +9,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from enginehouse import ConfigError
 from enginehouse_sim.simulator.core.build import build_core, kv_shape
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.handover.side_channel import SideChannel
-from enginehouse_sim.simulator.kv.disaggregation import KvAddress
-from enginehouse_sim.simulator.kv.external_store import BlockStore
-from enginehouse_sim.simulator.kv.remote_blocks import RemoteBlockRegistry
-from enginehouse_sim.simulator.llumlet.migrated_kv import MigratedKv
+from enginehouse_sim.simulator.core.migration import MigratedKv, MigrationSlots
+from enginehouse_sim.simulator.kv.disaggregation import KvAddress, RemoteBlockRegistry
+from enginehouse_sim.simulator.serve.side_channel import SideChannel
 from enginehouse_sim.simulator.server.application import Application
-from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
-from enginehouse_sim.simulator.server.engine.clock import LoopClock
-from enginehouse_sim.simulator.server.http.listener import HttpListener
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, LoopClock
+from enginehouse_sim.simulator.server.http import HttpListener
 from enginehouse_sim.simulator.server.settings import Settings
 from enginehouse_sim.simulator.server.simulation import Simulation
-from enginehouse_sim.simulator.server.telemetry.migration_slots import MigrationSlots
-from enginehouse_sim.simulator.steps.transfer import KvTransfer
+from enginehouse_sim.simulator.steps.costs import KvTransfer
 
 if TYPE_CHECKING:
     from enginehouse_sim.simulator.serve.kv_events import KvEventPublisher
@@ -54,7 +49,6 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
         sources=[migrated_kv] if migrated_kv is not None else (),
         kv_address=kv_address,
         kv_bandwidth=settings.kv_bandwidth,
-        store=_store(settings),
     )
     beside = _Beside(publisher, migrated_kv, kv_address, listener)
     try:
@@ -63,17 +57,6 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
         asyncio.run(_serve(settings, core, beside, announce))
     else:
         uvloop.run(_serve(settings, core, beside, announce))
-
-
-def _store(settings: Settings) -> BlockStore | None:
-    if settings.store is None:
-        return None
-    if not settings.core.store_blocks:
-        raise ConfigError("a store needs a size", key="--store", remedy="add --store-blocks")
-    from enginehouse_sim.simulator.kv.file_store import FileStore  # imports SQLite
-
-    model = f"{settings.models[0]}, blocks of {settings.core.constants.block_size}"
-    return FileStore(settings.store, settings.core.store_blocks, model)
 
 
 def _publisher(settings: Settings) -> KvEventPublisher | None:
@@ -165,12 +148,11 @@ async def _llumlet(simulation: Simulation, migrated_kv: MigratedKv) -> AsyncIter
 
 async def _listen(simulation: Simulation, stop: asyncio.Event, announce: Callable[[str], None]) -> None:
     settings = simulation.settings
-    application = Application(simulation)
-    listeners = [HttpListener(application, settings.host, settings.port)]
+    ports = [settings.port, *([] if settings.control_port is None else [settings.control_port])]
+    serve = Application(simulation).serve
+    listeners = [HttpListener(serve, simulation.clock, settings.host, port) for port in ports]
     simulation.faults.listener = listeners[0]
     simulation.status.set_address(listeners[0].address.removeprefix("http://"))
-    if settings.control_port is not None:
-        listeners.append(HttpListener(application, settings.host, settings.control_port))
     try:
         for listener in listeners:
             await listener.accept()

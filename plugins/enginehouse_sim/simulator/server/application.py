@@ -1,22 +1,21 @@
-"""The ASGI application: routing, authorization, faults and errors around the endpoints."""
+"""The engine as clients see it: routing, authorization, faults, the log of requests, and errors."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from base64 import b64encode
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from hmac import compare_digest
 from typing import Any
 
 from enginehouse import NotFound, RequestError, Unauthorized
-from enginehouse_sim.simulator.server.endpoints import control, memory, operations, tokens
-from enginehouse_sim.simulator.server.endpoints.chat import chat
-from enginehouse_sim.simulator.server.endpoints.completions import completions
-from enginehouse_sim.simulator.server.endpoints.messages import anthropic_error, count_tokens, messages
-from enginehouse_sim.simulator.server.endpoints.pooling import embeddings, rerank, score
-from enginehouse_sim.simulator.server.endpoints.responses import responses
-from enginehouse_sim.simulator.server.endpoints.speech import speech
-from enginehouse_sim.simulator.server.http.call import DONE, Call, Receive, Send
-from enginehouse_sim.simulator.server.request_log import LoggedRequest
+from enginehouse_sim.simulator.server import pages
+from enginehouse_sim.simulator.server.chat import chat
+from enginehouse_sim.simulator.server.completions import completions
+from enginehouse_sim.simulator.server.embeddings import embeddings
+from enginehouse_sim.simulator.server.faults import AnyFault
+from enginehouse_sim.simulator.server.http import DONE, Call
 from enginehouse_sim.simulator.server.simulation import Simulation
 
 Endpoint = Callable[[Simulation, Call], Awaitable[None]]
@@ -24,70 +23,39 @@ Endpoint = Callable[[Simulation, Call], Awaitable[None]]
 _INFERENCE: Mapping[str, Endpoint] = {
     "/v1/chat/completions": chat,
     "/v1/completions": completions,
-    "/v1/messages": messages,
     "/v1/embeddings": embeddings,
-    "/v1/rerank": rerank,
-    "/v1/responses": responses,
-    "/v1/score": score,
-    "/v1/audio/speech": speech,
 }
 _PAGES: Mapping[tuple[str, str], Endpoint] = {
     **{("POST", path): endpoint for path, endpoint in _INFERENCE.items()},
-    ("POST", "/v1/messages/count_tokens"): count_tokens,
-    ("POST", "/tokenize"): tokens.tokenize,
-    ("POST", "/detokenize"): tokens.detokenize,
-    ("GET", "/health"): operations.health,
-    ("GET", "/ping"): operations.health,
-    ("POST", "/ping"): operations.health,
-    ("GET", "/load"): operations.load,
-    ("GET", "/metrics"): operations.metrics,
-    ("GET", "/instance_status"): operations.instance_status,
-    ("POST", "/sleep"): memory.sleep,
-    ("POST", "/wake_up"): memory.wake_up,
-    ("GET", "/is_sleeping"): memory.is_sleeping,
-    ("POST", "/pause"): memory.pause,
-    ("POST", "/resume"): memory.resume,
-    ("GET", "/is_paused"): memory.is_paused,
-    ("POST", "/reset_prefix_cache"): memory.reset_prefix_cache,
-    ("GET", "/v1/models"): operations.models,
-    ("GET", "/version"): operations.version,
-    ("GET", "/server_info"): operations.server_info,
-    ("GET", "/sim/requests"): control.list_requests,
-    ("DELETE", "/sim/requests"): control.clear_requests,
-    ("GET", "/sim/faults"): control.list_faults,
-    ("POST", "/sim/faults"): control.set_fault,
-    ("DELETE", "/sim/faults"): control.clear_faults,
+    ("GET", "/health"): pages.health,
+    ("GET", "/instance_status"): pages.instance_status,
+    ("GET", "/is_sleeping"): pages.is_sleeping,
+    ("GET", "/metrics"): pages.metrics,
+    ("GET", "/server_info"): pages.server_info,
+    ("GET", "/v1/models"): pages.models,
+    ("GET", "/version"): pages.version,
+    ("POST", "/reset_prefix_cache"): pages.reset_prefix_cache,
+    ("POST", "/sleep"): pages.sleep,
+    ("POST", "/wake_up"): pages.wake_up,
 }
 _ERROR_TYPES = {400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError"}
+_MOST_REQUESTS = 5000
+_MOST_BYTES = 64 * 1024 * 1024
 
 
 class Application:
-    """The ASGI application of a simulated engine, which ``SimProtocol`` serves."""
+    """Answers the requests of all listeners of an engine."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
+        self._log = RequestLog()
 
-    async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one request. When the client closes the connection, the task is cancelled."""
-        call = Call(scope, receive, send, self._simulation.clock)
-        task = asyncio.current_task()
-        assert task is not None
-        call.connection.on_lost = task.cancel
-        try:
-            if not call.connection.lost:
-                await self._serve(call)
-        except asyncio.CancelledError:
-            if not call.connection.lost:
-                raise
-        finally:
-            call.connection.on_lost = None
-
-    async def _serve(self, call: Call) -> None:
-        await call.read()
+    async def serve(self, call: Call) -> None:
+        """Answer one request."""
         if call.path.startswith("/sim/"):
             await self._answer(call)
         elif call.method == "POST":
-            with self._simulation.requests.record(call) as logged:
+            with self._log.record(call) as logged:
                 await self._answer_or_fail(call, logged)
         else:
             await self._answer_or_fail(call, None)
@@ -105,15 +73,20 @@ class Application:
     async def _answer(self, call: Call) -> None:
         try:
             self._authorize(call)
-            await _endpoint(call)(self._simulation, call)
-        except RequestError as error:
-            anthropic = call.path.startswith("/v1/messages")
-            envelope = anthropic_error(error) if anthropic else _envelope(error)
-            if call.streams:
-                await call.event(envelope, "error" if anthropic else "")
-                await call.close_stream(b"" if anthropic else DONE)
+            if call.path.startswith("/sim/"):
+                await call.json(await self._controlled(call))
+            elif call.method == "GET" and call.path.startswith("/v1/models/"):
+                await pages.model(self._simulation, call)
+            elif (endpoint := _PAGES.get((call.method, call.path))) is not None:
+                await endpoint(self._simulation, call)
             else:
-                await call.json(envelope, error.status)
+                raise _unknown(call)
+        except RequestError as error:
+            if call.streams:
+                await call.event(_envelope(error))
+                await call.close_stream(DONE)
+            else:
+                await call.json(_envelope(error), error.status)
 
     def _authorize(self, call: Call) -> None:
         key = self._simulation.settings.api_key
@@ -122,15 +95,87 @@ class Application:
         if not compare_digest(call.header(b"authorization") or b"", b"Bearer " + key.encode()):
             raise Unauthorized("This engine was started with --api-key: send it as a bearer token")
 
+    async def _controlled(self, call: Call) -> list[dict[str, Any]]:
+        """The pages under ``/sim``, for tests: the last requests, and the active faults."""
+        faults = self._simulation.faults
+        match call.method, call.path:
+            case "GET", "/sim/requests":
+                return self._log.listing()
+            case "DELETE", "/sim/requests":
+                self._log.clear()
+            case "GET", "/sim/faults":
+                pass
+            case "POST", "/sim/faults":
+                fault: AnyFault = call.decode(AnyFault)  # type: ignore[arg-type]
+                faults.add(fault, can_be_cleared=self._simulation.settings.control_port is not None)
+            case "DELETE", "/sim/faults":
+                await faults.clear()
+            case _:
+                raise _unknown(call)
+        return faults.listing() if call.path == "/sim/faults" else []
 
-def _endpoint(call: Call) -> Endpoint:
-    if (endpoint := _PAGES.get((call.method, call.path))) is not None:
-        return endpoint
-    if call.method == "GET" and call.path.startswith("/v1/models/"):
-        return operations.model
-    raise NotFound(f"No page answers {call.method} {call.path}")
+
+def _unknown(call: Call) -> NotFound:
+    return NotFound(f"No page answers {call.method} {call.path}")
 
 
 def _envelope(error: RequestError) -> dict[str, Any]:
     kind = _ERROR_TYPES.get(error.status, "InternalServerError")
     return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.status}}
+
+
+class LoggedRequest:
+    """A request, byte for byte, and its outcome.
+
+    ``status`` is ``running``, ``done``, or ``aborted`` for an incomplete answer; ``fault`` is the kind of the fault
+    that hit it.
+    """
+
+    __slots__ = ("body", "fault", "headers", "status", "target")
+
+    def __init__(self, call: Call) -> None:
+        self.target = call.target
+        self.headers = call.headers
+        self.body = call.body
+        self.status = "running"
+        self.fault: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The request for ``GET /sim/requests``: ``body`` as text, or ``body_base64`` if it is not UTF-8."""
+        try:
+            body = {"body": self.body.decode()}
+        except UnicodeDecodeError:
+            body = {"body_base64": b64encode(self.body).decode()}
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in self.headers]
+        return {"path": self.target, "headers": headers, "status": self.status, "fault": self.fault, **body}
+
+
+class RequestLog:
+    """The last requests in order of arrival, limited in number and in bytes."""
+
+    def __init__(self) -> None:
+        self._requests: deque[LoggedRequest] = deque()
+        self._bytes = 0
+
+    @contextmanager
+    def record(self, call: Call) -> Iterator[LoggedRequest]:
+        """Log ``call``, and its outcome when the block is left."""
+        logged = LoggedRequest(call)
+        self._requests.append(logged)
+        self._bytes += len(logged.body)
+        while len(self._requests) > _MOST_REQUESTS or (self._bytes > _MOST_BYTES and len(self._requests) > 1):
+            self._bytes -= len(self._requests.popleft().body)
+        try:
+            yield logged
+        except BaseException:
+            logged.status = "aborted"
+            raise
+        logged.status = "done"
+
+    def clear(self) -> None:
+        self._requests.clear()
+        self._bytes = 0
+
+    def listing(self) -> list[dict[str, Any]]:
+        """All requests, oldest first."""
+        return [request.as_json() for request in self._requests]

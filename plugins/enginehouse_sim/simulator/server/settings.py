@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -33,9 +32,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     refuses connections. ``vision``, ``tools`` and ``json_mode`` are published in the model list; ``None`` leaves them
     out. ``instance_id``, ``node``, ``unit`` and ``role``: the engine's place in a cluster. ``llumlet_port``: the port
     for migration commands, ``None`` for none. ``side_channel_port``: the port where decoding engines ask for prompts
-    that were computed here, ``None`` for none. Blocks move over links of ``kv_bandwidth`` bytes per second. ``store``:
-    the file of the core's store, which other processes share; ``None`` keeps the store in this process. ``kv_events``:
-    where the prefix cache's events are published, ``None`` for nowhere.
+    that were computed here, ``None`` for none. Blocks move over links of ``kv_bandwidth`` bytes per second.
+    ``kv_events``: where the prefix cache's events are published, ``None`` for nowhere.
     """
 
     core: CoreSettings = CoreSettings()
@@ -56,7 +54,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     llumlet_port: int | None = None
     side_channel_port: int | None = None
     kv_bandwidth: float = 64e9
-    store: Path | None = None
     kv_events: KvEventsConfig | None = None
 
     @property

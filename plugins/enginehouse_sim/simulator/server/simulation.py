@@ -6,17 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from enginehouse import InvalidRequest, ModelNotFound
-from enginehouse_sim.simulator.core.step_result import StepResult
-from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
-from enginehouse_sim.simulator.server.engine.clock import Clock
-from enginehouse_sim.simulator.server.faults.active import ActiveFaults
-from enginehouse_sim.simulator.server.generation.run import Generator
-from enginehouse_sim.simulator.server.generation.work import EncodedPrompt
-from enginehouse_sim.simulator.server.request_log import RequestLog
+from enginehouse_sim.simulator.core.engine_core import StepResult
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, Clock
+from enginehouse_sim.simulator.server.faults import ActiveFaults
+from enginehouse_sim.simulator.server.instance_status import ConstantStatus, StatusReporter
+from enginehouse_sim.simulator.server.metrics import Metrics
+from enginehouse_sim.simulator.server.runs import Generator
 from enginehouse_sim.simulator.server.settings import Settings
-from enginehouse_sim.simulator.server.telemetry.instance_status import ConstantStatus, StatusReporter
-from enginehouse_sim.simulator.server.telemetry.metrics import Metrics
-from enginehouse_sim.simulator.server.telemetry.metrics_page import MetricsPage
+from enginehouse_sim.simulator.server.work import EncodedPrompt
 
 DEFAULT_MAX_TOKENS = 16
 """The tokens of an answer without ``max_tokens`` that does not end by itself: OpenAI's default for completions."""
@@ -34,12 +31,10 @@ class Simulation:
         self.engine = engine
         self.fetch_kv: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
         self.clock = clock
-        metrics = Metrics()
-        self.metrics_page = MetricsPage(settings, metrics, engine)
+        self.metrics = metrics = Metrics(engine, settings.models[0])
         self.generator = Generator(engine, metrics, clock)
         self.status = StatusReporter(_metadata(settings), engine)
         self.faults = ActiveFaults(clock)
-        self.requests = RequestLog()
 
         def on_step(result: StepResult) -> None:
             metrics.on_step(result)

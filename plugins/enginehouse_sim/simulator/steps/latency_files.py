@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from enginehouse_sim.simulator.steps.load import StepLoad
-from enginehouse_sim.simulator.steps.models import StepModel
+from enginehouse_sim.simulator.steps.models import StepLoad, StepModel
 
 _PROMPTS = (1, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)

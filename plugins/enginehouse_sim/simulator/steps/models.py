@@ -2,14 +2,80 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Sequence
 
-from enginehouse import EnginehouseError, EnginePolicy
 from enginehouse_sim.simulator.steps.costs import DecodeTable, PassCosts, PrefillTable
-from enginehouse_sim.simulator.steps.interpolation import bilinear, linear
-from enginehouse_sim.simulator.steps.load import StepLoad
+
+
+class StepLoad:
+    """Lengths in tokens.
+
+    ``prefill_tokens``: prompt tokens computed. Each attends to the tokens of its context that earlier steps computed,
+    and to itself and those of this step before it: ``prefill_pairs`` and ``own_pairs`` count these pairs, prompt by
+    prompt. ``first_tokens``: prompts whose end is reached. ``decodes``: requests that generate. ``draft_tokens``:
+    drafts verified. ``active_kv_tokens``: the tokens that decoding requests read from the KV cache; each request counts
+    shared ones. ``total_kv_tokens``: the capacity of the KV cache. ``waiting``: the requests that wait for a place.
+    """
+
+    __slots__ = (
+        "active_kv_tokens",
+        "decodes",
+        "draft_tokens",
+        "first_tokens",
+        "own_pairs",
+        "prefill_pairs",
+        "prefill_tokens",
+        "total_kv_tokens",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        *,
+        prefill_tokens: int = 0,
+        prefill_pairs: int = 0,
+        own_pairs: int = 0,
+        first_tokens: int = 0,
+        decodes: int = 0,
+        draft_tokens: int = 0,
+        active_kv_tokens: int = 0,
+        total_kv_tokens: int = 0,
+        waiting: int = 0,
+    ) -> None:
+        self.prefill_tokens = prefill_tokens
+        self.prefill_pairs = prefill_pairs
+        self.own_pairs = own_pairs
+        self.first_tokens = first_tokens
+        self.decodes = decodes
+        self.draft_tokens = draft_tokens
+        self.active_kv_tokens = active_kv_tokens
+        self.total_kv_tokens = total_kv_tokens
+        self.waiting = waiting
+
+
+def linear(axis: Sequence[float], values: Sequence[float], at: float) -> float:
+    """The value at ``at``, on the line through the two nearest points; beyond the ends, on the last line.
+
+    ``axis`` ascends and has at least two points.
+    """
+    left, share = _place(axis, at)
+    return values[left] + share * (values[left + 1] - values[left])
+
+
+def bilinear(
+    rows: Sequence[float], columns: Sequence[float], table: Sequence[Sequence[float]], row: float, column: float
+) -> float:
+    """Interpolate in a table as ``linear`` does: first along the columns, then between the rows."""
+    top, share = _place(rows, row)
+    above, below = (linear(columns, table[at], column) for at in (top, top + 1))
+    return above + share * (below - above)
+
+
+def _place(axis: Sequence[float], at: float) -> tuple[int, float]:
+    left = min(max(bisect_right(axis, at) - 1, 0), len(axis) - 2)
+    return left, (at - axis[left]) / (axis[left + 1] - axis[left])
 
 
 class StepModel(ABC):
@@ -163,22 +229,6 @@ class SpedUp(StepModel):
         )
         prefill = self._model.seconds(prompts)
         return prefill * self._prefill + (whole - prefill) * self._decode
-
-
-class PolicySteps(StepModel):
-    """The times that a policy makes of another model's."""
-
-    def __init__(self, model: StepModel, policy: EnginePolicy) -> None:
-        self._model = model
-        self._policy = policy
-
-    def seconds(self, load: StepLoad) -> float:
-        """Raises ``EnginehouseError`` for a time that none is."""
-        seconds = self._policy.seconds(load, self._model.seconds(load))
-        if not 0 <= seconds < math.inf:
-            problem = f"{type(self._policy).__name__}.seconds returned {seconds!r}, which is not a duration"
-            raise EnginehouseError(f"The engine policy failed: {problem}")
-        return seconds
 
 
 def _polynomial(coefficients: list[float], at: float) -> float:

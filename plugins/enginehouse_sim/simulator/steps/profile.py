@@ -10,9 +10,8 @@ from typing import Literal
 import msgspec
 
 from enginehouse import ConfigError, did_you_mean
-from enginehouse_sim.simulator.steps.costs import DecodeTable, PassCosts, PrefillTable
+from enginehouse_sim.simulator.steps.costs import DecodeTable, KvShape, PassCosts, PrefillTable
 from enginehouse_sim.simulator.steps.models import PassSteps, PolynomialSteps, StepModel, TableSteps
-from enginehouse_sim.simulator.steps.transfer import KvShape
 
 _FILES = resources.files("enginehouse_sim.simulator.steps") / "profiles"
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from enginehouse.testing.engines import SimEngine
-from enginehouse_sim.simulator.model.text import text_of
+from enginehouse_sim.simulator.model.text import encode, text_of
 from tests.support import plain_httpx as http
 
 LENGTH = 60
@@ -66,9 +66,8 @@ async def test_a_chat_left_in_mid_stream_continues_exactly(
 async def test_a_completion_left_in_mid_stream_continues_exactly(engine: SimEngine, by_ids: bool) -> None:
     path, prompt = "/v1/completions", "Once upon a line"
     async with http.AsyncClient(base_url=engine.url) as client:
-        prompt_ids = (await client.post("/tokenize", json={"prompt": prompt})).json()["tokens"]
         token_ids, begun = await first_tokens(client, path, 11, prompt=prompt)
-        so_far: Any = [*prompt_ids, *token_ids] if by_ids else prompt + begun
+        so_far: Any = [*encode(prompt), *token_ids] if by_ids else prompt + begun
         rest = await whole(client, path, prompt=so_far, max_tokens=LENGTH - len(token_ids))
         assert text_of(token_ids) + rest == await whole(client, path, prompt=prompt)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,28 +11,26 @@ import pytest
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.settings import CoreSettings
 from enginehouse_sim.simulator.server.application import Application
-from enginehouse_sim.simulator.server.engine.batching_engine import BatchingEngine
-from enginehouse_sim.simulator.server.engine.clock import LoopClock
-from enginehouse_sim.simulator.server.http.connection import Connection
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, LoopClock
+from enginehouse_sim.simulator.server.http import Call
 from enginehouse_sim.simulator.server.settings import Settings
 from enginehouse_sim.simulator.server.simulation import Simulation
 
 
 async def answer(application: Application, method: str, path: str, **body: Any) -> tuple[int, bytes]:
-    sent: list[dict[str, Any]] = []
+    sent: list[bytes] = []
 
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": json.dumps({"model": "sim", **body}).encode()}
+    class Wire:
+        keeps_alive = True
 
-    async def send(event: dict[str, Any]) -> None:
-        sent.append(event)
+        async def write(self, data: bytes) -> None:
+            sent.append(data)
 
-    connection = Connection(None)  # type: ignore[arg-type]
-    scope = {"method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": []}
-    await application({**scope, "state": {"connection": connection}}, receive, send)
-    starts = [event["status"] for event in sent if event["type"] == "http.response.start"]
-    assert len(starts) == 1
-    return starts[0], b"".join(event["body"] for event in sent if event["type"] == "http.response.body")
+    call = Call(method, path, [], json.dumps({"model": "sim", **body}).encode(), LoopClock())
+    call.connection = Wire()  # type: ignore[assignment]
+    await application.serve(call)
+    head, _, whole = b"".join(sent).partition(b"\r\n\r\n")
+    return int(head.split(b" ", 2)[1]), whole
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -49,7 +48,7 @@ async def test_a_failed_engine_reports_it_to_every_client(stream: bool) -> None:
     assert (await answer(application, "GET", "/health"))[0] == 200
     status, body = await answer(application, "POST", "/v1/completions", prompt="x", stream=stream)
     if stream:
-        *events, done, _ = [event.removeprefix("data: ") for event in body.decode().split("\n\n")]
+        *events, done = re.findall(r"data: (.*)\n\n", body.decode())
         assert (status, len(events), done) == (200, 3, "[DONE]")
         error = json.loads(events[-1])["error"]
     else:

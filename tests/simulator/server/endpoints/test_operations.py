@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from typing import Any
 
@@ -20,19 +19,17 @@ Eventually = Callable[[Callable[[], bool]], bool]
 COUNTERS = {
     *("prefix_cache_queries_total", "prefix_cache_hits_total", "num_preemptions_total", "prompt_tokens_total"),
     *("generation_tokens_total", "request_success_total", "external_prefix_cache_queries_total"),
-    *("external_prefix_cache_hits_total", "prompt_tokens_cached_total", "prompt_tokens_by_source_total"),
+    *("external_prefix_cache_hits_total", "prompt_tokens_cached_total", "spec_decode_num_drafts_total"),
+    *("spec_decode_num_draft_tokens_total", "spec_decode_num_accepted_tokens_total"),
 }
 GAUGES = {
     *("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "engine_sleep_state"),
-    *("cache_config_info", "lora_requests_info", "num_requests_waiting_by_reason"),
+    "cache_config_info",
 }
 HISTOGRAMS = {
-    *("time_to_first_token_seconds", "inter_token_latency_seconds", "time_per_output_token_seconds"),
-    *("e2e_request_latency_seconds", "request_queue_time_seconds", "request_prefill_time_seconds"),
-    *("request_decode_time_seconds", "request_inference_time_seconds", "iteration_tokens_total"),
-    *("request_prompt_tokens", "request_generation_tokens", "request_time_per_output_token_seconds"),
-    *("request_params_n", "request_params_max_tokens", "request_max_num_generation_tokens"),
-    *("request_prefill_kv_computed_tokens", "request_num_preemptions"),
+    *("time_to_first_token_seconds", "inter_token_latency_seconds"),
+    *("e2e_request_latency_seconds", "request_queue_time_seconds"),
+    "iteration_tokens_total",
 }
 
 
@@ -58,38 +55,6 @@ def ask_and_leave(engine: SimEngine, number: int) -> HTTPConnection:
     return connection
 
 
-@pytest.mark.parametrize("method", ["get", "post"])
-def test_an_engine_that_is_well_answers_pings(engine: SimEngine, method: str) -> None:
-    assert getattr(http, method)(f"{engine.url}/ping").status_code == 200
-
-
-def test_a_paused_engine_holds_requests_back_until_it_goes_on(eventually: Eventually) -> None:
-    with SimEngine("tiny") as engine, ThreadPoolExecutor() as pool:
-        assert http.post(f"{engine.url}/pause?mode=never").status_code == 400
-        assert http.post(f"{engine.url}/pause?mode=wait").json() == {"status": "paused"}
-        assert http.get(f"{engine.url}/is_paused").json() == {"is_paused": True}
-        body = {"model": "tiny", "prompt": "hello", "max_tokens": 3}
-        answering = pool.submit(http.post, f"{engine.url}/v1/completions", json=body)
-        assert eventually(lambda: engine.requests()[-1].path == "/v1/completions")
-        assert not answering.done()
-        http.post(f"{engine.url}/resume")
-        assert answering.result().json()["usage"]["completion_tokens"] == 3
-        assert http.get(f"{engine.url}/is_paused").json() == {"is_paused": False}
-
-
-@pytest.mark.parametrize(("mode", "reason"), [("abort", "abort"), ("keep", "length"), ("wait", "length")])
-def test_a_pause_aborts_keeps_or_waits_for_requests_under_way(eventually: Eventually, mode: str, reason: str) -> None:
-    with SimEngine("tiny", tpot="20ms") as engine, ThreadPoolExecutor() as pool:
-        body = {"model": "tiny", "prompt": "hello", "max_tokens": 60}
-        answering = pool.submit(http.post, f"{engine.url}/v1/completions", json=body)
-        assert eventually(lambda: status(engine)["num_running_requests"] == 1)
-        http.post(f"{engine.url}/pause?mode={mode}")
-        if mode == "keep":
-            assert not answering.done()
-            http.post(f"{engine.url}/resume")
-        assert answering.result().json()["choices"][0]["finish_reason"] == reason
-
-
 @pytest.mark.parametrize(
     "field", [{"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"top_k": -2}, {"min_p": 2}, {"presence_penalty": 3}]
 )
@@ -106,8 +71,6 @@ def test_metrics_have_the_names_that_vllm_gives_them(engine: SimEngine, post: Po
     for name, kind in re.findall(r"# TYPE vllm:(\w+) (\w+)", page):
         kinds[kind].add(name)
     assert kinds == {"counter": COUNTERS, "gauge": GAUGES, "histogram": HISTOGRAMS}
-    for line in page.splitlines():
-        assert line.startswith("# TYPE vllm:") or re.fullmatch(r'vllm:\w+\{(\w+="[^"]*",?)+\} [-+.e\d]+', line), line
 
 
 def test_speculation_is_counted_where_there_is_any() -> None:
@@ -116,10 +79,6 @@ def test_speculation_is_counted_where_there_is_any() -> None:
         drafted = engine.metric("spec_decode_num_draft_tokens_total")
         assert 0 < engine.metric("spec_decode_num_accepted_tokens_total") < drafted
         assert engine.metric("spec_decode_num_drafts_total") >= drafted / 3
-        name = "spec_decode_num_accepted_tokens_per_pos_total"
-        accepted = [engine.metric(name, position=str(place)) for place in range(3)]
-        assert accepted == sorted(accepted, reverse=True)
-        assert sum(accepted) == engine.metric("spec_decode_num_accepted_tokens_total")
 
 
 def test_the_prefix_cache_is_counted_and_can_be_reset(engine: SimEngine, post: Post) -> None:
@@ -224,19 +183,6 @@ async def test_the_driver_puts_it_to_sleep_and_wakes_it(engine: SimEngine) -> No
     assert engine.metric("engine_sleep_state", sleep_state="weights_offloaded") == 1
     assert await SimDriver().wake(Real())
     assert engine.metric("engine_sleep_state", sleep_state="awake") == 1
-
-
-def test_tokens_become_text_again(post: Post) -> None:
-    tokens = post("/tokenize", prompt="the engine, at rest")["tokens"]
-    assert post("/detokenize", tokens=tokens) == {"prompt": "the engine, at rest"}
-
-
-def test_conversations_are_counted_as_they_will_be_read(post: Post) -> None:
-    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "steam"}]
-    for how in ({}, {"add_generation_prompt": False}, {"continue_final_message": True, "add_generation_prompt": False}):
-        asked = {"messages": messages, **how}
-        used = post("/v1/chat/completions", **asked)["usage"]["prompt_tokens"]
-        assert post("/tokenize", **asked)["count"] == used
 
 
 def test_embeddings_have_no_more_dimensions_than_there_are(post: Post) -> None:

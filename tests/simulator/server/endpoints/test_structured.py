@@ -47,52 +47,36 @@ def test_the_sdk_parses_what_follows_a_schema(client: openai.OpenAI) -> None:
 def test_all_ways_to_ask_for_a_schema_are_the_same(post: Post) -> None:
     formats: list[dict[str, Any]] = [
         {"response_format": {"type": "json_schema", "json_schema": {"name": "wagon", "schema": SCHEMA}}},
-        {"guided_json": SCHEMA},
-        {"guided_json": json.dumps(SCHEMA, separators=(",", ":"))},
         {"structured_outputs": {"json": SCHEMA}},
+        {"structured_outputs": {"json": json.dumps(SCHEMA, separators=(",", ":"))}},
     ]
     answers = [content(post(CHAT, messages=HELLO, **how)) for how in formats]
-    assert answers == answers[:1] * 4
+    assert answers == answers[:1] * 3
     Wagon.model_validate(answers[0])
 
 
-def test_the_sdk_parses_a_response_that_follows_a_schema(client: openai.OpenAI) -> None:
-    assert isinstance(client.responses.parse(model="tiny", input="Hello", text_format=Wagon).output_parsed, Wagon)
-
-
-def test_all_ways_to_ask_for_a_pattern_or_a_choice_are_the_same(post: Post) -> None:
-    ways: list[list[dict[str, Any]]] = [
-        [{"guided_regex": r"[a-z]+-\d\d"}, {"structured_outputs": {"regex": r"[a-z]+-\d\d"}}],
-        [{"guided_choice": ["red", "green"]}, {"structured_outputs": {"choice": ["red", "green"]}}],
-    ]
-    for form, pattern in zip(ways, (r"[a-z]+-\d\d", "red|green"), strict=True):
-        texts = {post(CHAT, messages=HELLO, **how)["choices"][0]["message"]["content"] for how in form}
-        assert [bool(re.fullmatch(pattern, text)) for text in texts] == [True]
+def test_a_pattern_or_a_choice_can_be_asked_for(post: Post) -> None:
+    for asked, pattern in (({"regex": r"[a-z]+-\d\d"}, r"[a-z]+-\d\d"), ({"choice": ["red", "green"]}, "red|green")):
+        answer = post(CHAT, messages=HELLO, structured_outputs=asked)
+        assert re.fullmatch(pattern, answer["choices"][0]["message"]["content"])
 
 
 def test_a_completion_can_follow_a_schema(post: Post) -> None:
-    answer = post("/v1/completions", prompt="x", max_tokens=200, guided_json=SCHEMA)
+    answer = post("/v1/completions", prompt="x", max_tokens=200, structured_outputs={"json": SCHEMA})
     assert Wagon.model_validate_json(answer["choices"][0]["text"])
-
-
-def test_an_answer_that_is_long_enough_for_its_schema_is_closed_in_time(post: Post) -> None:
-    for max_tokens in (40, 60, 80):
-        answer = post(CHAT, messages=HELLO, max_tokens=max_tokens, guided_json=SCHEMA, return_token_ids=True)
-        assert len(answer["choices"][0]["token_ids"]) <= max_tokens
-        Wagon.model_validate(content(answer))
 
 
 @pytest.mark.parametrize(
     "asked",
     [
-        {"guided_json": {"type": "string", "pattern": "x"}},
-        {"guided_json": "{"},
+        {"structured_outputs": {"json": {"type": "string", "pattern": "x"}}},
+        {"structured_outputs": {"json": "{"}},
         {"response_format": {"type": "json_schema"}},
         {"response_format": {"type": "grammar"}},
         {"structured_outputs": {"regex": "("}},
         {"structured_outputs": {"choice": []}},
         {"structured_outputs": {"grammar": "root"}},
-        {"guided_regex": r"(a)\1"},
+        {"structured_outputs": {"regex": r"(a)\1"}},
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
@@ -156,27 +140,3 @@ def test_a_choice_of_no_tool_is_refused(post: Post) -> None:
     assert "no tools" in post(CHAT, 400, messages=HELLO, tool_choice="required")["error"]["message"]
     named = {"type": "function", "function": {"name": "fly"}}
     assert "'fly'" in post(CHAT, 400, messages=HELLO, tools=[LOOK], tool_choice=named)["error"]["message"]
-
-
-@pytest.mark.parametrize("fields", [{}, {"response_format": {"type": "json_object"}}])
-def test_a_schema_in_the_prompt_is_kept(post: Post, fields: dict[str, Any]) -> None:
-    schema = {"type": "object", "properties": {"heavy": {"type": "boolean"}}, "required": ["heavy"]}
-    told = f"Answer in json that matches this json_schema:\n{json.dumps(schema)}\nNo prose."
-    messages = [{"role": "system", "content": told}, *HELLO]
-    assert isinstance(content(post(CHAT, messages=messages, **fields))["heavy"], bool)
-
-
-@pytest.mark.parametrize(
-    "told", ['{"properties": {}}', "a JSON schema: {", 'a JSON schema: {"properties": 5}', "json schema {}"]
-)
-def test_what_is_no_schema_changes_nothing(post: Post, told: str) -> None:
-    answer = post(CHAT, messages=[{"role": "user", "content": told}], max_tokens=3)
-    with pytest.raises(ValueError, match="Expecting"):
-        json.loads(answer["choices"][0]["message"]["content"])
-
-
-def test_the_schema_of_a_tool_wins_over_one_in_the_prompt(post: Post) -> None:
-    messages = [{"role": "user", "content": 'json schema: {"type": "object", "properties": {}}'}]
-    asked = {"tools": [LOOK], "tool_choice": "required"}
-    [call] = post(CHAT, messages=messages, **asked)["choices"][0]["message"]["tool_calls"]
-    assert Wagon.model_validate_json(call["function"]["arguments"])

@@ -1,8 +1,18 @@
-"""The record of one answer."""
+"""The records of one answer and of one engine, and counts of the gaps between outputs."""
 
 from __future__ import annotations
 
 from typing import Any
+
+
+def count_gap(gaps: dict[int, int], seconds: float, count: int) -> None:
+    """Add ``count`` gaps of so many ``seconds`` to ``gaps``, by microseconds."""
+    micros = seconds * 1e6
+    whole = int(micros)
+    rest = micros - whole
+    if rest > 0.5 or (rest == 0.5 and whole % 2):  # what round() does, which takes a hundred times as long
+        whole += 1
+    gaps[whole] = gaps.get(whole, 0) + count
 
 
 class AnswerRecord:
@@ -40,3 +50,24 @@ class AnswerRecord:
         self.last_token = arrival
         self.output_tokens = 0
         self.cached_tokens = 0
+
+
+class InstanceRecord:
+    """Counts of one engine. ``batches``: the sum of its batch sizes. ``busy``: its seconds of computing.
+
+    ``peak_kv_use``: the largest sampled share of blocks in use, 0 to 1.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.requests = self.input_tokens = self.cached_tokens = self.output_tokens = 0
+        self.preemptions = self.steps = self.batches = 0
+        self.busy = self.peak_kv_use = 0.0
+
+    def __repr__(self) -> str:
+        tokens = f"input_tokens={self.input_tokens}, cached_tokens={self.cached_tokens}"
+        return (
+            f"InstanceRecord(name={self.name!r}, requests={self.requests}, {tokens}, "
+            f"output_tokens={self.output_tokens}, preemptions={self.preemptions}, steps={self.steps}, "
+            f"batches={self.batches}, busy={self.busy}, peak_kv_use={self.peak_kv_use})"
+        )

@@ -1,4 +1,4 @@
-"""Replays as plots."""
+"""Replays as plots, of a few hundred points for each figure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,63 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.replay.figures.curves import Curve, Curves
-from enginehouse_sim.simulator.replay.figures.record import Moment
+from enginehouse_sim.simulator.replay.figures.record import Moment, Record, Slo
 from enginehouse_sim.simulator.replay.figures.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+_POINTS = 400
+
+Curve = list[tuple[float, float]]
+"""Points of a cumulative distribution: milliseconds, and the percentage of durations up to that."""
+
+
+class Curves(msgspec.Struct, frozen=True, kw_only=True):
+    """``ttft``, ``itl``, ``tpot`` and ``latency`` are distributions; ``moments`` are samples over time."""
+
+    ttft: Curve
+    itl: Curve
+    tpot: Curve
+    latency: Curve
+    moments: list[Moment]
+    slo: Slo | None
+
+
+def curves_of(record: Record) -> Curves:
+    """The curves of a complete record."""
+    return Curves(
+        ttft=_distribution(record.times_to_first),
+        itl=_counted(record.gaps),
+        tpot=_distribution(record.means),
+        latency=_distribution(record.durations),
+        moments=list(record.moments.samples),
+        slo=record.slo,
+    )
+
+
+def _distribution(seconds: Sequence[float]) -> Curve:
+    ordered = sorted(seconds)
+    every = max(1, len(ordered) // _POINTS)
+    points = [(ordered[n] * 1000, 100 * (n + 1) / len(ordered)) for n in range(0, len(ordered), every)]
+    return [*points, (ordered[-1] * 1000, 100.0)] if ordered else []
+
+
+def _counted(microseconds: Mapping[int, int]) -> Curve:
+    total, passed, shown = sum(microseconds.values()), 0, -1.0
+    points: Curve = []
+    for duration, count in sorted(microseconds.items()):
+        passed += count
+        share = 100 * passed / total
+        if share - shown >= 100 / _POINTS or passed == total:
+            points.append((duration / 1000, share))
+            shown = share
+    return points
+
 
 _COLOURS = ("#0f6cbd", "#d1590f", "#1f8a5b", "#a8478f", "#c79a00", "#4fb0d8", "#5b5b66", "#8f5b34")
 """Distinguishable for colour-blind readers, and in this order also in grey."""
@@ -66,9 +116,9 @@ def plot_one(shown: Shown, path: Path) -> None:
     """Draw one replay into ``path``; its suffix decides the format. Raises ``ConfigError``."""
     curves = [shown.curves]
     with _panels(path) as axes:
-        _distribution(axes[0], "Time to first token", curves, lambda each: each.ttft, "ttft")
-        _distribution(axes[1], "Time between tokens", curves, lambda each: each.itl)
-        _distribution(axes[2], "Whole answer", curves, lambda each: each.latency, "latency")
+        _draw_distribution(axes[0], "Time to first token", curves, lambda each: each.ttft, "ttft")
+        _draw_distribution(axes[1], "Time between tokens", curves, lambda each: each.itl)
+        _draw_distribution(axes[2], "Whole answer", curves, lambda each: each.latency, "latency")
         _requests(axes[3], shown.curves.moments)
         _over_time(axes[4], "KV cache in use", "% of blocks", curves, lambda moment: 100 * moment.kv_use)
         axes[4].set_ylim(0, 100)
@@ -108,9 +158,9 @@ def plot_pairs(kinds: Mapping[str, Sequence[tuple[float, float]]], path: Path) -
 
 
 def _compare(axes: Sequence[Axes], curves: Sequence[Curves]) -> None:
-    _distribution(axes[0], "Time to first token", curves, lambda each: each.ttft, "ttft")
-    _distribution(axes[1], "Mean time between tokens", curves, lambda each: each.tpot, "tpot")
-    _distribution(axes[2], "Whole answer", curves, lambda each: each.latency, "latency")
+    _draw_distribution(axes[0], "Time to first token", curves, lambda each: each.ttft, "ttft")
+    _draw_distribution(axes[1], "Mean time between tokens", curves, lambda each: each.tpot, "tpot")
+    _draw_distribution(axes[2], "Whole answer", curves, lambda each: each.latency, "latency")
     _over_time(axes[3], "Requests that wait", "requests", curves, lambda moment: moment.waiting + moment.queued)
     _over_time(axes[4], "At the busiest engine", "requests", curves, lambda moment: moment.busiest)
 
@@ -140,7 +190,7 @@ def _panels(path: Path, names: Sequence[str] = ()) -> Iterator[Sequence[Axes]]:
             pyplot.close(figure)
 
 
-def _distribution(
+def _draw_distribution(
     axes: Axes, title: str, curves: Sequence[Curves], curve_of: Callable[[Curves], Curve], limit: str = ""
 ) -> None:
     """Draw cumulative distributions. ``limit``: the field of ``Slo`` whose value to mark, if it has one."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from enginehouse_sim.simulator.replay.figures.instance_record import InstanceRecord
+from enginehouse_sim.simulator.replay.figures.answer import InstanceRecord
 from enginehouse_sim.simulator.replay.figures.record import Moment, Record
 
 

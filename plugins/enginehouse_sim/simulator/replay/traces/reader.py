@@ -12,8 +12,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_sim.simulator.replay.traces.formats import format_of
-from enginehouse_sim.simulator.replay.traces.formats.row import Format, Row
+from enginehouse_sim.simulator.replay.traces.formats import Format, Row, format_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceError, TraceRequest
 
 _LOOKED_AT = 1000

@@ -1,1 +1,0 @@
-"""Offloading ahead of time: decides which requests move to host memory, and when they move and return."""

@@ -1,0 +1,152 @@
+"""The first phase of a step: running requests continue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
+from enginehouse_sim.simulator.domain.steps import CachedRequestData
+from enginehouse_sim.simulator.scheduler.encoder import plan_encoder
+from enginehouse_sim.simulator.scheduler.state import SchedulerState, StepPlan
+
+
+def longest_input(constants: SchedulerConstants, request: RequestState) -> int:
+    """The most tokens that the model computes for a request; the last token of an answer needs no computing."""
+    return constants.max_model_len if request.pooling else constants.max_model_len - 1
+
+
+def under_threshold(state: SchedulerState, num_new_tokens: int) -> int:
+    """``num_new_tokens``, cut to the long-prefill threshold unless the request is alone."""
+    constants = state.constants
+    threshold = constants.long_prefill_token_threshold
+    if not 0 < threshold < num_new_tokens:
+        return num_new_tokens
+    is_alone = len(state.requests) == 1
+    return num_new_tokens if is_alone else threshold
+
+
+def preempt_one(state: SchedulerState, plan: StepPlan) -> RequestState:
+    """Preempt the least urgent running request, and put it at the head of the waiting queue.
+
+    Its tokens, drafts and encoder budget of this step become available again.
+    """
+    victim = state.running.pop(_victim(state))
+    plan.remove(victim)
+    state.free_blocks(victim)
+    victim.status = RequestStatus.PREEMPTED
+    victim.num_preemptions += 1
+    state.totals.num_preemptions += 1
+    state.waiting.put_back(victim)
+    plan.preempted.append(victim.request_id)
+    return victim
+
+
+def _victim(state: SchedulerState) -> int:
+    """The request that arrived last, with priorities of those with the greatest one."""
+    running = state.running
+    if state.constants.policy is SchedulingPolicy.FCFS:
+        return len(running) - 1
+    return max(range(len(running)), key=lambda at: (running[at].priority, running[at].arrival_time))
+
+
+def schedule_running(state: SchedulerState, plan: StepPlan) -> None:
+    """Schedule running requests in order while there is budget, and skip those with nothing to compute.
+
+    Most requests get one token in a block that they have. The loop handles these without further calls, because they
+    decide the speed of a step.
+    """
+    scheduled, requests, cached = plan.num_scheduled_tokens, plan.requests, plan.cached
+    draft_slots = plan.draft_slots
+    for request in tuple(state.running):
+        if plan.token_budget <= draft_slots:
+            return
+        computed = request.num_computed_tokens
+        unknown = len(request.all_token_ids) + request.num_output_placeholders - computed
+        if unknown == 1 and computed < request.fast_path_until:
+            scheduled[request.request_id] = 1
+            requests.append(request)
+            cached.append(CachedRequestData(request.request_id, False, (), computed))
+            plan.token_budget -= 1
+        elif not _schedule_one(state, plan, request):
+            return
+
+
+def _schedule_one(state: SchedulerState, plan: StepPlan, request: RequestState) -> bool:
+    """Schedule one request. Return whether others may follow: not after it was preempted itself."""
+    if request.status is not RequestStatus.RUNNING:
+        return True
+    num_new_tokens = _num_new_tokens(state, request, plan.available)
+    computed = request.num_computed_tokens
+    encoder = plan_encoder(state.encoder_cache, state.constants, request, computed, num_new_tokens, plan.encoder_budget)
+    num_new_tokens = encoder.num_new_tokens
+    if num_new_tokens <= 0:
+        return True
+    block_ids = _allocate(state, plan, request, num_new_tokens)
+    if block_ids is None:
+        return False
+    _take_drafts(plan, request, num_new_tokens)
+    plan.prefills |= request.is_prefill_chunk
+    plan.add(request, num_new_tokens)
+    plan.add_encoder_inputs(state.encoder_cache, request, encoder)
+    plan.cached.append(CachedRequestData(request.request_id, False, block_ids, computed))
+    request.fast_path_until = fast_path_until(state.constants, request, computed + num_new_tokens)
+    return True
+
+
+def _num_new_tokens(state: SchedulerState, request: RequestState, budget: int) -> int:
+    constants = state.constants
+    placeholders = request.num_output_placeholders
+    computed = request.num_computed_tokens
+    if placeholders and (request.structured_output is not None or _will_reach_max_tokens(request)):
+        return 0
+    num_new_tokens = request.num_tokens_with_spec + placeholders - computed
+    num_new_tokens = under_threshold(state, num_new_tokens)
+    return min(num_new_tokens, budget, longest_input(constants, request) - computed)
+
+
+def _will_reach_max_tokens(request: RequestState) -> bool:
+    """Whether the steps in flight finish the request for certain, even if they reject all drafts."""
+    least = request.num_computed_tokens + 2 - request.num_output_placeholders
+    return least >= request.num_prompt_tokens + request.max_tokens
+
+
+def _allocate(
+    state: SchedulerState, plan: StepPlan, request: RequestState, num_new_tokens: int
+) -> Sequence[int] | None:
+    """Allocate blocks, preempting others if necessary; ``None`` if the request itself was preempted.
+
+    The last running request gets no lookahead for drafts when blocks are short. Otherwise it could be preempted again
+    and again, each time just before its next token.
+    """
+    lookahead = state.constants.num_lookahead_tokens
+    while True:
+        block_ids = state.kv_cache.allocate_slots(request, num_new_tokens, num_lookahead_tokens=lookahead)
+        if block_ids is not None:
+            return block_ids
+        if lookahead and len(state.running) == 1:
+            lookahead = 0
+        elif preempt_one(state, plan) is request:
+            return None
+
+
+def _take_drafts(plan: StepPlan, request: RequestState, num_new_tokens: int) -> None:
+    """Schedule as many drafts as fit; drop the others."""
+    if not request.spec_token_ids:
+        return
+    num_drafts = num_new_tokens + request.num_computed_tokens - request.num_tokens - request.num_output_placeholders
+    if num_drafts > 0:
+        plan.spec_tokens[request.request_id] = request.spec_token_ids[:num_drafts]
+    request.spec_token_ids = []
+
+
+def fast_path_until(constants: SchedulerConstants, request: RequestState, computed: int) -> int:
+    """The count of computed tokens below which one more needs no block, fills none, and reaches no limit."""
+    size = constants.block_size
+    filled = computed % size
+    if not filled or constants.num_spec_tokens or request.mm_inputs:
+        return 0
+    if request.structured_output is not None and constants.plans_ahead:
+        return 0
+    last_place = computed - filled + size - 1
+    return min(last_place, constants.max_model_len - 1, len(request.prompt_token_ids) + request.max_tokens - 1)

@@ -1,1 +1,0 @@
-"""The endpoints, one module for each kind."""

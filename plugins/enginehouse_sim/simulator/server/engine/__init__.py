@@ -1,1 +1,0 @@
-"""The engine that the server drives: steps in real time, outputs to listeners."""

@@ -1,1 +1,0 @@
-"""Fault injection: the kinds of faults, and the active ones."""

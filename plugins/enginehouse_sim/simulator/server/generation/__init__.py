@@ -1,1 +1,0 @@
-"""From a decoded request to the engine's requests, and from their outputs to answers."""

@@ -1,1 +1,0 @@
-"""HTTP: connections, one request and its response."""

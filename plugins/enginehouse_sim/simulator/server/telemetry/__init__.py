@@ -1,1 +1,0 @@
-"""The server's reports about itself: Prometheus metrics and Llumnix's instance status."""
