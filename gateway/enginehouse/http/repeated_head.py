@@ -28,7 +28,8 @@ class RepeatedHead:
     each time.
 
     ``target``: of the known request. ``_begin``: the bytes before the first value that may differ; empty if nothing is
-    known. ``_varying``: for each such value, the place of its header, the name, and the bytes up to the next value.
+    known. ``_varying``: for each such value, the place of its header, the name, the usual size, and the bytes up to the
+    next value.
     """
 
     __slots__ = ("_begin", "_headers", "_misses", "_passing", "_pause", "_request_id", "_used", "_varying", "target")
@@ -36,7 +37,7 @@ class RepeatedHead:
     def __init__(self) -> None:
         self.target = b""
         self._begin = b""
-        self._varying: list[tuple[int, bytes, bytes]] = []
+        self._varying: list[tuple[int, bytes, int, bytes]] = []
         self._headers: Headers = []
         self._request_id = b""
         self._passing: dict[frozenset[bytes], tuple[bytes, bytes]] = {}
@@ -50,17 +51,19 @@ class RepeatedHead:
             return None
         headers, at = RepeatedHeaders(self._headers), len(begin)
         length, traceparent, request_id = b"", b"", self._request_id
-        for place, name, behind in self._varying:
-            end = data.find(b"\r", at, at + _LONGEST_VALUE)
-            if end <= at:
-                return None
+        for place, name, usual, behind in self._varying:
+            end = at + usual
+            if data[end : end + len(behind)] != behind:
+                end = data.find(b"\r", at, at + _LONGEST_VALUE)
+                if end <= at or data[end : end + len(behind)] != behind:
+                    return None
             value = data[at:end]
-            if not value.replace(b"-", b"").isalnum() or not data.startswith(behind, end):
-                return None
             headers[place] = (name, value)
             at = end + len(behind)
             if name == _LENGTH:
                 length = value
+            elif not value.replace(b"-", b"").isalnum():
+                return None
             elif name == _TRACE:
                 traceparent = value
             else:
@@ -89,7 +92,7 @@ class RepeatedHead:
         for place, (name, value) in enumerate(headers):
             line = lines[place + 1]
             if name in _VARYING and names.count(name) == 1 and _is_plain(value) and line.endswith(b": " + value):
-                varying.append((place, name))
+                varying.append((place, name, len(value)))
                 parts[-1] += line[: -len(value)]
                 parts.append(b"\r\n")
                 length = value if name == _LENGTH else length
@@ -101,7 +104,7 @@ class RepeatedHead:
         self._count_miss()
         self.target, self._headers, self._begin = target, headers.copy(), parts[0]
         self._request_id, self._passing = find_request_id(headers), {}
-        self._varying = [(place, name, part) for (place, name), part in zip(varying, parts[1:], strict=True)]
+        self._varying = [(*each, behind) for each, behind in zip(varying, parts[1:], strict=True)]
 
     def _count_miss(self) -> None:
         """Another head than the known one came."""
