@@ -75,14 +75,15 @@ class CostRow:
     ``engines``: what is known of each engine. ``loads`` and ``replicas``: of the candidates, whose fields compiled code
     reads slowly. ``cold``: whether each has to be loaded or woken. ``adapters``: whether they are LoRA adapters.
     ``plain``: whether they are neither, and ready.
-    ``seen``: how many changes of engines the row knows.
+    ``seen``: how many changes of engines the row knows. ``lessons``: of those, how many times one was learned from.
+    ``write_alike``: whether all were equally fast in writing then.
     ``costs``: what the last decision found.
     """
 
     __slots__ = (
         *("_cold", "_least", "_next", "_pendings", "_places", "_prefixes", "adapters", "ahead", "bases", "beside"),
-        *("candidates", "cold", "costs", "engines", "factors", "fastest", "learned", "loads", "places", "plain"),
-        *("paces", "rates", "replicas", "seen", "slopes", "trusts", "waits", "worse"),
+        *("candidates", "cold", "costs", "engines", "factors", "fastest", "learned", "lessons", "loads", "places"),
+        *("paces", "plain", "rates", "replicas", "seen", "slopes", "trusts", "waits", "worse", "write_alike"),
     )
 
     def __init__(self, candidates: Sequence[Candidate], priority_s: float) -> None:
@@ -91,7 +92,8 @@ class CostRow:
         self.places = {each.backend: place for place, each in enumerate(candidates)}
         priorities = sorted({each.priority for each in candidates})
         self.worse = [priority_s * priorities.index(each.priority) for each in candidates]
-        self.seen = -1
+        self.seen = self.lessons = -1
+        self.write_alike = True
         self.fastest = 0.0
         self.costs: list[float] = []
         self.cold = [each.wake_s > 0 for each in candidates]

@@ -75,6 +75,8 @@ class EngineCosts:
         self._changed: list[str] = []
         self._forgotten = 0
         """The changes before ``_changed``."""
+        self._lessons = 0
+        """How often something was learned of how fast an engine is."""
         self._rows: dict[str, CostRow] = {}
         self._kept = 0
         self._last: CostRow | None = None
@@ -208,6 +210,7 @@ class EngineCosts:
         if not learned.per_token:
             learned.begin_as(self._all)
         self._changes(engine)
+        self._lessons += 1
         return learned, self._all
 
     def ended(self, engine: EngineState, seconds: float) -> None:
@@ -314,24 +317,14 @@ class EngineCosts:
         return self._completed(row, costs, late, self._evictions(row, cached, tokens))
 
     def _computed_anew(self, row: CostRow, cached: Mapping[str, int], tokens: float, stream: bool) -> list[float]:
-        """What ``_computed`` returns, without reading or changing the columns of the row."""
-        fastest, limited = 0.0, 0
-        latest, soonest = 0.0, inf
-        for place in range(len(row.engines)):
-            limited |= row.loads[place].slots
-            engine = row.engines[place] or self._known(row, place)
-            if engine is None:
-                continue
-            learned = engine.learned
-            if (own := learned.highest) and (own < fastest or not fastest):
-                fastest = own
-            if learned.per_written:
-                if learned.lowest_written > latest:
-                    latest = learned.lowest_written
-                if learned.highest_written < soonest:
-                    soonest = learned.highest_written
+        """What ``_computed`` returns, without the columns of the row, of which only ``fastest`` is known."""
+        if row.lessons != self._lessons:
+            self._compare(row)
+        fastest = row.fastest
         costs: list[float] = []
-        more = self._crowd(row) if limited else 0.0  # without slots, nobody waits for one
+        more = 0.0
+        if self.waiting and any(load.slots for load in row.loads):  # without slots, nobody waits for one
+            more = self._crowd(row)
         for place, replica in enumerate(row.replicas):
             wait, ahead, factor, rate, trust = self._figures(row, place)
             unread = tokens
@@ -341,7 +334,7 @@ class EngineCosts:
             read = ahead + OVERHEAD + work(unread, factor + more)
             costs.append(row.worse[place] + wait + rate_beside(rate, fastest, trust) * read)
         late: list[float] = []
-        if not stream and latest >= ALIKE * soonest:  # else all write equally fast
+        if not stream and not row.write_alike:
             trusts = [self._figures(row, place)[4] for place in range(len(costs))]
             late = lags([_pace(engine) for engine in row.engines], trusts)
         lost = self._evictions(row, cached, tokens) if self._crowded else []
@@ -349,6 +342,19 @@ class EngineCosts:
             return self._completed(row, costs, late, lost)
         row.costs = costs
         return costs
+
+    def _compare(self, row: CostRow) -> None:
+        """Find the fastest engine of a row again, and whether all write equally fast: something was learned."""
+        row.lessons = self._lessons
+        fastest, latest, soonest = inf, 0.0, inf
+        for place in range(len(row.engines)):
+            engine = self._known(row, place)
+            if engine is not None:
+                fastest = min(fastest, engine.learned.highest or inf)
+                least, most = _pace(engine)
+                latest, soonest = max(latest, least), min(soonest, most)
+        row.fastest = fastest if fastest < inf else 0.0
+        row.write_alike = latest < ALIKE * soonest
 
     def _evictions(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
         """The seconds to read again what engines would drop for this prompt; empty if none has to, or all have to."""

@@ -142,6 +142,8 @@ class KeptKeys:
     @property
     def is_active(self) -> bool:
         """Whether there are keys, or have been."""
+        if self._file is None:
+            return False
         self._follow()
         return bool(self._keys) or self._required
 
