@@ -72,7 +72,7 @@ async def test_streams_that_are_moved_again_and_again_are_exact(
     house: OpenGateway, model_engine: StartModelEngine, count: int
 ) -> None:
     engines = [await model_engine() for _ in range(3)]
-    gateway = await house(*engines, backend={"driver": "vllm"}, rescheduling={"migrate_timeout": 20})
+    gateway = await house(*engines, backend={"driver": "vllm"}, rescheduling={"migrate_timeout": 120})
     last = asyncio.Event()
     for engine in engines:
         engine.gate = (EVENTS, last)
