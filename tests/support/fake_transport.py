@@ -7,13 +7,14 @@ from typing import Any
 
 
 class FakeTransport(asyncio.Transport):
-    """Keeps what is written to it."""
+    """Keeps what is written to it. ``reads``: it is not paused."""
 
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
         self.aborted = False
         self.closing = False
+        self.reads = True
 
     def write(self, data: Any) -> None:
         if not self.closing:
@@ -35,7 +36,7 @@ class FakeTransport(asyncio.Transport):
         pass
 
     def pause_reading(self) -> None:
-        pass
+        self.reads = False
 
     def resume_reading(self) -> None:
-        pass
+        self.reads = True

@@ -35,6 +35,11 @@ _KEEP_ALIVE_S: Final = 75.0
 """A connection without a request closes after this time."""
 _LAST_REQUEST_S: Final = 0.25
 """A client that was served a second ago gets so long to send a request that crosses the end of the connection."""
+_MOST_AT_ONCE: Final = 16 * 1024
+_MOST_STEPS: Final = 2048
+_REQUEST: Final = 64
+"""Bytes that are parsed at once, and the steps after which other connections have a turn. A header is a step, as is a
+piece of a body; a request takes as long as so many of them."""
 _REST_WITHIN_S: Final = 5.0
 """A client that has its answer and sends nothing more of its request for so long is not waited for."""
 
@@ -53,6 +58,8 @@ class ClientConnection:
       pipelines; ``_queue`` are those between them. ``_ready`` waits only for the client to read earlier answers.
     - ``_charged``: the bytes since the last complete head or piece of a body, and a KiB for each second of waiting, so
       that no head is endless, and none takes much longer than a minute.
+    - ``_unparsed``: what has been received and waits. ``_yields``: until other connections have had a turn.
+      ``_steps``: those since their last one.
     - ``_successor``: set once another gateway has taken over.
     """
 
@@ -89,6 +96,9 @@ class ClientConnection:
         self._ready: Inbound | None = None
         self._queue: deque[Inbound] = deque()
         self._read_paused = False
+        self._steps = 0
+        self._yields = False
+        self._unparsed: bytes | memoryview = b""
         self.write_paused = False
         self.idle_since = self._loop.time()
         self._successor: PassOn | None = None
@@ -97,6 +107,7 @@ class ClientConnection:
     # --- from the parser
 
     def on_message_begin(self) -> None:
+        self._steps += _REQUEST
         self._in_head = True
         self.between = False
         self._url = b""
@@ -107,6 +118,7 @@ class ClientConnection:
         self._url = self._url + url if self._url else url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._steps += 1
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self._expects = True
@@ -195,6 +207,7 @@ class ClientConnection:
         """Pass a piece of a body on. It is dropped if the request is answered already; then only its time counts."""
         last = self._last
         assert last is not None
+        self._steps += 1
         self._lines.body += len(body)
         if last.answered:
             self._charged -= len(body)
@@ -283,9 +296,43 @@ class ClientConnection:
 
     def data_received(self, data: bytes) -> None:
         self.idle_since = NEVER
-        between = self.between
-        if between and self._receive_known(data):
+        if self.between and not self._unparsed and self._receive_known(data):
             return
+        if len(data) <= _MOST_AT_ONCE and not self._unparsed:
+            self._parse(data)
+            return
+        self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
+        if not self._yields:
+            self._steps = 0
+            self._parse_on()
+
+    def _parse_on(self) -> None:
+        """Parse what waits, piece by piece: a read may have thousands of tiny chunks or requests.
+
+        After many steps, other connections have a turn. Nothing is read meanwhile: uvloop reads dozens of times a turn.
+        """
+        while self._unparsed and not self._read_paused:
+            if self._steps > _MOST_STEPS:
+                self._yields = True
+                self._transport.pause_reading()
+                self._loop.call_soon(self._go_on)
+                return
+            piece, self._unparsed = bytes(self._unparsed[:_MOST_AT_ONCE]), self._unparsed[_MOST_AT_ONCE:]
+            self._parse(piece)
+            if self._transport.is_closing():
+                self._unparsed = b""
+
+    def _go_on(self) -> None:
+        """Parse on, and read on behind that."""
+        if self._transport.is_closing():
+            return
+        self._steps, self._yields = 0, False
+        self._parse_on()
+        if not (self._yields or self._read_paused):
+            self._transport.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
+        between = self.between
         self._charged += len(data)
         self._lines.add(data)
         try:
@@ -347,8 +394,8 @@ class ClientConnection:
                 return
             except httptools.HttpParserUpgrade as upgrade:
                 if self._is_web_socket():
+                    behind = bytes(rest[upgrade.args[0] :]) + bytes(self._unparsed)
                     self._let_go()
-                    behind = bytes(rest[upgrade.args[0] :])
                     self.server.open_web_socket(self._transport.released(), self._url, self._headers, behind)
                     return
                 rest = memoryview(rest)[upgrade.args[0] :]
@@ -376,18 +423,24 @@ class ClientConnection:
         """Drop what refers back to this connection: the cycles would wait for the garbage collector."""
         self.server.closed(self, self.check_silence)
         self._parser = None
+        self._unparsed = b""
 
     def pause_reading(self) -> None:
         """Read no more from the client until ``resume_reading``."""
         if not self._read_paused:
             self._read_paused = True
-            self._transport.pause_reading()
+            if not self._yields:
+                self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read on, unless too many requests wait."""
         if self._read_paused and len(self._queue) < _MOST_WAITING:
             self._read_paused = False
-            self._transport.resume_reading()
+            if self._unparsed and not self._yields:
+                self._yields = True
+                self._loop.call_soon(self._go_on)
+            elif not self._yields:
+                self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         self.write_paused = True
@@ -496,7 +549,7 @@ class ClientConnection:
 
     def _in_order(self) -> bool:
         """Whether no other request is there, and everything has been sent."""
-        in_order = self.between and not self._queue and self._ready is None
+        in_order = self.between and not self._queue and self._ready is None and not self._unparsed
         return in_order and not self._transport.get_write_buffer_size()
 
     def _unanswered(self) -> bytes | None:

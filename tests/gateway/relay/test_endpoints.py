@@ -158,3 +158,12 @@ async def test_a_body_that_nobody_can_read_is_the_clients_fault_in_its_protocol(
     reply = await gateway.ask(gateway.post(body, path="/v1/messages"))
     assert reply.status == 400
     assert msgspec.json.decode(reply.body)["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("path", [b"/api/tags", b"/api/ps", b"/api/version", b"/v1/models"])
+async def test_the_head_of_a_page_is_that_of_get(house: OpenGateway, engine: StartEngine, path: bytes) -> None:
+    gateway = await house(await engine())
+    lines = b" %s HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n" % path
+    head, whole = [await gateway.ask(method + lines) for method in (b"HEAD", b"GET")]
+    assert (head.status, head.value("content-length")) == (200, whole.value("content-length"))
+    assert (head.body, len(whole.body)) == (b"", int(whole.value("content-length")))

@@ -151,7 +151,7 @@ async def test_an_engine_that_answers_without_an_upgrade_is_heard(
 async def test_an_engine_has_its_time_to_open_one(house: OpenGateway, engine: StartEngine, dial: Dial) -> None:
     silent = await engine()
     silent.plays(asyncio.Event())
-    gateway = await house(silent, timeouts={"connect": 0.05, "first_byte": 0.05})
+    gateway = await house(silent, timeouts={"connect": 0.5, "first_byte": 0.5})
     response = await refusal_of(gateway, dial)
     assert (response.status_code, code_of(response)) == (504, "upstream_timeout")
     await silent.calls[0].closed.wait()
@@ -162,7 +162,7 @@ async def test_a_handshake_that_the_budget_does_not_repeat_says_so(
 ) -> None:
     silent = await engine()
     silent.plays(asyncio.Event())
-    times = {"connect": 0.05, "first_byte": 0.05}
+    times = {"connect": 0.5, "first_byte": 0.5}
     gateway = await house(silent, await engine(), timeouts=times, routing={"strategy": "priority_only"})
     for _ in range(AT_LEAST):
         gateway.relay.context.budget.take(perf_counter())

@@ -31,8 +31,9 @@ class _Page:
     async def answer(self, request: Request) -> Response:
         try:
             models, body = self._models.listed(request), await _body(request)
+            method = "GET" if request.method == "HEAD" else request.method  # Starlette adds HEAD to each GET
             asked = PageRequest(
-                request.method, request.url.path, request.query_params, body, models, self._models.caller(request)
+                method, request.url.path, request.query_params, body, models, self._models.caller(request)
             )
             content, status = await self._protocol.answer_page(asked), 200
         except RequestError as error:
