@@ -55,7 +55,9 @@ def check(config: Path | None, in_full: bool, as_json: bool, strict: bool) -> No
         click.echo(f"# {_verdict(checked)}")
         click.echo(f"# Built without starting anything: {_built(checked)}.")
         click.echo(f"# {_workers(checked)}.")
-        click.echo("# The main settings, and what differs from the defaults; `enginehouse check --all` prints everything.\n")
+        click.echo(
+            "# The main settings, and what differs from the defaults; `enginehouse check --all` prints everything.\n"
+        )
         click.echo(page(checked.written, checked.changed), nl=False)
     if strict and checked.warnings:
         sys.exit(1)

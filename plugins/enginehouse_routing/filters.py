@@ -78,7 +78,7 @@ class ContextLengthFilter(Filter):
 
 
 class PausedFilter(Filter):
-    """Prefers replicas that are not paused: of engines that asked for it, or that refused what others serve."""
+    """Prefers replicas that are not paused. Engines are paused that asked for it, or refused what others serve."""
 
     prefers: ClassVar[bool] = True
 

@@ -11,7 +11,7 @@ from enginehouse_routing.parameters import RandomConfig
 
 
 class LeastPending(Strategy):
-    """Picks a ready candidate with the fewest pending requests for its weight, and of several such ones any.
+    """Picks a ready candidate with the fewest pending requests for its weight; of several, a random one.
 
     Several gateways in front of the same engines so do not all pick the same one.
     """

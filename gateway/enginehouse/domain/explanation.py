@@ -36,7 +36,7 @@ class PrefixFacts(msgspec.Struct, frozen=True, gc=False):
     why: str
     """Why the cached part ends where it does. ``new``: nothing like it was sent before. ``system``, ``tools`` or
     ``message:N``, the message at index ``N``: it differs there from all before. ``evicted``: the engine had to make
-    room. ``moved``: another engine has more of it. ``restarted``: the engine that had it was started anew."""
+    room. ``moved``: another engine has more of it. ``restarted``: the engine that had it was restarted."""
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ class Phase(str, Enum):
 
 
 class Ticket(msgspec.Struct, eq=False, kw_only=True):
-    """One request's place at a scheduler."""
+    """One request in the queue of a host."""
 
     id: str
     """The request's id."""

@@ -80,7 +80,7 @@ class Driver(ABC):
     """Knows how to query one kind of engine.
 
     One object serves all backends of its kind, so it keeps no state about any of them. A driver of a plain server needs
-    these two methods. For what its engines can do besides, a driver also inherits from ``SupportsLaunch``,
+    these two methods. For further abilities of its engines, a driver also inherits from ``SupportsLaunch``,
     ``SupportsLoading``, ``SupportsSleep``, ``SupportsFigures``, ``SupportsContinuation``, ``SupportsCacheEvents``,
     ``SupportsHandOver`` or ``SupportsBootstrap``.
     """
@@ -106,7 +106,7 @@ class Driver(ABC):
         """Return the models that the engine serves now. Raise ``UpstreamError`` if it does not list them."""
 
     async def serves(self, engine: EngineClient, model: str) -> bool | None:
-        """Return whether the engine serves a small request for ``model``; ``None`` if that cannot be said.
+        """Return whether the engine serves a small request for ``model``; ``None`` if that is unknown.
 
         Called for an engine that failed requests although it passed its health check, before it gets requests again.
         Any exception counts as ``False``, and no answer within ``checks.timeout`` as ``None``.

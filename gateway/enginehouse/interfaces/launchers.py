@@ -132,8 +132,8 @@ class Launcher(ABC):
     async def no_room(self, needs: EngineNeeds) -> str:
         """Return why no machine could hold an engine with these ``needs`` even if no other engine ran.
 
-        Empty if one can, or if nobody knows. The gateway asks before it stops other engines for this one: then it waits
-        for the place first, and they go on serving.
+        Empty if one can, or if that is unknown. The gateway asks before it stops other engines for this one. If it gets
+        a reason, it first waits for the place, while the others keep serving.
         """
         return ""
 
@@ -148,7 +148,7 @@ class Launcher(ABC):
         return None
 
     def gpus(self) -> Sequence[Gpu]:
-        """Return the GPUs that engines may use, as they are now; ``()`` if there are none, or nobody knows of them.
+        """Return the GPUs that engines may use, as they are now; ``()`` if there are none, or if they are unknown.
 
         Only called with ``reads_gpus``, every few seconds in a thread, and once at the start. May block for some
         milliseconds.
@@ -156,7 +156,7 @@ class Launcher(ABC):
         return ()
 
     async def release(self, place: Place) -> None:
-        """Free a place in which no engine runs: the launch failed, or was given up before it began."""
+        """Free a place in which no engine runs: the launch failed, or was abandoned before it began."""
 
     async def why_not(self, line: LaunchLine, files: Sequence[str]) -> str:
         """Return why the engine cannot start in ``line.place``, with a remedy; empty if it may.

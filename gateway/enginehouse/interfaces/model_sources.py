@@ -39,7 +39,7 @@ class ModelSource(ABC):
 
     @abstractmethod
     def pull(self, name: str, settings: PullSettings, folder: Path, progress: PullProgress) -> PulledModel:
-        """Download the model into ``folder``, and go on where an earlier download ended.
+        """Download the model into ``folder``; resume an earlier download.
 
         Runs in a thread of its own, so it may block. Each file appears under its name only when it is whole. Raises
         ``PullFailed`` with what to do about it.

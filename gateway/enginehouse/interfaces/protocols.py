@@ -125,7 +125,7 @@ class TypedAnswer(ABC):
 
 
 class Protocol(ABC):
-    """A client's protocol. It serves all requests, so it keeps no state about any of them, but for ``open``."""
+    """A client's protocol. It serves all requests, so it keeps no state about any of them, except for ``open``."""
 
     name: ClassVar[str]
     """Named in the header ``x-enginehouse-protocol``."""
@@ -144,7 +144,7 @@ class Protocol(ABC):
 
     @abstractmethod
     def translate(self, request: ProtocolRequest) -> Translation | Forwarded | Awaitable[Translation]:
-        """Return the request as one of OpenAI's. Raise ``InvalidRequest`` for what cannot be said there.
+        """Return the request as one of OpenAI's. Raise ``InvalidRequest`` for what OpenAI's protocol cannot express.
 
         Return an awaitable only for what must be waited for, such as a conversation that is kept in a file.
         """

@@ -29,7 +29,7 @@ class ModelLoad(msgspec.Struct, frozen=True, kw_only=True):
     expected_wait_s: float = 0.0
     """The seconds that a request which comes now will probably wait, with the replicas that are ready."""
     spare_s: float = 0.0
-    """The seconds for which one replica less would have had room for all requests."""
+    """The seconds for which one replica fewer could have served all requests."""
     scale_up_wait: float = 2.0
     """``models.*.scale_up_wait``, in seconds."""
     scale_down_idle: float = 300.0

@@ -75,7 +75,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """``QUEUED``, or ``LOADING`` while its replica is being loaded; the gateway makes that ``PLACING`` or
     ``DOWNLOADING`` where it is."""
     position: int
-    """Its place in the order of service; 0 is next."""
+    """Its position in the order of service; 0 is next."""
 
 
 class Scheduler(ABC):

@@ -34,7 +34,7 @@ class Placement:
         """The request begins to wait for the replica. It may be granted at once."""
 
     def granted(self) -> None:
-        """The replica has a place for the request, which is sent now."""
+        """The replica has a slot for the request, which is sent now."""
 
     def first_byte(self) -> None:
         """The body of the answer begins. Not called for one with an error status."""

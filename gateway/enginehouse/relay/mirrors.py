@@ -35,7 +35,7 @@ class Comparison:
     """What came of the copies for one model. Times are in seconds from sending a request to its engine.
 
     ``statuses``: of the client's answer and the copy's, with the number of requests. ``skipped``: copies that were not
-    sent, because no engine had room for them.
+    sent, because no engine had a free slot.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ TicketAge = tuple[float, int]
 
 
 class WaitingTicket(NamedTuple):
-    """A ticket with its place in the order of service."""
+    """A ticket with its position in the order of service."""
 
     ticket: Ticket
     rank: TicketRank

@@ -35,7 +35,7 @@ BODY_BYTES = _gauge(
     "Bytes of request bodies that have arrived and are still needed (`server.max_body_memory`).",
 )
 ENGINE_BYTES = _gauge(
-    "enginehouse_engine_answer_bytes", "Bytes that are held of engines' answers (`server.max_engine_memory`)."
+    "enginehouse_engine_answer_bytes", "Bytes of engines' answers in memory (`server.max_engine_memory`)."
 )
 DROPPED = _counter(
     "enginehouse_engine_answers_dropped",
@@ -83,7 +83,7 @@ OUTPUT_TOKENS = _counter(
 MIRRORED = _counter(
     "enginehouse_mirrored_requests",
     "Copies of requests (`routing.mirrors`): answered with the `same` status or one that `differs`, or `skipped` "
-    "because no engine had room for them.",
+    "because no engine had a free slot.",
     ("model", "to", "outcome"),
 )
 MIRROR_FIRST_BYTE = _histogram(

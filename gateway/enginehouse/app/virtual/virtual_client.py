@@ -10,7 +10,7 @@ from enginehouse.relay.door import Door
 
 
 class VirtualClient(ABC):
-    """Learns what becomes of a request, as its client would."""
+    """Learns what happens to a request, as its client would."""
 
     @abstractmethod
     def answered(self) -> None:

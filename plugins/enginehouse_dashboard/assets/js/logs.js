@@ -46,7 +46,7 @@ export function logsView() {
   function draw() {
     const text = search.value.toLowerCase();
     const found = text ? lines.filter((line) => line.toLowerCase().includes(text)) : lines;
-    put(shown, found.join("\n") || (lines.length ? "No line fits." : "Nothing was logged yet."));
+    put(shown, found.join("\n") || (lines.length ? "No line matches." : "Nothing was logged yet."));
     put(told, text ? `${found.length} of ${lines.length} lines` : `${lines.length} lines`);
     if (follows.checked) shown.scrollTop = shown.scrollHeight;
   }

@@ -15,7 +15,7 @@ export function reloader() {
     show(apply.node, told.querySelector("li"));
     return "Nothing has changed yet";
   } });
-  const apply = action({ label: "Reload", doing: "Reloading", done: "In force", ask: "The changes below come into force.", look: "main", act: async () => {
+  const apply = action({ label: "Reload", doing: "Reloading", done: "Applied", ask: "The changes below take effect.", look: "main", act: async () => {
     told.replaceChildren(...changes(await post("/api/reload")));
     show(apply.node, false);
     lookSoon();

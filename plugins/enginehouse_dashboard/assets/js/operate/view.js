@@ -38,12 +38,12 @@ function backendRow({ name }) {
   cells.health.append(word, why);
   let draining = false;
   const path = `/api/backends/${part(name)}`;
-  const drain = action({ label: "Drain", doing: "Draining", ask: "New requests go elsewhere; streams move.", act: async () => {
+  const drain = action({ label: "Drain", doing: "Draining", ask: "New requests go to other backends; streams move.", act: async () => {
     const { live: left } = await post(`${path}/drain`);
     lookSoon();
     return `Draining, ${left} left`;
   } });
-  const undrain = action({ label: "Undrain", doing: "Waiting", done: "Takes requests again", act: async () => { await post(`${path}/undrain`); lookSoon(); } });
+  const undrain = action({ label: "Undrain", doing: "Waiting", done: "Accepts requests again", act: async () => { await post(`${path}/undrain`); lookSoon(); } });
   const log = h("a", { href: `#logs/${part(name)}` }, "Log");
   const node = h("tr", {}, h("td", { class: "wide" }, h("b", {}, name)), Object.values(cells),
     h("td", { class: "wide" }, h("div", { class: "row" }, drain.node, undrain.node, log)));

@@ -41,7 +41,7 @@ export function modelCard({ name }) {
   const path = `/api/models/${part(name)}`;
   const loader = action({ label: "Load", doing: "Loading", done: "Ready",
     act: async () => { lookSoon(); await post(`${path}/load`); lookSoon(); } });
-  const unloader = action({ label: "Unload", doing: "Unloading", done: "Unloaded", ask: "Its requests wait for nothing else?",
+  const unloader = action({ label: "Unload", doing: "Unloading", done: "Unloaded", ask: "Waiting requests are refused, live ones may finish.",
     act: async () => { lookSoon(); await post(`${path}/unload`); lookSoon(); } });
   const chat = h("a", { href: `#chat/${part(name)}` }, h("button", { type: "button", tabIndex: -1 }, "Chat"));
   const node = h("article", { class: "sheet card", "aria-label": name },

@@ -48,7 +48,7 @@ export function overviewView() {
   }
 
   function nothing(known) {
-    none.replaceChildren(...known ? [h("b", {}, "No model fits"), "Change what you search for."]
+    none.replaceChildren(...known ? [h("b", {}, "No model matches"), "Change what you search for."]
       : [h("b", {}, "No models yet"), "Add a backend or a model to enginehouse.toml, or start with: enginehouse run FOLDER"]);
   }
 

@@ -14,12 +14,12 @@ export function requestsView() {
   const search = h("input", { type: "search", placeholder: "Model, key, backend or id", "aria-label": "Find requests" });
   const status = h("select", { "aria-label": "Outcome" },
     [["", "all outcomes"], ["2xx", "answered"], ["4xx", "4xx"], ["5xx", "5xx"]].map(([value, text]) => new Option(text, value)));
-  const slow = h("input", { type: "number", min: "0", step: "0.5", placeholder: "slower than, s", "aria-label": "Slower than so many seconds" });
+  const slow = h("input", { type: "number", min: "0", step: "0.5", placeholder: "slower than, s", "aria-label": "Slower than this many seconds" });
   const running = table(["request", "model", "phase", "backend", "key", "#age", "#tokens", "#moves"],
     h("span", {}, h("b", {}, "No request is live"), "Send one from “Try it”, or point a client at this address."));
   const more = h("p", { class: "small faint" });
   const ended = table(["ended", "model", "outcome", "backend", "key", "#took", "#first token", "#tokens", "#tokens/s"],
-    h("span", {}, h("b", {}, "No request fits"), "The gateway remembers the last requests without their contents."));
+    h("span", {}, h("b", {}, "No request matches"), "The gateway remembers the last requests without their contents."));
   const decided = table(["time", "request", "asked for", "chosen", "reason"], "No request was routed yet.");
   const past = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Ended"), h("div", { class: "row" }, status, slow)),
     h("div", { class: "sheet" }, ended.node));

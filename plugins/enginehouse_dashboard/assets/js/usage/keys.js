@@ -8,7 +8,7 @@ import { moment } from "../words.js";
 export function keyList() {
   const name = h("input", { placeholder: "name", "aria-label": "Name of the new key" });
   const secret = h("code", { class: "cut" });
-  const told = h("p", { hidden: true, role: "status" }, "Its secret, which is shown only now: ", secret);
+  const told = h("p", { hidden: true, role: "status" }, "Its secret, which is shown only once: ", secret);
   const rows = table(["key", "from", "models", "last used", ""], h("span", {}, h("b", {}, "No keys"), "Everyone who reaches the gateway may use it."));
   const make = action({ label: "New key", doing: "Making", done: "Made", act: async () => reveal(await post("/api/keys", { name: name.value.trim() })) });
   const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Keys")),
@@ -31,9 +31,9 @@ export function keyList() {
     const td = (label) => h("td", { "data-label": label });
     const cells = { from: td("from"), models: td("models"), used: td("last used") };
     const path = `/api/keys/${part(of)}`;
-    const rotate = action({ label: "Rotate", doing: "Rotating", done: "Rotated", ask: "Its secret of now stops working.",
+    const rotate = action({ label: "Rotate", doing: "Rotating", done: "Rotated", ask: "Its current secret stops working.",
       act: async () => reveal(await post(`${path}/rotate`)) });
-    const revoke = action({ label: "Revoke", doing: "Revoking", done: "Revoked", ask: "Nobody can use it any more.",
+    const revoke = action({ label: "Revoke", doing: "Revoking", done: "Revoked", ask: "It stops working at once.",
       act: async () => { await call("DELETE", path); renew(); } });
     show(rotate.node, source === "api");
     show(revoke.node, source === "api");

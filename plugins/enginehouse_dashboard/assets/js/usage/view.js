@@ -12,7 +12,7 @@ const MOST_ROWS = 100;
 export function usageView() {
   const since = h("select", { "aria-label": "Since", onchange: renew }, Object.entries(SPANS).map(([name, span]) => new Option(name, span)));
   const rows = table(["day", "key", "model", "#requests", "#failed", "#tokens in", "#cached", "#tokens out", "#engine time", "#cost"],
-    h("span", {}, h("b", {}, "No usage"), "It is kept as soon as there are keys, or with usage.store."));
+    h("span", {}, h("b", {}, "No usage"), "Usage is recorded if there are keys, or with usage.store."));
   const told = h("p", { class: "small faint", role: "status" });
   const keys = keyList();
   const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Usage"), since), h("div", { class: "sheet" }, rows.node, told), keys.node);
@@ -29,7 +29,7 @@ export function usageView() {
       rows.rows(found.slice(0, MOST_ROWS), (each) => `${each.day} ${each.key} ${each.model}`, usageRow);
       const { requests, tokens_in: sent, tokens_out: answered, cost } = answer.total;
       const parts = [plural(requests, "request"), `${count(sent)} tokens in`, `${count(answered)} out`, cost ? `cost ${money(cost)}` : ""];
-      put(told, requests ? `In all ${parts.filter(Boolean).join(", ")}` : "");
+      put(told, requests ? `In total ${parts.filter(Boolean).join(", ")}` : "");
     } catch (error) {
       put(told, error.message);
     }
