@@ -100,7 +100,7 @@ MODULES = {
         "tracer",
         "usage_meter",
     ),
-    "plugins/enginehouse_kit/prefixes": ("chunks", "known_texts", "prompt"),
+    "plugins/enginehouse_kit/prefixes": ("chunks", "known_texts", "prompt", "volatile_lines"),
     "plugins/enginehouse_sim/simulator/core": ("engine_core",),
     "plugins/enginehouse_sim/simulator/domain": ("request", "steps"),
     "plugins/enginehouse_sim/simulator/kv": ("block_hashes", "block_pool", "cache_manager"),

@@ -30,22 +30,22 @@ class KnownSections:
 
     def note(self, prompt: Prompt) -> None:
         """Remember the sections of ``prompt``."""
-        known, chain = self._known, 0
+        known = self._known
         for section in prompt.sections:
-            chain = hash((chain, section.mark))
-            for mark in (chain, section.mark):
-                known[mark] = None
-                known.move_to_end(mark)
+            for mark in (section.chain, section.mark):
+                if mark in known:
+                    known.move_to_end(mark)
+                else:
+                    known[mark] = None
         while len(known) > _MOST_KEPT:
             known.popitem(last=False)
 
     def difference(self, prompt: Prompt, same: int) -> Difference | None:
         """Where ``prompt`` differs; ``None`` if it has no sections. ``same``: the tokens that are cached."""
-        known, chain, place, found, tokens = self._known, 0, 0, -1, 0
+        known, place, found, tokens = self._known, 0, -1, 0
         sections = prompt.sections
         for number, section in enumerate(sections):
-            chain = hash((chain, section.mark))
-            if found < 0 and chain not in known:
+            if found < 0 and section.chain not in known:
                 found = number
             elif found >= 0 and section.mark in known:
                 tokens += section.length // _CHARACTERS_PER_TOKEN

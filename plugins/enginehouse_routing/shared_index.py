@@ -76,6 +76,8 @@ class SharedPrefixIndex:
 
         That is ``evicted``, ``restarted``, or empty for 0 tokens.
         """
+        if not self._gone:
+            return 0, ""
         tokens, why, begin = 0, "", place // Prompt.COARSE_TOKENS
         rest = prompt.coarse[begin:] if not place % Prompt.COARSE_TOKENS else []
         fine = prompt.tail if begin + len(rest) >= len(prompt.coarse) else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 from zlib import crc32
 
 from enginehouse import Body, Extractor, InferenceRequest, Requirements
@@ -22,12 +22,19 @@ _Content: TypeAlias = str | Sequence[int]
 """A text, or token ids."""
 
 
-class Section(NamedTuple):
-    """A text of a prompt, such as a message. ``mark`` tells it from others, in this process and not quite surely."""
+class Section:
+    """A text of a prompt, such as a message.
 
-    name: str
-    length: int
-    mark: int
+    ``mark`` tells it from others, in this process and not quite surely; ``chain`` tells it and all before it.
+    """
+
+    __slots__ = ("chain", "length", "mark", "name")
+
+    def __init__(self, name: str, text: str, before: int) -> None:
+        self.name = name
+        self.length = length = len(text)
+        self.mark = mark = hash((length, text[:_ENDS], text[-_ENDS:]))
+        self.chain = hash((before, mark))
 
 
 class Prompt:
@@ -148,7 +155,11 @@ def prompt_of(requirements: Requirements) -> Prompt | None:
     if content is None:
         texts = sections_of(kept.body)
         content = "".join([text for _, text in texts])
-        sections = [Section(name, len(text), hash((len(text), text[:_ENDS], text[-_ENDS:]))) for name, text in texts]
+        chain = 0
+        for name, text in texts:
+            section = Section(name, text, chain)
+            sections.append(section)
+            chain = section.chain
     if len(content) < (4 * _FINE_TOKENS if isinstance(content, str) else _FINE_TOKENS):
         del requirements.extra[_KEY]
         return None
