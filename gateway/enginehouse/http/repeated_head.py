@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from enginehouse.domain.repeated_headers import RepeatedHeaders
+from enginehouse.domain.repeated_headers import AlikeHeads, RepeatedHeaders
 from enginehouse.domain.request import Headers
+from enginehouse.relay.heads.behalf import wants_cache_line
 from enginehouse.relay.heads.headers import find_request_id
 
 _LENGTH: Final = b"content-length"
@@ -32,7 +33,7 @@ class RepeatedHead:
     next value.
     """
 
-    __slots__ = ("_begin", "_headers", "_misses", "_passing", "_pause", "_request_id", "_used", "_varying", "target")
+    __slots__ = ("_alike", "_begin", "_headers", "_misses", "_pause", "_request_id", "_used", "_varying", "target")
 
     def __init__(self) -> None:
         self.target = b""
@@ -40,7 +41,7 @@ class RepeatedHead:
         self._varying: list[tuple[int, bytes, int, bytes]] = []
         self._headers: Headers = []
         self._request_id = b""
-        self._passing: dict[frozenset[bytes], tuple[bytes, bytes]] = {}
+        self._alike = AlikeHeads(False)
         self._used = False
         self._misses = self._pause = 0
 
@@ -71,7 +72,7 @@ class RepeatedHead:
         if not length.isdigit() or int(length) != len(data) - at:
             return None
         self._used = True
-        headers.passing, headers.traceparent, headers.request_id = self._passing, traceparent, request_id
+        headers.alike, headers.traceparent, headers.request_id = self._alike, traceparent, request_id
         return headers, data[at:]
 
     def learn(self, data: bytes, target: bytes, headers: Headers) -> None:
@@ -103,7 +104,7 @@ class RepeatedHead:
             return
         self._count_miss()
         self.target, self._headers, self._begin = target, headers.copy(), parts[0]
-        self._request_id, self._passing = find_request_id(headers), {}
+        self._request_id, self._alike = find_request_id(headers), AlikeHeads(wants_cache_line(headers))
         self._varying = [(*each, behind) for each, behind in zip(varying, parts[1:], strict=True)]
 
     def _count_miss(self) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from enginehouse.config.schema import KeySettings
 from enginehouse.http.repeated_head import RepeatedHead
+from enginehouse.relay.heads.behalf import wants_cache_line
 from enginehouse.relay.heads.headers import (
     NOT_TO_ENGINE,
     TRACED_NOT_TO_ENGINE,
@@ -162,6 +163,7 @@ fields = st.one_of(
     st.sampled_from(
         [
             *((b"accept", b"*/*"), (b"cookie", b"a"), (b"connection", b"traceparent"), (b"connection", b"x-b, accept")),
+            *((b"x-enginehouse-explain", b"cache"), (b"x-enginehouse-explain", b"route")),
             *((b"x-b", b"c"), (b"x-traceparent", trace(1)), (b"traceparent", b"a b"), (b"x-request-id", b"a b")),
             *((b"authorization", b"Bearer a"), (b"x-request-id", b"\xe9"), (b"x-request-id", b"i" * 200)),
         ]
@@ -194,6 +196,7 @@ def test_what_is_known_of_headers_is_what_they_say(
         found, body = known
         assert (found, body) == (headers, b"x" * size)
         assert found.request_id == find_request_id(headers)
+        assert wants_cache_line(found) is wants_cache_line(headers)
         for withheld in (NOT_TO_ENGINE, TRACED_NOT_TO_ENGINE, with_authorization(NOT_TO_ENGINE)):
             assert passing_lines(found, withheld) == passing_lines(headers, withheld)
 

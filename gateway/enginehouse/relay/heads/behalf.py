@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 from enginehouse.domain.client_names import kept_name
 from enginehouse.domain.errors import InvalidRequest
+from enginehouse.domain.repeated_headers import RepeatedHeaders
 from enginehouse.domain.request import Headers
 
 CALLER: Final = b"x-enginehouse-caller"
@@ -43,6 +44,8 @@ def read_behalf(headers: Headers) -> Behalf | None:
 
 def wants_cache_line(headers: Headers) -> bool:
     """Whether the client asks how much of its prompt was cached, with ``x-enginehouse-explain: cache``."""
+    if isinstance(headers, RepeatedHeaders):
+        return headers.alike.wants_cache_line
     return (b"x-enginehouse-explain", b"cache") in headers
 
 

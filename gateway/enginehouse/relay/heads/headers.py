@@ -91,9 +91,10 @@ def passing_lines(headers: Headers, withheld: frozenset[bytes]) -> bytes:
     """A client's headers as an engine gets them: without those ``withheld``, and those that ``Connection`` names."""
     if not isinstance(headers, RepeatedHeaders):
         return b"".join(_passing_lines(headers, withheld))
-    parts = headers.passing.get(withheld)
+    passing = headers.alike.passing
+    parts = passing.get(withheld)
     if parts is None:
-        parts = headers.passing[withheld] = _around(headers.traceparent, _passing_lines(headers, withheld))
+        parts = passing[withheld] = _around(headers.traceparent, _passing_lines(headers, withheld))
     before, behind = parts
     return before + headers.traceparent + behind if behind else before
 
