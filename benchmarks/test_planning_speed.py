@@ -9,11 +9,10 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse import ClusterView, InstanceStatus, InstanceView, RequestView, Role
-from enginehouse.app import build_planner
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
-from enginehouse.config.schema import Config, PluginSettings
-from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.rescheduling.recent_moves import RecentMoves
+from enginehouse.testing import FakeServiceGateway
+from enginehouse_rescheduling.rounds.planner import build_planner
+from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
 
 NOW_MS = 1_700_000_000_000
 INSTANCES = 1000
@@ -53,8 +52,9 @@ def _instance(number: int, chance: random.Random) -> InstanceView:
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_a_plan_for_a_thousand_instances(benchmark: BenchmarkFixture, name: str) -> None:
-    config = Config(rescheduling=ReschedulingSettings(policies=POLICIES[name]))
-    planner = build_planner(config, load_plugins(PluginSettings(enabled=[])).registry)
+    gateway = FakeServiceGateway()
+    gateway.tables["rescheduling"] = ReschedulingSettings(policies=POLICIES[name])
+    planner = build_planner(gateway)
     view = cluster()
     plan = benchmark(lambda: planner.plan(view, RecentMoves(2)))
 

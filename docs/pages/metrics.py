@@ -1,8 +1,13 @@
-"""Writes ``docs/reference/metrics.md``: every metric, read from the list that the gateway's own page is made from."""
+"""Writes ``docs/reference/metrics.md``: every metric, read from the lists that the gateway's own page is made from."""
 
 from __future__ import annotations
 
-from enginehouse.telemetry.metric_list import ALL, MetricInfo
+from collections.abc import Iterator
+
+from enginehouse.config.schema import PluginSettings
+from enginehouse.domain.metric_info import MetricInfo
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.telemetry.metric_list import ALL
 
 _HEAD = """\
 # Metrics
@@ -23,7 +28,13 @@ of the error that ended it, such as 502, although its client saw 200 at the star
 
 def metrics_page() -> str:
     """The page of all metrics."""
-    return _HEAD + "".join(map(_row, ALL))
+    return _HEAD + "".join(map(_row, (*ALL, *_of_services())))
+
+
+def _of_services() -> Iterator[MetricInfo]:
+    registry = load_plugins(PluginSettings(enabled=[])).registry
+    for type in registry.types("service"):
+        yield from registry.get("service", type).factory.metrics
 
 
 def _row(metric: MetricInfo) -> str:

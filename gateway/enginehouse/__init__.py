@@ -27,6 +27,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import Driver as Driver
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
+    from enginehouse.interfaces.services import Service as Service
     from enginehouse.interfaces.guards import Guard as Guard
     from enginehouse.interfaces.limit_stores import LimitStore as LimitStore
     from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
@@ -198,6 +199,30 @@ if _typing.TYPE_CHECKING:
     from enginehouse.config.pull import PullSettings as PullSettings
     from enginehouse.interfaces.engine_words import tells_of_too_little_memory as tells_of_too_little_memory
 
+    # --- Services
+    from enginehouse.interfaces.services import Configured as Configured
+    from enginehouse.interfaces.services import ServiceGateway as ServiceGateway
+    from enginehouse.interfaces.services import GatewayRequests as GatewayRequests
+    from enginehouse.interfaces.services import GatewayRequest as GatewayRequest
+    from enginehouse.interfaces.services import Submitted as Submitted
+    from enginehouse.interfaces.services import EngineFigures as EngineFigures
+    from enginehouse.interfaces.services import GatewayBackends as GatewayBackends
+    from enginehouse.interfaces.services import GatewayModels as GatewayModels
+    from enginehouse.interfaces.services import GatewayPages as GatewayPages
+    from enginehouse.interfaces.services import Measured as Measured
+    from enginehouse.aio.clock import Clock as Clock
+    from enginehouse.domain.backend_status import BackendStatus as BackendStatus
+    from enginehouse.domain.instance import InstanceReport as InstanceReport
+    from enginehouse.domain.metric_info import MetricInfo as MetricInfo
+    from enginehouse.domain.plugin_id import PluginId as PluginId
+    from enginehouse.telemetry.plugin_failures import await_plugin as await_plugin
+    from enginehouse.telemetry.plugin_failures import plugin_errors as plugin_errors
+    from enginehouse.telemetry.plugin_failures import wrong_result as wrong_result
+    from enginehouse.config.schema import DiscoverySettings as DiscoverySettings
+    from enginehouse.config.model_settings import ModelSettings as ModelSettings
+    from enginehouse.config.model_settings import ReplicaRange as ReplicaRange
+    from enginehouse.config.model_settings import SizedRange as SizedRange
+
     # --- Guards
     from enginehouse.interfaces.guards import GuardRequest as GuardRequest
     from enginehouse.interfaces.guards import GuardAnswer as GuardAnswer
@@ -250,7 +275,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse_kit.selection import migration_budget as migration_budget
     from enginehouse_kit.selection import select_requests as select_requests
     from enginehouse.interfaces.migrators import MigrationMeans as MigrationMeans
-    from enginehouse.rescheduling.request_ids import gateway_request_ids as gateway_request_ids
+    from enginehouse_kit.request_ids import gateway_request_ids as gateway_request_ids
 
     # --- KV cache projection
     from enginehouse_kit.projection import ProjectionParams as ProjectionParams
@@ -280,11 +305,9 @@ if _typing.TYPE_CHECKING:
     from enginehouse.cli.serve import serve_document as serve_document
     from enginehouse.cli.installed_engines import InstalledEngines as InstalledEngines
     from enginehouse.cli.offline import OfflineGateway as OfflineGateway
-    from enginehouse.cli.offline import OfflinePlanner as OfflinePlanner
     from enginehouse.engines.pulled_models import PulledModels as PulledModels
     from enginehouse.engines.pulled_models import PulledNote as PulledNote
     from enginehouse.domain.explanation import Explanation as Explanation
-    from enginehouse.domain.scale_status import ScaleStatus as ScaleStatus
 
     # --- Picking
     from enginehouse.app.picker import Picker as Picker

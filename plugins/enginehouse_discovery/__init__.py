@@ -1,10 +1,18 @@
-"""Finds backends in a file, at a URL, in DNS or in the local network."""
+"""Finds backends in a file, at a URL, in DNS or in the local network, and has the gateway serve with them.
+
+::
+
+    static, dns, mdns   the discoverers
+    service             watches the configured ones
+    sources, status     what they have found, for the gateway and for operators
+"""
 
 from __future__ import annotations
 
-from enginehouse import Discoverer, Register, hookimpl
+from enginehouse import Discoverer, Register, Service, hookimpl
 from enginehouse_discovery.dns import DnsDiscoverer
 from enginehouse_discovery.mdns import MdnsDiscoverer
+from enginehouse_discovery.service import Discovery
 from enginehouse_discovery.static import StaticDiscoverer
 
 __all__ = ["DnsDiscoverer", "MdnsDiscoverer", "StaticDiscoverer"]
@@ -15,3 +23,8 @@ def register_discoverers(register: Register[Discoverer]) -> None:
     register("static", StaticDiscoverer)
     register("dns", DnsDiscoverer)
     register("mdns", MdnsDiscoverer)
+
+
+@hookimpl
+def register_services(register: Register[Service]) -> None:
+    register("discovery", Discovery)

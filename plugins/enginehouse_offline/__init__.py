@@ -4,11 +4,10 @@
 
     check, config_page        is the configuration right, and what is in effect
     schema                    what a configuration may have, for editors
-    explain/                  what would be decided: route, swap, rescheduling, scale
+    explain/                  what would be decided: route, swap
     pulled                    pull, list, show and rm: downloaded models
     run, served_files         serves models' files without a configuration
     model_folders             the folders in which programs keep models
-    reschedule, far_gateway   plans the moves of gateways that run elsewhere
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from enginehouse import Register, hookimpl
 def register_commands(register: Register[Any]) -> None:
     """Offer each command. Its module is imported when it is used."""
     register("check", partial(_command, "check"))
-    register("explain", partial(_command, "explain"))
+    register("explain route", partial(_command, "explain.route", "route"))
+    register("explain swap", partial(_command, "explain.swap", "swap"))
     register("list", partial(_command, "pulled", "list_models"))
     register("pull", partial(_command, "pulled", "pull"))
-    register("reschedule", partial(_command, "reschedule"))
     register("rm", partial(_command, "pulled", "rm"))
     register("run", partial(_command, "run"))
     register("schema", partial(_command, "schema"))

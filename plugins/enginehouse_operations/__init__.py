@@ -55,7 +55,6 @@ def register_routes(register: Register[Any]) -> None:
 def _pages() -> Any:
     """Events, logs, the last requests, figures over time, and usage: ``/api/events``, ``/api/history`` and others."""
     from enginehouse import guarded
-    from enginehouse_operations.pages.cluster import CLUSTER_ROUTES
     from enginehouse_operations.pages.events import event_routes
     from enginehouse_operations.pages.history import HISTORY_ROUTES
     from enginehouse_operations.pages.logs import LOG_ROUTES
@@ -65,7 +64,7 @@ def _pages() -> Any:
 
     store = SeriesStore()
     series = SeriesPage(store).routes
-    routes = [*event_routes(), *LOG_ROUTES, *HISTORY_ROUTES, *series, *USAGE_ROUTES, *CLUSTER_ROUTES]
+    routes = [*event_routes(), *LOG_ROUTES, *HISTORY_ROUTES, *series, *USAGE_ROUTES]
     return [*guarded(routes, every_second=store.sample), OWN_USAGE]
 
 

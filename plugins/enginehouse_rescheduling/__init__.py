@@ -1,16 +1,30 @@
-"""The bundled rescheduling policies, Llumnix's seven and ``kv_projection``, and the migrators ``llumlet`` and
-``replay``.
+"""Moves live requests between engines: the rounds, Llumnix's seven policies and ``kv_projection``, and two migrators.
+
+::
+
+    service       the rounds of [rescheduling]
+    rounds/       what a round does: see, plan, carry out
+    policies/     which live requests move
+    migrators/    how: llumlet, replay
+    strategies/   routing by the figures of engines
+    pages         /api/cluster and /api/migrations
+    commands/     enginehouse explain rescheduling, enginehouse reschedule
 """
 
 from __future__ import annotations
 
-from enginehouse import Migrator, Register, ReschedulingPolicy, Strategy, hookimpl
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from enginehouse import Migrator, Register, ReschedulingPolicy, Service, Strategy, hookimpl
 from enginehouse_rescheduling.migrators.llumlet.migrator import Llumlet
 from enginehouse_rescheduling.migrators.replay import Replay
 from enginehouse_rescheduling.policies.binpacking import BinpackingConsolidation, BinpackingMitigation
 from enginehouse_rescheduling.policies.failover import DecodeFailover, NeutralFailover, PrefillFailover
 from enginehouse_rescheduling.policies.kv_projection import KvProjection
 from enginehouse_rescheduling.policies.load import DecodeLoad, NeutralLoad
+from enginehouse_rescheduling.service import Rescheduling
 from enginehouse_rescheduling.strategies.llumnix_load import LlumnixLoad
 from enginehouse_rescheduling.strategies.slo import Slo
 
@@ -40,3 +54,21 @@ def register_strategies(register: Register[Strategy]) -> None:
     """Register the strategies that route by engines' figures, for ``routing.strategy``."""
     register("llumnix_load", LlumnixLoad)
     register("slo", Slo)
+
+
+@hookimpl
+def register_services(register: Register[Service]) -> None:
+    """Register the rounds."""
+    register("rescheduling", Rescheduling)
+
+
+@hookimpl
+def register_commands(register: Register[Any]) -> None:
+    """Offer each command. Its module is imported when it is used."""
+    register("explain rescheduling", partial(_command, "explain", "rescheduling"))
+    register("reschedule", partial(_command, "reschedule", "reschedule"))
+
+
+def _command(module: str, name: str) -> Any:
+    """Plans without a gateway, or for gateways elsewhere."""
+    return getattr(import_module(f"enginehouse_rescheduling.commands.{module}"), name)

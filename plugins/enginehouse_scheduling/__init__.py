@@ -1,9 +1,8 @@
-"""The bundled schedulers, swappers and scaler."""
+"""The bundled schedulers and swappers."""
 
 from __future__ import annotations
 
-from enginehouse import Register, Scaler, Scheduler, Swapper, hookimpl
-from enginehouse_scheduling.expected_wait import ExpectedWait
+from enginehouse import Register, Scheduler, Swapper, hookimpl
 from enginehouse_scheduling.fair import Fair
 from enginehouse_scheduling.fifo import Fifo
 from enginehouse_scheduling.group import Group
@@ -24,9 +23,3 @@ def register_swappers(register: Register[Swapper]) -> None:
     register("group", Group)
     register("matrix", Matrix)
     register("memory", Memory)
-
-
-@hookimpl
-def register_scalers(register: Register[Scaler]) -> None:
-    """Register the scaler: the configured one decides how many replicas models have."""
-    register("expected_wait", ExpectedWait)

@@ -10,7 +10,6 @@ import msgspec
 
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import EndedRequest
-from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.engines.pulled_models import PulledModels
@@ -51,12 +50,6 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Replicas, backends and live requests, for JSON."""
     progress: Callable[[], dict[str, tuple[Phase, int | None]]]
     """The phase of each live request, by its id, and its position in the queue if it waits there."""
-    cluster: Callable[[], Awaitable[Any]]
-    """What rescheduling sees: the instances with their figures, for JSON."""
-    migrations: Callable[[], Iterable[Any]]
-    """The last migrations, oldest first, for JSON."""
-    scale: Callable[[], Sequence[ScaleStatus]]
-    """The models with a range of replicas."""
     usage: UsageSums
     """What callers have used between two times."""
     audit: Callable[[float, int], Awaitable[Sequence[AuditEntry]]]

@@ -10,7 +10,6 @@
     build_fleet         makes the fleet
     build_relay         makes the rules of the relay, and its guards
     build_router        makes the router
-    build_rescheduling  makes the rescheduler, or its planner alone
     role_warnings       warns of roles of engines that no request could use
     exports             finds the exporter among the observers, and makes the tracer
     plugin_instances    makes instances of registered types with their parameters
@@ -24,8 +23,7 @@
     callers             the keys, limits and usage of callers
     token_keys          the keys by which an identity provider signs
     usage_keeper        writes what callers have used
-    discovery/          lets found backends join
-    scaling/            sizes models
+    services/           runs services of plugins, and is the gateway as they see it
     virtual/            the gateway's decisions on a virtual clock, for simulations
 """
 
@@ -33,9 +31,8 @@ from __future__ import annotations
 
 from enginehouse.app.build import build_swapper
 from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_rescheduling import build_planner
 from enginehouse.app.build_router import build_router
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.rehearsal import rehearse_start
 
-__all__ = ["Gateway", "build_fleet", "build_planner", "build_router", "build_swapper", "rehearse_start"]
+__all__ = ["Gateway", "build_fleet", "build_router", "build_swapper", "rehearse_start"]

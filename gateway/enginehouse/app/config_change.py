@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from pathlib import Path
 
 from enginehouse.api.tokens import token_library
 from enginehouse.app.build import build_drivers, build_launcher, build_swapper, check_launch_lines, check_scheduling
 from enginehouse.app.build_router import settle
 from enginehouse.app.config_diff import diff_configs
-from enginehouse.app.discovery.discovery import Discovery, check_discovery
-from enginehouse.app.discovery.found_backends import Joined
 from enginehouse.app.plugin_instances import check_parameters, create, create_installed, identity
 from enginehouse.app.request_path import PathChange, RequestPath
 from enginehouse.app.role_warnings import warn_of_roles
-from enginehouse.app.scaling.scaling import Scaling, make_scaler
+from enginehouse.app.services.engine_figures import build_puller
+from enginehouse.app.services.joined_backends import Joined, JoinedBackends
+from enginehouse.app.services.model_sizes import ModelSizes
+from enginehouse.app.services.service_access import GatewayParts
+from enginehouse.app.services.service_runner import Services
 from enginehouse.config.schema import Config, ModelSettings
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_context import HostContext
@@ -35,8 +38,9 @@ _KEPT_KINDS = [kind.name for kind in KINDS if kind.stays]
 class CurrentConfig:
     """The configuration in force, and the parts of the gateway that it concerns.
 
-    ``context`` is the hosts' view of it. ``on_change`` is called when another one is in force; ``version`` counts them,
-    from 1.
+    ``context`` is the hosts' view of it. ``services``: those of plugins, which see the gateway's ``address`` and a part
+    of its state ``folder``. ``on_change`` is called when another one is in force; ``version`` counts them, from 1.
+    Raises ``ConfigError`` or ``PluginError``.
     """
 
     def __init__(
@@ -44,18 +48,22 @@ class CurrentConfig:
         path: RequestPath,
         engines: ManagedEngines,
         prober: Prober,
-        discovery: Discovery,
-        scaling: Scaling,
         context: HostContext,
+        address: Callable[[], tuple[str, int] | None],
+        folder: Callable[[], Path],
     ) -> None:
         self.path = path
         self.engines = engines
         self.prober = prober
-        self.discovery = discovery
-        self.scaling = scaling
         self.context = context
+        self.joined = JoinedBackends(path.config, path.registry.types("driver"))
+        self.sizes = ModelSizes()
         self.version = 1
         self.on_change: Callable[[], None] = lambda: None
+        self.puller = build_puller(lambda: self.context)
+        self.services = Services(
+            GatewayParts(path, engines, self.puller, self.joined, self.sizes, self.rejoin, address, folder)
+        )
 
     @property
     def config(self) -> Config:
@@ -68,11 +76,10 @@ class CurrentConfig:
         shutting down.
         """
         self.path.relay.check_open()
-        check_discovery(new, self.path.registry)
+        self.services.check(new)
         if new.auth.jwt is not None:
             token_library()
-        make_scaler(new, self.path.registry)
-        change = ConfigChange(self, self.discovery.found.joined_to(self.scaling.sized(new)))
+        change = ConfigChange(self, self.joined.joined_to(self.sizes.sized(new)))
         for warning in change.warnings:
             _log.warning("%s", warning)
         return change
@@ -80,24 +87,27 @@ class CurrentConfig:
     def carry_out(self, change: ConfigChange) -> None:
         """Put in force what ``prepare`` returned last."""
         self._put_in_force(change)
-        self.discovery.reconfigure()  # last: what it withdraws leaves by a change of its own
+        self.services.reconfigure()  # last: what they withdraw leaves by a change of its own
 
     def rejoin(self) -> None:
-        """Put the backends in force that discoverers have found and scalers want, and no longer those that are gone.
+        """Put in force what services have found and want, and no longer what is gone.
 
         Raises ``ConfigError`` or ``PluginError`` if that cannot be; then nothing has changed.
         """
-        found = self.discovery.found
-        configured = self.scaling.sized(found.in_force.without_found(self.config))
-        change = ConfigChange(self, found.joined_to(configured))
+        configured = self.sizes.sized(self.joined.in_force.without_found(self.config))
+        change = ConfigChange(self, self.joined.joined_to(configured))
         self._put_in_force(change)
         if lines := "; ".join(change.diff.lines()):
             _log.info("Changed without a reload: %s", lines)
 
+    def recall(self, running: Collection[str]) -> None:
+        """Have as many replicas as an earlier gateway has left ``running``, by the names of their backends."""
+        if self.sizes.recall(self.config, running):
+            self.rejoin()
+
     def _put_in_force(self, change: ConfigChange) -> None:
         change.carry_out()
         self.context = change.context
-        self.scaling.reconfigure(self.config)
         self.version += 1
         self.on_change()
 
@@ -106,7 +116,7 @@ class ConfigChange:
     """A prepared change: holds everything that the configuration ``joined`` needs, while the old one stays in force.
 
     ``diff`` says what changes. ``context`` is the hosts' view of the new configuration; ``context.config`` keeps old
-    values where a change needs a restart. ``joined`` has the backends that discoverers found.
+    values where a change needs a restart. ``joined`` has the backends that services found.
     """
 
     def __init__(self, current: CurrentConfig, joined: Joined) -> None:
@@ -131,8 +141,7 @@ class ConfigChange:
         """Put everything in force, in one step of the event loop. Streams continue, and so do unchanged engines."""
         current = self._current
         self._probe(self._path_change.carry_out())
-        current.discovery.found.commit(self.joined)
-        current.discovery.drain()
+        current.joined.in_force = self.joined
         drain_timeout = self.context.config.server.drain_timeout
         current.engines.carry_out(self._engines, self.diff.models.relaunched, drain_timeout)
 

@@ -39,6 +39,7 @@ _AT_ONCE: Collection[Path] = (
     ("models",),
     ("zones",),
     ("discovery",),
+    ("services",),
     PARAMETERS,
 )
 """Keys that a running gateway can change; all others need a restart."""

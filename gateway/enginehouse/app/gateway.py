@@ -12,22 +12,19 @@ from typing import Any
 from prometheus_client.core import Metric
 
 from enginehouse.api.pages.health import HealthPages
-from enginehouse.api.pages.metrics.fleet import discovery_metrics, fleet_metrics, scale_metrics
+from enginehouse.api.pages.metrics.fleet import fleet_metrics
 from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.metrics.process import WorkerFigures, limit_metrics, process_metrics, worker_metrics
 from enginehouse.api.pages.metrics.requests import request_metrics
 from enginehouse.app.build import check_start
-from enginehouse.app.build_rescheduling import build_rescheduler
 from enginehouse.app.build_router import settle
 from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
-from enginehouse.app.discovery.discovery import Discovery
 from enginehouse.app.exports import warn_of_variable
 from enginehouse.app.pages import Pages
 from enginehouse.app.plugin_instances import check_parameters
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.sampling import EverySecond
-from enginehouse.app.scaling.scaling import Scaling
 from enginehouse.app.strategy_memory import StrategyMemory
 from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
@@ -57,10 +54,11 @@ class Gateway:
     ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
     ``outside``: the clock and the way to engines, by default this machine's. ``limits``: instead of the configured
     limit store. ``workers`` lists the processes that relay requests. ``replace``: starts another gateway that takes
-    over and returns its process id; set by a server that can.
+    over and returns its process id; set by a server that can. ``address``: where it listens; set by a server.
     """
 
     replace: Callable[[], Awaitable[int]] | None = None
+    address: tuple[str, int] | None = None
     _state_file: StateFile | None = None
     _drained: asyncio.Future[None] | None = None
     _first_round: asyncio.Future[None] | None = None
@@ -90,14 +88,11 @@ class Gateway:
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.every_second = EverySecond(outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
-        self.discovery = Discovery(path)
-        self.scaling = Scaling(path, self.engines)
-        self.current = CurrentConfig(path, self.engines, self._prober, self.discovery, self.scaling, context)
+        self.current = CurrentConfig(
+            path, self.engines, self._prober, context, lambda: self.address, self._services_folder
+        )
         source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
         self.reloader = Reloader(self.current, source, self.callers.note)
-        self.rescheduler = build_rescheduler(
-            config, registry, lambda: self.current.context, self.relay, self.observers.callbacks("migrated")
-        )
         self._strategy_memory = StrategyMemory(
             lambda: self.relay.context.router.strategies.memories(),
             lambda kept: self.relay.context.router.strategies.recall(kept),
@@ -116,7 +111,6 @@ class Gateway:
         self.application = Pages(
             self.current,
             self.reloader,
-            self.rescheduler,
             self.every_second,
             self.closing,
             self.health,
@@ -159,13 +153,12 @@ class Gateway:
         assert self._state_file is not None
         await self._strategy_memory.open(self._state_file.folder)
         # engines that an earlier gateway has left are taken over only for backends that there are
-        self.scaling.recall(self._state_file.records, self.current.rejoin)
+        self.current.recall(self._state_file.records)
         await self.engines.open(self._drained)
         self.path.follow_caches()
         self.reloader.open()
-        self.discovery.open(self.current.rejoin)
-        self.scaling.open()
-        self._settling = asyncio.ensure_future(self._settle(first_round))
+        started = asyncio.ensure_future(self.current.services.start())
+        self._settling = asyncio.ensure_future(self._settle(first_round, started))
 
     async def probed(self) -> None:
         """Probe the remote backends before ``start``, and wait until each has answered, or for the time limit."""
@@ -187,10 +180,13 @@ class Gateway:
         if self._settling is not None:
             await asyncio.wait([self._settling])
 
-    async def _settle(self, first_round: asyncio.Future[None]) -> None:
-        firsts = [first_round, asyncio.ensure_future(self.discovery.first_lists())]
+    async def _settle(self, *firsts: asyncio.Future[None]) -> None:
         await asyncio.wait(firsts, timeout=self.config.checks.timeout)
-        self.rescheduler.start()
+        self.current.puller.start()
+
+    def _services_folder(self) -> Path:
+        assert self._state_file is not None, "services start after the hosts are built"
+        return self._state_file.folder
 
     # --- another gateway takes over
 
@@ -226,11 +222,10 @@ class Gateway:
         self.closing.set()
 
     def _stop_changes(self) -> None:
-        """Change the configuration no more, and move no streams."""
+        """Change the configuration no more, and stop the services."""
         self.reloader.close()
-        self.discovery.close()
-        self.scaling.close()
-        self.rescheduler.stop()
+        self.current.services.stop()
+        self.current.puller.stop()
 
     # --- the end
 
@@ -256,6 +251,7 @@ class Gateway:
         self._stop_changes()
         self.relay.close()
         self._prober.close()
+        await self.current.services.stopped()
         self.path.caches.close()
         await self._strategy_memory.save()
         self._strategy_memory.close()
@@ -274,8 +270,7 @@ class Gateway:
         """The metrics, but for those of the process that the operating system counts."""
         yield from request_metrics(self.relay, self.admission.body_memory)
         yield from fleet_metrics(self.relay, self.engines)
-        yield from discovery_metrics(self.discovery.status())
-        yield from scale_metrics(self.scaling.status())
+        yield from self.current.services.families()
         yield from limit_metrics(self.callers.store)
         yield from worker_metrics(self.worker_figures)
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()

@@ -33,7 +33,6 @@ from enginehouse.domain.compiled import COMPILED
 from enginehouse.domain.foreign import shown
 from enginehouse.http.cors import EXPOSED
 from enginehouse.interfaces.routes import GuardedRoutes
-from enginehouse.rescheduling.rescheduler import Rescheduler
 from enginehouse.telemetry.model_totals import model_totals
 
 _version = cache(version)
@@ -48,7 +47,6 @@ class Pages(NamedTuple):
 
     current: CurrentConfig
     reloader: Reloader
-    rescheduler: Rescheduler
     every_second: EverySecond
     closing: asyncio.Event
     health: HealthPages
@@ -60,7 +58,10 @@ class Pages(NamedTuple):
         """All pages."""
         config = self.current.config
         facts = self._facts()
-        routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), self._of_operators()]
+        routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), *self._of_operators()]
+        routes.append(
+            OperatorPages(self.current.path.admission, self.current.services.pages, self.current.path.callers.note)
+        )
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
             routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
@@ -83,9 +84,10 @@ class Pages(NamedTuple):
         yield UpstreamRoot(path.admission)
         yield from self.health.routes
 
-    def _of_operators(self) -> BaseRoute:
+    def _of_operators(self) -> Iterator[BaseRoute]:
         path, relay, engines = self.current.path, self.current.path.relay, self.current.engines
-        return OperatorPages(
+        yield OperatorPages(path.admission, self.current.services.pages, path.callers.note)
+        yield OperatorPages(
             path.admission,
             [
                 *Operations(relay, engines, LiveView(relay, engines), self._about).routes,
@@ -108,7 +110,7 @@ class Pages(NamedTuple):
                 if not isinstance(route, GuardedRoutes):
                     yield route
                     continue
-                yield OperatorPages(path.admission, route.routes, path.callers.note)
+                yield OperatorPages(path.admission, [*route.routes], path.callers.note)
                 if route.every_second is not None:
                     self.every_second.add(plugin, partial(route.every_second, facts))
 
@@ -125,9 +127,6 @@ class Pages(NamedTuple):
             logs=lambda: {"": path.log.ring, **engines.logs()},
             snapshot=live.snapshot,
             progress=live.progress,
-            cluster=self.rescheduler.view,
-            migrations=self.rescheduler.records,
-            scale=self.current.scaling.status,
             usage=path.callers.keeper.usage,
             audit=path.callers.keeper.audit,
             caller=path.admission.admit_caller,
@@ -144,9 +143,9 @@ class Pages(NamedTuple):
             "compiled": COMPILED,
             "strategy": config.routing.strategy,
             "trace_url": config.telemetry.trace_url,
-            "discovery": current.discovery.status(),
+            **current.services.status(),
+            "services": current.services.rows(),
             "kv_events": current.path.caches.figures(),
             "workers": self.workers(),
-            "scaling": current.scaling.status(),
             "limits": {"store": config.limits.store, "problem": current.path.callers.store.problem()},
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from enginehouse.config.parameters import check_names
@@ -61,6 +62,28 @@ def prepare(registry: Registry, kind: str, type: str, how: Callable[[], None]) -
     except (Exception, SystemExit) as error:
         problem = f"the {kind.replace('_', ' ')} '{type}' cannot be prepared: {describe(error)}"
         raise registry.get(kind, type).error(problem) from error
+
+
+def make_plugin(
+    config: Config,
+    registry: Registry,
+    kind: str,
+    type: str,
+    key: str,
+    parameters: Mapping[str, Any] | None = None,
+    how: Callable[[Any], None] | None = None,
+) -> tuple[PluginId, Any]:
+    """An instance of ``type`` that ``how`` has prepared. Its ``parameters`` stand beside ``key``."""
+    table = key.rpartition(".")[0]
+    try:
+        made = create(config, registry, kind, type, key, parameters, table)
+    except ConfigError as error:
+        if error.key:
+            raise
+        raise ConfigError(error.problem, key=table, remedy=error.remedy) from None
+    if how is not None:
+        prepare(registry, kind, type, partial(how, made))
+    return identity(registry, kind, type), made
 
 
 def routes_of_plugins(config: Config, registry: Registry, *, of_compat: bool) -> Sequence[str]:

@@ -23,6 +23,13 @@ def enginehouse() -> None:
     """A plugin-based gateway for inference engines."""
 
 
+@enginehouse.group(cls=GroupWithPlugins, within="explain")
+def explain() -> None:
+    """Explain decisions.
+
+    All but those of scale need no running gateway."""
+
+
 @enginehouse.group("import", cls=GroupWithPlugins, within="import")
 def import_configuration() -> None:
     """Convert another program's configuration."""

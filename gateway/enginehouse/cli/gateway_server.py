@@ -54,7 +54,7 @@ class GatewayServer(AcceptingServer):
         super().__init__(gateway.application, gateway.path, listeners)
         self._workers = forks.pool(gateway) if forks is not None else None
         self._gateway = gateway
-        gateway.discovery.address = listeners.address
+        gateway.address = listeners.address
         self._service = service
         self._predecessor = predecessor
         self._replacement = Replacement(

@@ -41,6 +41,7 @@ def effective_data(config: Config) -> dict[str, Any]:
         model["args"] = masked_arguments(model["args"])
     for name, source in config.discovery.items():
         data["discovery"][name] |= masked_parameters(source.parameters)
+    data["services"] |= {name: masked_parameters(table) for name, table in config.services.items()}
     for guard in data["guards"]:
         if isinstance(guard, dict):
             guard["parameters"] = masked_parameters(guard["parameters"])

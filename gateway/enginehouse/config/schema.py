@@ -180,6 +180,9 @@ class Config(Section, frozen=True):
     scheduling: SchedulingSettings = SchedulingSettings()
     rescheduling: ReschedulingSettings = ReschedulingSettings()
     discovery: dict[str, DiscoverySettings] = {}
+    services: Annotated[
+        dict[str, dict[str, Any]], about("services of plugins that run, by type, with their parameters")
+    ] = {}
     pull: PullSettings = PullSettings()
     zones: dict[str, ZoneSettings] = {}
     simulator: SimulatorSettings = SimulatorSettings()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from enginehouse.domain.replica import Role
@@ -156,3 +158,14 @@ class ClusterView(msgspec.Struct, frozen=True, kw_only=True):
 
     now_ms: int
     instances: tuple[InstanceView, ...] = ()
+
+
+class InstanceReport(NamedTuple):
+    """The last figures of an engine. ``asked_at``: when they were asked for, in seconds of the gateway's clock.
+
+    The timestamp of ``status`` is the gateway's, because clocks of other machines may be wrong.
+    """
+
+    status: InstanceStatus
+    metadata: InstanceMetadata
+    asked_at: float

@@ -7,11 +7,12 @@ from itertools import count
 
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.backend_load import Load
+from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
-from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
+from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.backend_view import BackendView, follow, view_of
 from enginehouse.fleet.live_backend import LiveBackend
 from enginehouse.fleet.outcome_reports import OutcomeReports

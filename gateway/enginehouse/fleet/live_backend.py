@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.backend_load import Load
+from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.capabilities import UNKNOWN, Capabilities
 from enginehouse.domain.replica import ASSUMED_LOAD_S, Candidate, ReplicaState, replica_name
-from enginehouse.fleet.backend_info import BackendInfo, BackendStatus
+from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.error_window import ErrorWindow
 from enginehouse.fleet.health import HealthTracker
 from enginehouse.fleet.pauses import RoutingPauses

@@ -28,6 +28,7 @@ from enginehouse.interfaces.rescheduling_policies import ReschedulingPolicy
 from enginehouse.interfaces.scalers import Scaler
 from enginehouse.interfaces.schedulers import Scheduler
 from enginehouse.interfaces.scorers import Scorer
+from enginehouse.interfaces.services import Service
 from enginehouse.interfaces.strategies import Strategy
 from enginehouse.interfaces.swappers import Swapper
 from enginehouse.interfaces.usage_stores import UsageStore
@@ -133,6 +134,14 @@ KINDS = (
         stays=True,
     ),
     Kind(
+        "service",
+        "register_services",
+        Service,
+        "services, which run beside requests, for a table ``[services.TYPE]`` or one of the configuration's own.",
+        stays=True,
+        acts=True,
+    ),
+    Kind(
         "observer",
         "register_observers",
         Observer,
@@ -193,10 +202,14 @@ def _faults(interface: type, product: type) -> Iterator[str]:
         given = getattr(product, name, None)
         if not callable(given) or getattr(given, "__isabstractmethod__", False):
             yield f"the method '{name}' is missing"
-        elif inspect.iscoroutinefunction(given) and not inspect.iscoroutinefunction(wanted):
+        elif inspect.iscoroutinefunction(given) and not _may_wait(wanted):
             yield f"the method '{name}' must not be async"
         elif not _takes(product, name, len(inspect.signature(wanted).parameters)):
             yield f"the method '{name}' must take {_arguments(wanted)}"
+
+
+def _may_wait(method: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(method) or "Awaitable" in str(inspect.signature(method).return_annotation)
 
 
 def _misspelt(interface: type, product: type) -> Iterator[str]:

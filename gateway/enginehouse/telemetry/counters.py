@@ -192,9 +192,6 @@ class Counters:
         self.continuations: defaultdict[tuple[str, str, str], int] = self._counter(metrics.CONTINUATIONS)
         self.gaps: defaultdict[str, Histogram] = defaultdict(Histogram)
         """The times for which clients waited for the next event of a continued stream, by the reason."""
-        self.migrations: defaultdict[tuple[str, str], int] = self._counter(metrics.MIGRATIONS)
-        self.failed_migrations: defaultdict[tuple[str, str], int] = self._counter(metrics.FAILED_MIGRATIONS)
-        self.empty_migrations: defaultdict[tuple[str, str], int] = self._counter(metrics.EMPTY_MIGRATIONS)
 
     def _counter(self, metric: MetricInfo) -> defaultdict[Any, int]:
         return self.by_metric.setdefault(metric, defaultdict(int))

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, NamedTuple
 
-
-class MetricInfo(NamedTuple):
-    """A metric. Prometheus shows a counter with ``_total``; times are in seconds."""
-
-    kind: Literal["counter", "gauge", "histogram"]
-    name: str
-    text: str
-    labels: tuple[str, ...] = ()
-
+from enginehouse.domain.metric_info import MetricInfo as MetricInfo
 
 _counter = partial(MetricInfo, "counter")
 _gauge = partial(MetricInfo, "gauge")
 _histogram = partial(MetricInfo, "histogram")
 _SERVED = ("backend", "model")
-_SELECTION = ("rescheduling_req_select_rule", "rescheduling_req_select_order")
 
 REQUESTS = _counter(
     "enginehouse_requests",
@@ -121,17 +111,6 @@ CONTINUATIONS = _counter(
 CONTINUATION_GAP = _histogram(
     "enginehouse_continuation_gap_seconds", "From the cut until such a stream continued.", ("reason",)
 )
-MIGRATIONS = _counter(
-    "enginehouse_rescheduling",
-    "Migrations that rescheduling began, by what they selected; the labels are Llumnix's.",
-    _SELECTION,
-)
-FAILED_MIGRATIONS = _counter(
-    "enginehouse_rescheduling_failed", "Those of them that failed, or moved none of the selected requests.", _SELECTION
-)
-EMPTY_MIGRATIONS = _counter(
-    "enginehouse_rescheduling_empty", "Those of them that found no request to move.", _SELECTION
-)
 FILTER_DROPS = _counter("enginehouse_filter_drops", "Candidates that a filter dropped from decisions.", ("filter",))
 QUEUE_DEPTH = _gauge(
     "enginehouse_queue_depth", "Requests that wait for a replica, or, by its name, for a model.", ("replica",)
@@ -156,13 +135,6 @@ HEALTHY = _gauge("enginehouse_backend_healthy", "1 if a backend is healthy.", ("
 LATENCY = _gauge("enginehouse_backend_latency_seconds", "Average time until an answer begins.", ("backend",))
 ERROR_SHARE = _gauge(
     "enginehouse_backend_error_share", "Share of bad answers in the last two minutes, from 0 to 1.", ("backend",)
-)
-DISCOVERED = _gauge("enginehouse_discovered_backends", "Backends in a discoverer's last list.", ("discovery",))
-DISCOVERY_AGE = _gauge("enginehouse_discovery_age_seconds", "Age of a discoverer's last list.", ("discovery",))
-WANTED_REPLICAS = _gauge(
-    "enginehouse_wanted_replicas",
-    "Replicas that the scaler wants of a model with `replicas = { min, max }`, for autoscalers too.",
-    ("model",),
 )
 LIMITS_ALONE = _gauge(
     "enginehouse_limits_alone",
@@ -211,4 +183,4 @@ WORKER_BUSY = _gauge(
 BUILD = _gauge("enginehouse_build_info", "1, with the versions that run.", ("version", "python"))
 
 ALL = tuple(value for value in globals().values() if isinstance(value, MetricInfo))
-"""Every metric but those of the process."""
+"""Every metric but those of services and of the process."""

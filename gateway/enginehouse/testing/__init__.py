@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from enginehouse_kit.fake_effects import FakeSwap as FakeSwap
     from enginehouse_kit.fake_effects import OneAtATime as OneAtATime
     from enginehouse_kit.fake_engine import FakeEngineClient as FakeEngineClient
+    from enginehouse_kit.fake_service_gateway import FakeGatewayRequest as FakeGatewayRequest
+    from enginehouse_kit.fake_service_gateway import FakeServiceGateway as FakeServiceGateway
     from enginehouse_kit.played_server import PlayedServer as PlayedServer
 
     # --- Conformance checks
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from enginehouse_kit.checks.protocols import check_protocol as check_protocol
     from enginehouse_kit.checks.rescheduling_checks import check_migrator as check_migrator
     from enginehouse_kit.checks.rescheduling_checks import check_rescheduling_policy as check_rescheduling_policy
+    from enginehouse_kit.checks.services import check_service as check_service
     from enginehouse_kit.checks.observers import check_observer as check_observer
     from enginehouse_kit.checks.surfaces import check_command as check_command
     from enginehouse_kit.checks.surfaces import check_routes as check_routes

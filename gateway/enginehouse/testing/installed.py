@@ -11,6 +11,7 @@ from typing import Any
 
 from enginehouse.cli.plugin_commands import misplaced as misplaced
 from enginehouse.config.load_config import load_config
+from enginehouse.config.schema import Config
 from enginehouse.config.schema import PluginSettings as PluginSettings
 from enginehouse.domain.foreign import describe as describe
 from enginehouse.plugin_manager.discovery import LoadedPlugins as LoadedPlugins
@@ -29,6 +30,11 @@ from enginehouse.plugin_manager.registry import Registry as Registry
 def configured_plugins(file: Path | None) -> PluginSettings:
     """``[plugins]`` of ``file``, else of the configuration that is found. Raises ``ConfigError``."""
     return load_config(file, os.environ).config.plugins
+
+
+def default_table(name: str) -> Any:
+    """The table ``[name]`` of an empty configuration."""
+    return getattr(Config(), name)
 
 
 def create(kind: str, type: str, parameters: Mapping[str, Any] | None = None) -> Any:

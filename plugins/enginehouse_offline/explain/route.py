@@ -21,8 +21,8 @@ from enginehouse import (
     print_json,
     printable,
 )
-from enginehouse_offline.explain.files import read_file
-from enginehouse_offline.explain.view import read_view
+from enginehouse_kit.files import read_file
+from enginehouse_kit.view_file import read_view
 
 _FILE = click.Path(path_type=Path, allow_dash=True)
 

@@ -9,7 +9,6 @@
     history       GET /api/history and /api/history/models
     series        GET /api/series
     usage         GET /api/usage, /v1/usage and /api/audit
-    cluster       GET /api/cluster, /api/migrations and /api/scale
     endless       answers without an end
     reading       what pages know of their gateway, and their queries
 """

@@ -98,7 +98,8 @@ def test_a_slow_engine_delays_no_other_and_is_asked_once_at_a_time(in_virtual_ti
         slow, quick = Reporting(), Reporting()
         slow.gate.clear()
         it = puller(slow=slow, quick=quick)
-        it.start(interval=0.5)
+        it.interval = 0.5
+        it.start()
         await asyncio.sleep(3.1)
         assert list(it.reports) == ["quick"]
         assert (slow.asked_status, quick.asked_status) == (1, 7)

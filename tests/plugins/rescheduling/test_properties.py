@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from enginehouse import ClusterView, InstanceView, Plan, RequestView, Role
 from enginehouse.config.schema import Config
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.rescheduling.planner import Planner
-from enginehouse.rescheduling.recent_moves import RecentMoves
 from enginehouse_rescheduling.failing import failed_domain
+from enginehouse_rescheduling.rounds.planner import Planner
+from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
 from tests.support.cluster_views import NOW_MS, instance, policy, view
 
 TYPES = (

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from enginehouse.telemetry.metric_list import ALL
+from tests.support.bundled_services import EVERY_METRIC
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "examples" / "observability"
 LABELS = {"le", "job"}
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-SERIES = {metric.name + suffix: set(metric.labels) for metric in ALL for suffix in SUFFIXES[metric.kind]}
+SERIES = {metric.name + suffix: set(metric.labels) for metric in EVERY_METRIC for suffix in SUFFIXES[metric.kind]}
 
 
 def queries() -> Iterator[tuple[str, str]]:
@@ -83,7 +83,7 @@ def test_every_alert_is_tested() -> None:
 
 def test_every_metric_of_requests_and_engines_is_on_the_dashboard() -> None:
     asked = " ".join(query for query, _ in queries())
-    left_out = {metric.name for metric in ALL if metric.name not in asked}
+    left_out = {metric.name for metric in EVERY_METRIC if metric.name not in asked}
     assert left_out == {
         "enginehouse_backend_error_share",
         "enginehouse_backend_latency_seconds",

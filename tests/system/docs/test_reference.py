@@ -25,9 +25,9 @@ from enginehouse.engines.launch_line import launch_line
 from enginehouse.http.relayed_paths import ENGINE_PAGES
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.telemetry import metric_list
 from enginehouse_operations.pages import event_stream
 from tests.support import doc_pages
+from tests.support.bundled_services import EVERY_METRIC, service_pages
 from tests.support.doc_pages import page_text
 from tests.support.paths import DOCS, ROOT
 
@@ -59,7 +59,9 @@ def test_every_endpoint_is_in_the_reference(gateway: Gateway) -> None:
     operators = [
         page for route in gateway.application.routes if isinstance(route, OperatorPages) for page in route.routes
     ]
-    routes = [route for route in (*gateway.application.routes, *operators) if isinstance(route, Route)]
+    routes = [
+        route for route in (*gateway.application.routes, *operators, *service_pages()) if isinstance(route, Route)
+    ]
     relayed = [*INFERENCE_PATHS, *FORM_PATHS, *ENGINE_PAGES, *gateway.relay.context.protocols]
     paths = {re.sub(r":\w+}", "}", path) for path in (*relayed, *[route.path for route in routes])}
     told = set(re.findall(r"^\| `(?:[A-Z]+ )?(/[^`?]*)[^`]*` \|", HTTP, re.MULTILINE))
@@ -74,7 +76,7 @@ def test_every_event_is_in_the_reference() -> None:
 
 
 def test_the_page_of_metrics_has_all_that_are_listed(gateway: Gateway) -> None:
-    listed = {metric.name: (metric.kind, metric.text) for metric in metric_list.ALL}
+    listed = {metric.name: (metric.kind, metric.text) for metric in EVERY_METRIC}
     families = {family.name: (family.type, family.documentation) for family in gateway.families()}
     assert families == listed
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from enginehouse.telemetry.metric_list import ALL
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_otlp.genai_metrics import METRICS
 from tests.support import plain_httpx
+from tests.support.bundled_services import EVERY_METRIC
 from tests.support.otlp_collector import GrpcCollector, HttpCollector
 from tests.support.traced_gateway import ask, backend, settings
 
@@ -97,9 +97,9 @@ def test_the_environment_may_choose_what_is_traced_and_the_log_says_so(engine: S
 def test_the_page_has_the_listed_metrics_with_their_labels_and_no_others(traced: Traced) -> None:
     ask(traced.gateway, "m")
     found = {each.name: each for each in families(plain_httpx.get(f"{traced.gateway.url}/metrics").text)}
-    assert {name for name in found if not name.startswith("process_")} == {metric.name for metric in ALL}
+    assert {name for name in found if not name.startswith("process_")} == {metric.name for metric in EVERY_METRIC}
     assert {"process_cpu_seconds", "process_open_fds", "process_resident_memory_bytes"} <= set(found)
-    for metric in ALL:
+    for metric in EVERY_METRIC:
         family = found[metric.name]
         assert (family.type, family.documentation) == (metric.kind, metric.text)
         assert {frozenset(sample.labels) - {"le"} for sample in family.samples} <= {frozenset(metric.labels)}

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
+from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import ExplainedCandidate
 from enginehouse.domain.replica import AT_REST, Candidate, Health, ReplicaState
 from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.ticket import Phase
 from enginehouse.engines.managed_engines import ManagedEngines
-from enginehouse.fleet.backend_info import BackendStatus
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
 from enginehouse.relay.relay import Relay

@@ -25,13 +25,14 @@ _LARGEST: Final = 8 << 20
 class OperatorPages(BaseRoute):
     """Operators' pages as one route, which admits operators. So no page can miss the check.
 
-    ``note`` gets every act of an operator: a request that changes something.
+    ``pages`` may change. ``note`` gets every act of an operator: a request that changes something.
     """
 
-    def __init__(self, admission: Admission, pages: Sequence[BaseRoute], note: Callable[[AuditEntry], None]) -> None:
+    def __init__(self, admission: Admission, pages: list[BaseRoute], note: Callable[[AuditEntry], None]) -> None:
         self._note = note
         self._admission = admission
-        self._pages = Router(pages, redirect_slashes=False)
+        self._pages = Router(redirect_slashes=False)
+        self._pages.routes = pages
 
     @property
     def routes(self) -> Sequence[BaseRoute]:

@@ -110,14 +110,14 @@ class VirtualGateway:
     @property
     def counts(self) -> VirtualCounts:
         """The counts so far."""
-        counters = self._context.counters
+        counters, services = self._context.counters, self._gateway.current.services
         return VirtualCounts(
             retried=sum(counters.retries.values()),
             hedged=sum(counters.hedges.values()),
             continued=sum(n for (_, why, _), n in counters.continuations.items() if why != "moved"),
             swaps=sum(sum(each.counts) for (_, how), each in counters.swaps.items() if how == "ready"),
-            failed_migrations=sum(counters.failed_migrations.values()),
-            empty_migrations=sum(counters.empty_migrations.values()),
+            failed_migrations=int(services.total("enginehouse_rescheduling_failed")),
+            empty_migrations=int(services.total("enginehouse_rescheduling_empty")),
         )
 
     @property

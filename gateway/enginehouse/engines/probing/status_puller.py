@@ -1,10 +1,10 @@
-"""Asks engines for the figures that routing and rescheduling read, in the background."""
+"""Asks engines for their figures, in the background."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from enginehouse.aio.clock import SYSTEM_CLOCK, Clock
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
-from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
+from enginehouse.domain.instance import InstanceReport
 from enginehouse.interfaces.drivers import EngineClient, SupportsFigures
 
 _log = logging.getLogger(__name__)
@@ -28,20 +28,11 @@ class EngineToAsk(NamedTuple):
     client: EngineClient
 
 
-class InstanceReport(NamedTuple):
-    """The last figures of an engine. ``asked_at``: when they were asked for, in seconds of the gateway's clock.
-
-    The timestamp of ``status`` is the gateway's, because clocks of other machines may be wrong.
-    """
-
-    status: InstanceStatus
-    metadata: InstanceMetadata
-    asked_at: float
-
-
 class StatusPuller:
     """Keeps the figures of every engine that runs and reports any. ``reports``: by backend; ``on_report`` gets each.
 
+    ``interval``: the seconds between two questions; by default as often as routing needs, which counts its own requests
+    at once.
     A question to a slow engine delays no other one, and no engine is asked twice at once.
     """
 
@@ -58,10 +49,11 @@ class StatusPuller:
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._problems: dict[str, str] = {}
         self._tasks = BackgroundTasks()
+        self.interval = 1.0
 
-    def start(self, interval: float) -> None:
+    def start(self) -> None:
         """Ask all engines every ``interval`` seconds."""
-        self._tasks.start(self._run(interval))
+        self._tasks.start(self._run())
 
     def stop(self) -> None:
         self._tasks.cancel()
@@ -72,10 +64,10 @@ class StatusPuller:
         if self._asked:
             await asyncio.wait(self._asked.values())
 
-    async def _run(self, interval: float) -> None:
+    async def _run(self) -> None:
         while True:
             self._ask_all()
-            await asyncio.sleep(interval)
+            await asyncio.sleep(self.interval)
 
     def _ask_all(self) -> None:
         engines = {engine.name: engine for engine in self._engines()}
@@ -120,6 +112,3 @@ class StatusPuller:
             self._problems[name] = problem
         else:
             self._problems.pop(name, None)
-
-
-Reports = Mapping[str, InstanceReport]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
 from enginehouse.api.pages.live_view import waiting_by_replica
 from enginehouse.api.pages.metrics import births
 from enginehouse.api.pages.metrics.families import Numbers, from_zero, histograms, numbers
-from enginehouse.domain.discovery_status import DiscoveryStatus
 from enginehouse.domain.replica import Health, ReplicaState
-from enginehouse.domain.scale_status import ScaleStatus
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import metric_list as metrics
@@ -32,17 +30,6 @@ def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
     yield numbers(metrics.QUEUE_DEPTH, _depths(relay, engines))
     begun = {(name, outcome): Histogram() for name in births.launched(context) for outcome in ("ready", "failed")}
     yield histograms(metrics.SWAPS, {**begun, **context.counters.swaps}.items())
-
-
-def discovery_metrics(sources: Sequence[DiscoveryStatus]) -> Iterator[Metric]:
-    """The families of discoverers. One that has listed nothing yet has no age."""
-    yield numbers(metrics.DISCOVERED, (([each.name], each.backends) for each in sources))
-    yield numbers(metrics.DISCOVERY_AGE, (([each.name], each.age_s) for each in sources if each.age_s is not None))
-
-
-def scale_metrics(models: Sequence[ScaleStatus]) -> Iterator[Metric]:
-    """The family of models whose replicas follow their load."""
-    yield numbers(metrics.WANTED_REPLICAS, (([each.model], each.wanted) for each in models))
 
 
 def _gpus(engines: ManagedEngines) -> Numbers:

@@ -1,1 +1,0 @@
-"""Backends that discoverers find join the configuration in force, and leave it again, without a reload."""

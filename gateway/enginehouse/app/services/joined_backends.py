@@ -1,0 +1,121 @@
+"""Backends that services have found, and how they join a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.inspect import Type, type_info
+from msgspec.structs import replace
+
+from enginehouse.config.decode import Decoder
+from enginehouse.config.rules import LOCAL_HOST, is_base_url
+from enginehouse.config.schema import BackendSettings, Config, HostSettings
+from enginehouse.config.secrets import Secret
+from enginehouse.config.shape import dotted
+from enginehouse.interfaces.discoverers import FoundBackend
+
+
+class Offer(NamedTuple):
+    """A found backend as the configuration has it."""
+
+    found: FoundBackend
+    settings: BackendSettings
+
+
+class Joined(NamedTuple):
+    """A configuration with found backends, of which ``offers`` and ``hosts`` are those that it did not have.
+
+    ``refused``: the backends that the configuration cannot have, and why.
+    """
+
+    config: Config
+    offers: Mapping[str, Offer] = {}
+    refused: Mapping[str, str] = {}
+    hosts: Collection[str] = ()
+
+    def without_found(self, config: Config) -> Config:
+        """``config``, which was made of this one, without the found backends and their hosts."""
+        return replace(
+            config,
+            hosts={name: each for name, each in config.hosts.items() if name not in self.hosts},
+            backends={name: each for name, each in config.backends.items() if name not in self.offers},
+        )
+
+
+class JoinedBackends:
+    """All that services found. ``in_force``: what of it the configuration has now, at first ``config`` without any.
+
+    ``drivers``: the types of the installed drivers.
+    """
+
+    def __init__(self, config: Config, drivers: Collection[str]) -> None:
+        self.in_force = Joined(config)
+        self.found: Mapping[str, FoundBackend] = {}
+        self._drivers = drivers
+
+    def joined_to(self, config: Config) -> Joined:
+        """``config`` with the found backends, and the hosts that they bring. What is configured wins over them.
+
+        Backends that ``config`` cannot have are left out.
+        """
+        taken = {*config.backends, *(name for name, model in config.models.items() if model.launches)}
+        offers: dict[str, Offer] = {}
+        refused: dict[str, str] = {}
+        for name, found in self.found.items():
+            offer = self._offer(name, found, taken)
+            if isinstance(offer, str):
+                refused[name] = offer
+            else:
+                offers[name] = offer
+        hosts = {
+            each.settings.host: HostSettings(node=each.found.node, unit=each.found.unit)
+            for each in offers.values()
+            if each.settings.host not in (LOCAL_HOST, *config.hosts)
+        }
+        backends = {name: each.settings for name, each in offers.items()}
+        joined = replace(config, hosts={**config.hosts, **hosts}, backends={**config.backends, **backends})
+        return Joined(joined, offers, refused, hosts.keys())
+
+    def _offer(self, name: str, found: FoundBackend, taken: Collection[str]) -> Offer | str:
+        """``found`` as the configuration would have it, or why it cannot be used."""
+        if name in taken:
+            return "there is a backend of this name already; set another 'prefix'"
+        known = self.in_force.offers.get(name)
+        if known is not None and known.found == found:
+            return known
+        if found.driver not in self._drivers:
+            return f"there is no driver '{found.driver}'; install it"
+        if not is_base_url(found.url):
+            return "its url is not the address of a server"
+        settings = _settings(found)
+        return settings if isinstance(settings, str) else Offer(found, settings)
+
+
+def _settings(found: FoundBackend) -> BackendSettings | str:
+    """``found`` as ``[backends.NAME]`` would have it, or what is wrong with it."""
+    table: dict[str, Any] = {
+        "url": found.url,
+        "driver": found.driver,
+        "role": found.role.value,
+        "priority": found.priority,
+        "concurrency": found.concurrency,
+        "host": found.host or found.node or LOCAL_HOST,
+        "verify_tls": found.verify_tls,
+    }
+    if found.models is not None:
+        table["models"] = dict(found.models) if isinstance(found.models, Mapping) else list(found.models)
+    decoder = Decoder(Secret)
+    plain = decoder.read(_backend_type(), table)
+    if decoder.problems:
+        problem = decoder.problems[0]
+        return f"{dotted(problem.path)}: {problem.text}"
+    settings = msgspec.convert(plain, BackendSettings)
+    return replace(settings, api_key=Secret(found.api_key))
+
+
+@cache
+def _backend_type() -> Type:
+    return type_info(BackendSettings)

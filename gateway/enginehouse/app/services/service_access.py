@@ -1,0 +1,332 @@
+"""The gateway as a service sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from starlette.routing import BaseRoute
+
+from enginehouse.aio.clock import Clock
+from enginehouse.app.plugin_instances import make_plugin
+from enginehouse.app.plugin_instances import prepare as prepare_plugin
+from enginehouse.app.request_path import RequestPath
+from enginehouse.app.services.joined_backends import JoinedBackends
+from enginehouse.app.services.model_sizes import ModelSizes
+from enginehouse.app.services.submission import submit
+from enginehouse.config.schema import Config
+from enginehouse.domain.backend_status import BackendStatus
+from enginehouse.domain.errors import NotFound
+from enginehouse.domain.instance import ClusterView, InstanceReport, RequestView
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.replica import Candidate, ReplicaState
+from enginehouse.domain.request import Headers
+from enginehouse.domain.route import Route
+from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.engines.managed_engines import ManagedEngines
+from enginehouse.engines.probing.status_puller import StatusPuller
+from enginehouse.interfaces.discoverers import FoundBackend
+from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.services import Submitted
+from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.upstream.client import Client
+from enginehouse.scheduling.flow_control import expected_wait
+from enginehouse.telemetry.observers import notify
+
+_TIMEOUT_S = 30.0
+_RUNS = (ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.READY)
+
+
+class GatewayParts(NamedTuple):
+    """The parts of a gateway that services reach. ``rejoin`` puts ``joined`` and ``sizes`` in force, in one step.
+
+    ``address``: where it listens. ``folder``: of its state.
+    """
+
+    path: RequestPath
+    engines: ManagedEngines
+    puller: StatusPuller
+    joined: JoinedBackends
+    sizes: ModelSizes
+    rejoin: Callable[[], None]
+    address: Callable[[], tuple[str, int] | None]
+    folder: Callable[[], Path]
+
+    def waiting(self) -> Collection[Ticket]:
+        """The tickets of requests that wait in queues, or for a model."""
+        return {*self.engines.waiting(), *self.path.relay.context.waiting_room.waiting()}
+
+
+class CallsService(Protocol):
+    """What calls a service, and answers its pages."""
+
+    type: str
+
+    def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None: ...
+
+    def add_pages(self, routes: Sequence[BaseRoute]) -> None: ...
+
+
+class ServiceAccess:
+    """The ``ServiceGateway`` of one service. ``config`` is what ``table`` reads: of the gateway, or one to check."""
+
+    def __init__(self, parts: GatewayParts, calls: CallsService, config: Callable[[], Config]) -> None:
+        self.requests = _RequestAccess(parts, calls.type)
+        self.figures = _FigureAccess(parts, config)
+        self.backends = _BackendAccess(parts)
+        self.models = _ModelAccess(parts)
+        self.pages = _PageAccess(calls)
+        self.every = calls.every
+        self._parts = parts
+        self._config = config
+        self._type = calls.type
+
+    @property
+    def clock(self) -> Clock:
+        return self._parts.path.outside.clock
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        return self._parts.address()
+
+    @property
+    def folder(self) -> Path:
+        return self._parts.folder() / "services" / self._type
+
+    def table(self, name: str) -> Any:
+        return getattr(self._config(), name)
+
+    def plugin(
+        self,
+        kind: str,
+        type: str,
+        key: str,
+        parameters: Mapping[str, Any] | None = None,
+        prepare: Callable[[Any], None] | None = None,
+    ) -> tuple[PluginId, Any]:
+        path = self._parts.path
+        plugin, made = make_plugin(self._config(), path.registry, kind, type, key, parameters)
+        if kind == "migrator":
+            made = path.outside.migrator(type, made)
+        if prepare is not None:
+            prepare_plugin(path.registry, kind, type, partial(prepare, made))
+        return plugin, made
+
+    def notify(self, event: str, *facts: object) -> None:
+        notify(self._parts.path.observers.callbacks(event), *facts)
+
+
+class _RequestAccess:
+    def __init__(self, parts: GatewayParts, cause: str) -> None:
+        self._parts = parts
+        self._relay = parts.path.relay
+        self._cause = cause
+
+    def __iter__(self) -> Iterator[_SeenRequest]:
+        waiting = _WaitingTickets(self._parts)
+        for live in sorted(self._relay.live, key=lambda live: live.began):
+            yield _SeenRequest(live, waiting, self._relay.context.clock)
+
+    async def submit(self, path: str, body: bytes, headers: Headers | None = None) -> Submitted:
+        return await submit(self._parts.path.admission, path, body, headers)
+
+    async def move(self, request: str, destination: str, engine_request: str = "") -> None:
+        await self._relay.move(request, destination, engine_request, self._cause)
+
+    def cancel(self, request: str) -> None:
+        found = self._relay.find(request)
+        if not found:
+            raise NotFound(f"There is no live request '{request}'")
+        for live in found:
+            live.cancel()
+
+
+class _WaitingTickets:
+    """The tickets that wait, looked up once for all requests of a list."""
+
+    def __init__(self, parts: GatewayParts) -> None:
+        self._parts = parts
+        self._tickets: Collection[Ticket] | None = None
+
+    def __contains__(self, ticket: Ticket | None) -> bool:
+        if self._tickets is None:
+            self._tickets = self._parts.waiting()
+        return ticket in self._tickets
+
+
+class _SeenRequest:
+    """A ``GatewayRequest``."""
+
+    __slots__ = ("_clock", "_live", "_waiting")
+
+    def __init__(self, live: LiveRequest, waiting: _WaitingTickets, clock: Clock) -> None:
+        self._live = live
+        self._waiting = waiting
+        self._clock = clock
+
+    @property
+    def id(self) -> str:
+        return self._live.request_id.decode()
+
+    @property
+    def caller(self) -> str | None:
+        return self._live.state().caller
+
+    @property
+    def model(self) -> str | None:
+        route = self._live.route
+        return route.chosen.model if route is not None else self._live.model
+
+    @property
+    def backend(self) -> str | None:
+        route = self._live.route
+        return route.chosen.backend if route is not None else None
+
+    @property
+    def phase(self) -> Phase:
+        return self._live.phase
+
+    @property
+    def output_tokens(self) -> int | None:
+        return self._live.tokens().output
+
+    @property
+    def waits(self) -> bool:
+        return self._live.ticket in self._waiting
+
+    @property
+    def began(self) -> float:
+        return self._live.began
+
+    @property
+    def route(self) -> Route | None:
+        return self._live.route
+
+    def view(self, *, streams: bool) -> RequestView:
+        live, needs = self._live, self._live.requirements
+        seen = RequestView(
+            id=self.id,
+            model=self.model or "",
+            arrived_ms=self._clock.epoch_ms() - round((self._clock.now() - live.began) * 1000),
+            prompt_tokens=needs.estimated_tokens if needs is not None else 0,
+        )
+        if not streams:
+            return seen
+        tokens = live.tokens()
+        return msgspec.structs.replace(
+            seen,
+            prompt_tokens=tokens.prompt or seen.prompt_tokens,
+            output_tokens=tokens.output or 0,
+            max_tokens=tokens.most,
+            stays=live.why_not_movable,
+        )
+
+
+class _FigureAccess:
+    def __init__(self, parts: GatewayParts, config: Callable[[], Config]) -> None:
+        self._puller = parts.puller
+        self._context = parts.path.relay.context
+        self._config = config
+
+    @property
+    def reports(self) -> Mapping[str, InstanceReport]:
+        return self._puller.reports
+
+    def every(self, seconds: float) -> None:
+        self._puller.interval = seconds
+
+    async def ask(self) -> None:
+        await self._puller.pull()
+
+    def publish(self, view: ClusterView) -> None:
+        self._context.router.strategies.on_view(view, self._config().rescheduling)
+
+
+class _BackendAccess:
+    def __init__(self, parts: GatewayParts) -> None:
+        self._parts = parts
+        self._joined = parts.joined
+        self._relay = parts.path.relay
+
+    def __iter__(self) -> Iterator[BackendStatus]:
+        config = self._parts.path.config
+        for each in self._relay.context.fleet.backends():
+            host = config.host_settings(each.host)
+            yield msgspec.structs.replace(each, node=each.node or host.node, unit=each.unit or host.unit)
+
+    def join(self, found: Mapping[str, FoundBackend]) -> Mapping[str, str]:
+        self._become({**self._joined.found, **found})
+        return {name: why for name, why in self.refused.items() if name in found}
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        return self._joined.in_force.refused
+
+    def leave(self, names: Iterable[str]) -> None:
+        gone = set(names)
+        self._become({name: each for name, each in self._joined.found.items() if name not in gone})
+
+    def _become(self, found: Mapping[str, FoundBackend]) -> None:
+        before, self._joined.found = self._joined.found, found
+        try:
+            self._parts.rejoin()
+        except BaseException:
+            self._joined.found = before
+            raise
+
+    def drain(self, name: str) -> None:
+        self._relay.context.fleet.drain(name)
+        self._relay.drains.begin(name)
+
+    def undrain(self, name: str) -> None:
+        self._relay.context.fleet.undrain(name)
+
+    def client(self, name: str) -> EngineClient:
+        upstreams = self._relay.context.upstreams
+        if name not in upstreams:
+            raise NotFound(f"There is no backend '{name}'")
+        return Client(upstreams[name], _TIMEOUT_S)
+
+
+class _ModelAccess:
+    def __init__(self, parts: GatewayParts) -> None:
+        self._parts = parts
+        self._engines = parts.engines
+        self._context = parts.path.relay.context
+
+    def replicas(self, model: str) -> Sequence[Candidate]:
+        return self._context.fleet.snapshot.candidates(model)
+
+    def expected_wait(self, backends: Iterable[str], requests: int) -> float:
+        queues = self._context.queues
+        backlogs = {queues[name].backlog: None for name in backends if name in queues}
+        return expected_wait(backlogs.keys(), requests)
+
+    def want(self, model: str, replicas: int) -> None:
+        sizes = self._parts.sizes
+        before, sizes.wanted = sizes.wanted, {**sizes.wanted, model: replicas}
+        if sizes.wanted != before:
+            try:
+                self._parts.rejoin()
+            except BaseException:
+                sizes.wanted = before
+                raise
+        running = sum(each.state in _RUNS for each in self.replicas(model) if not each.draining)
+        if replicas > running and self._parts.path.config.models[model].launches:
+            self._engines.preload_some(model, replicas)
+        elif not replicas:
+            self._engines.rest(model)
+
+    async def load(self, model: str) -> None:
+        await self._engines.load(model)
+
+    async def unload(self, model: str) -> None:
+        await self._engines.unload([model])
+
+
+class _PageAccess:
+    def __init__(self, calls: CallsService) -> None:
+        self.add = calls.add_pages

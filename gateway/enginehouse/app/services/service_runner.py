@@ -1,0 +1,278 @@
+"""Starts and stops services, and contains their failures."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from prometheus_client.core import Metric
+from starlette.routing import BaseRoute
+
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import run_within
+from enginehouse.api.pages.metrics.families import numbers
+from enginehouse.app.plugin_instances import create, identity, prepare
+from enginehouse.app.services.service_access import GatewayParts, ServiceAccess
+from enginehouse.config.schema import Config, ReplicaRange
+from enginehouse.config.shape import dotted
+from enginehouse.domain.errors import ConfigError, EnginehouseError, RequestError
+from enginehouse.domain.foreign import describe
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.services import Measured, Service
+from enginehouse.telemetry.plugin_failures import await_plugin, plugin_errors
+
+_STOP_S = 5.0
+_HUNG_S = 60.0
+"""A call that has not returned for so long is shown as hung."""
+
+
+class ServiceCalls:
+    """Calls a service, and contains its failures. ``pages``: the list to which its routes are added.
+
+    ``state`` and ``error`` are what ``/api/status`` shows.
+    """
+
+    def __init__(self, plugin: PluginId, pages: list[BaseRoute]) -> None:
+        self.type = plugin.type
+        self.state, self.error = "starting", ""
+        self._plugin = plugin
+        self._pages = pages
+        self._own_pages: list[BaseRoute] = []
+        self._tasks = BackgroundTasks()
+        self._begun: dict[object, float] = {}
+
+    @property
+    def hang(self) -> bool:
+        """Whether a call has not returned for long."""
+        return any(_now() - began > _HUNG_S for began in self._begun.values())
+
+    def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:
+        """Call it every so many seconds. A call that takes longer delays the next one."""
+        self._tasks.start(self._repeat(seconds, call))
+
+    def add_pages(self, routes: Sequence[BaseRoute]) -> None:
+        """Answer these routes until ``end``."""
+        self._own_pages += routes
+        self._pages += routes
+
+    def start(self, call: Callable[[], Awaitable[None] | None]) -> asyncio.Task[None]:
+        """Begin with this call; the task ends when it has returned, or failed."""
+        return self._tasks.start(self._start(call))
+
+    def ask(self, call: Callable[[], Any]) -> Any:
+        """The result of a call; ``None`` if it fails, which is logged and shown in the status."""
+        try:
+            with plugin_errors(self._plugin):
+                return call()
+        except RequestError as error:
+            self.error = _text(error)
+            return None
+
+    def end(self, call: Callable[[], Awaitable[None] | None]) -> asyncio.Task[None]:
+        """Call nothing any more but this; the task ends when it has returned, failed, or taken too long."""
+        self._tasks.cancel()
+        self.state = "stopped"
+        for route in self._own_pages:
+            self._pages.remove(route)
+        self._own_pages.clear()
+        return asyncio.ensure_future(self._end(self.ask(call)))
+
+    async def _start(self, call: Callable[[], Awaitable[None] | None]) -> None:
+        self.state = "running" if await self._succeeds(call) else "failed"
+
+    async def _repeat(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:
+        began = _now()
+        while True:
+            await asyncio.sleep(max(0.0, began + seconds - _now()))
+            began = _now()
+            if await self._succeeds(call):
+                self.error = ""
+
+    async def _succeeds(self, call: Callable[[], Awaitable[None] | None]) -> bool:
+        this = object()
+        self._begun[this] = _now()
+        try:
+            await await_plugin(self._plugin, _finished, call)
+        except EnginehouseError as error:
+            self.error = _text(error)
+            return False
+        finally:
+            del self._begun[this]
+        return True
+
+    async def _end(self, stopping: Awaitable[None] | None) -> None:
+        if stopping is not None:
+            try:
+                await run_within(_STOP_S, await_plugin(self._plugin, _finished, lambda: stopping))
+            except (EnginehouseError, TimeoutError) as error:
+                self.error = _text(error)
+
+
+class ServiceRun:
+    """One service, made and prepared for ``config``. ``pages``: the list to which its routes are added.
+
+    Raises ``ConfigError`` or ``PluginError``.
+    """
+
+    def __init__(self, parts: GatewayParts, type: str, config: Callable[[], Config], pages: list[BaseRoute]) -> None:
+        registry, key = parts.path.registry, dotted(("services", type))
+        self._calls = ServiceCalls(identity(registry, "service", type), pages)
+        self._access = ServiceAccess(parts, self._calls, config)
+        own = config().services.get(type)
+        self._service: Service = create(config(), registry, "service", type, key, own, key)
+        prepare(registry, "service", type, partial(self._service.prepare, self._access))
+
+    def start(self) -> asyncio.Task[None]:
+        """Start the service; the task ends when it has started, or failed."""
+        return self._calls.start(partial(self._service.start, self._access))
+
+    def reconfigure(self) -> None:
+        """Tell the service that another configuration is in force."""
+        self._calls.ask(partial(self._service.reconfigure, self._access))
+
+    def stop(self) -> asyncio.Task[None]:
+        """Stop the service; the task ends when it has stopped."""
+        return self._calls.end(self._service.stop)
+
+    def row(self) -> Mapping[str, Any]:
+        """What ``/api/status`` says of it."""
+        calls = self._calls
+        return {"name": calls.type, "state": "hung" if calls.hang else calls.state, "error": calls.error or None}
+
+    def status(self) -> Mapping[str, Any]:
+        """What the service shows itself."""
+        return self._calls.ask(self._service.status) or {}
+
+    def measure(self) -> Measured:
+        """Its figures."""
+        return self._calls.ask(self._service.measure) or {}
+
+
+class Services:
+    """The services that the configuration wants. ``pages``: the routes of all, always the same list.
+
+    Raises ``ConfigError`` or ``PluginError``.
+    """
+
+    def __init__(self, parts: GatewayParts) -> None:
+        self.pages: list[BaseRoute] = []
+        self._parts = parts
+        self._registry = parts.path.registry
+        self._config = parts.path.config
+        self._is_open = False
+        self._ending: list[asyncio.Task[None]] = []
+        self._check_needs(self._config)
+        self._runs = {type: self._run(type) for type in self._wanted(self._config)}
+
+    def check(self, config: Config) -> None:
+        """Raise ``ConfigError`` or ``PluginError`` for what services could not do with ``config``."""
+        self._check_needs(config)
+        for type in self._wanted(config):
+            ServiceRun(self._parts, type, lambda: config, [])
+
+    async def start(self) -> None:
+        """Start all, and wait until they have started."""
+        self._is_open = True
+        if self._runs:
+            await asyncio.wait([run.start() for run in self._runs.values()])
+
+    def reconfigure(self) -> None:
+        """Act on another configuration, which has been checked and is in force: start, stop and tell services."""
+        before, self._config = self._config, self._parts.path.config
+        wanted = self._wanted(self._config)
+        for type in [*self._runs]:
+            if type not in wanted or before.services.get(type) != self._config.services.get(type):
+                self._ending.append(self._runs.pop(type).stop())
+        for type in wanted:
+            if type in self._runs:
+                self._runs[type].reconfigure()
+                continue
+            self._runs[type] = run = self._run(type)
+            if self._is_open:
+                run.start()
+
+    def stop(self) -> None:
+        """Stop all. ``stopped`` waits for those that take time."""
+        if self._is_open:
+            self._is_open = False
+            self._ending += [run.stop() for run in self._runs.values()]
+
+    async def stopped(self) -> None:
+        """Wait until all have stopped, for 5 seconds at most."""
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """The state of each."""
+        return [run.row() for run in self._runs.values()]
+
+    def status(self) -> Mapping[str, Any]:
+        """What services show in ``/api/status`` themselves."""
+        return {key: value for run in self._runs.values() for key, value in run.status().items()}
+
+    def families(self) -> Iterator[Metric]:
+        """Their metrics."""
+        for run in self._runs.values():
+            for metric, series in run.measure().items():
+                yield numbers(metric, series)
+
+    def total(self, metric: str) -> float:
+        """The sum of a metric of services over all labels."""
+        measured = [each for run in self._runs.values() for each in run.measure().items()]
+        return sum(value for info, series in measured if info.name == metric for _, value in series)
+
+    def _run(self, type: str) -> ServiceRun:
+        return ServiceRun(self._parts, type, lambda: self._parts.path.config, self.pages)
+
+    def _wanted(self, config: Config) -> Sequence[str]:
+        """The types that run: those with a table of their own, and those for which ``config`` has one."""
+        own = [type for type in self._registry.types("service") if self._table(type)]
+        return [*own, *(type for type in config.services if type not in own)]
+
+    def _table(self, type: str) -> str:
+        """The table of the configuration that the service reads, besides ``[services.TYPE]``; empty if there is none.
+
+        Raises ``PluginError`` if the configuration has no such table.
+        """
+        entry = self._registry.get("service", type)
+        table: str = getattr(entry.factory, "table", "")
+        if table and table not in Config.__struct_fields__:
+            raise entry.error(f"the service '{type}' reads the table '{table}', which the configuration does not have")
+        return table
+
+    def _check_needs(self, config: Config) -> None:
+        """Raise ``ConfigError`` for a table that no installed service reads: it would silently do nothing."""
+        read = {self._table(type) for type in self._registry.types("service")}
+        for table, key, plugin in _needs(config):
+            if table not in read:
+                problem, remedy = "no installed plugin does this", f"do not disable the plugin '{plugin}', or remove it"
+                raise ConfigError(problem, key=key, remedy=remedy)
+
+
+def _needs(config: Config) -> Iterator[tuple[str, str, str]]:
+    """The tables that ask for a service: the table that it reads, the key, and the bundled plugin that has it."""
+    for name in config.discovery:
+        yield "discovery", dotted(("discovery", name)), "discovery"
+    if config.rescheduling.enabled:
+        yield "rescheduling", "rescheduling.enabled", "rescheduling"
+    for name, model in config.models.items():
+        if isinstance(model.replicas, ReplicaRange):
+            yield "scheduling", dotted(("models", name, "replicas")), "scaling"
+
+
+async def _finished(call: Callable[[], Awaitable[None] | None]) -> None:
+    made = call()
+    if inspect.isawaitable(made):
+        await made
+
+
+def _text(error: BaseException) -> str:
+    """``error`` for people: what the plugin raised, if that is known."""
+    return describe(error.__cause__ or error)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,1 +1,0 @@
-"""Decides which live requests move, and when."""

@@ -1,0 +1,1 @@
+"""The commands ``enginehouse explain rescheduling`` and ``enginehouse reschedule``."""

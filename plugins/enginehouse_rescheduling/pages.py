@@ -1,0 +1,32 @@
+"""``/api/cluster`` and ``/api/migrations``: what rescheduling sees and does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from enginehouse import ClusterView
+from enginehouse_rescheduling.rounds.dispatcher import MigrationRecord
+
+
+def cluster_routes(
+    view: Callable[[], Awaitable[ClusterView]], records: Iterable[MigrationRecord]
+) -> Sequence[BaseRoute]:
+    """The pages of a cluster's ``view``, and of the last migrations, the oldest of ``records`` first."""
+
+    async def cluster(request: Request) -> Response:
+        """The instances with their figures: a VIEW.json for ``enginehouse explain rescheduling``."""
+        return _json(await view())
+
+    async def migrations(request: Request) -> Response:
+        return _json({"migrations": [*records][::-1]})
+
+    return [Route("/api/cluster", cluster), Route("/api/migrations", migrations)]
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

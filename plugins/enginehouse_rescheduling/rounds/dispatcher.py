@@ -1,0 +1,169 @@
+"""Carries out all migrations of a plan at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+
+import msgspec
+
+from enginehouse import (
+    Clock,
+    ClusterView,
+    EnginehouseError,
+    Migrated,
+    Migration,
+    Migrator,
+    Plan,
+    PluginId,
+    await_plugin,
+    plugin_errors,
+    run_within,
+    wrong_result,
+)
+
+MOST_RECORDS = 1000
+_SLICE = 20
+"""Migrations to begin between two turns of the event loop: less than 1 ms of work."""
+
+_moved: ContextVar[list[str]] = ContextVar("moved")
+"""What the migration in progress has moved so far: a migrator that fails or is too slow reports nothing."""
+
+
+def note_moved(request: str) -> None:
+    """Note that ``request`` has moved, in a task of the migration that moved it."""
+    _moved.get([]).append(request)
+
+
+class MigrationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A migration that ended, as ``GET /api/migrations`` shows it. ``time``: when it began, seconds since the epoch."""
+
+    time: float
+    policy: str
+    source: str
+    destination: str
+    rule: str
+    order: str
+    value: float
+    migrator: str | None
+    """``None`` if no migrator could."""
+    moved: tuple[str, ...]
+    refused: dict[str, str]
+    error: str | None
+    duration_ms: float
+
+
+class MigrationCounts:
+    """How many migrations began, and how many of them failed or found nothing to move, by rule and order."""
+
+    def __init__(self) -> None:
+        self.all: Counter[tuple[str, str]] = Counter()
+        self.failed: Counter[tuple[str, str]] = Counter()
+        self.empty: Counter[tuple[str, str]] = Counter()
+
+
+class MigrationDispatcher:
+    """Gives each migration to the first migrator that can, and at most ``timeout`` seconds.
+
+    A migration that fails stops no other one, and is not repeated: the next round plans again. ``records``: the last
+    migrations. ``counts``: all of them. ``on_end`` is called after each with its result.
+    """
+
+    def __init__(
+        self,
+        migrators: Sequence[tuple[PluginId, Migrator]],
+        *,
+        timeout: float,
+        on_end: Callable[[Migration, Migrated], None],
+        clock: Clock,
+    ) -> None:
+        self._clock = clock
+        self.records: deque[MigrationRecord] = deque(maxlen=MOST_RECORDS)
+        self._migrators = migrators
+        self._timeout = timeout
+        self.counts = MigrationCounts()
+        self._on_end = on_end
+
+    async def carry_out(self, plan: Plan, view: ClusterView) -> None:
+        """Carry out all migrations of ``plan``, which was made for ``view``, and wait for all of them."""
+        begun: list[asyncio.Future[None]] = []
+        try:
+            for place, migration in enumerate(plan.migrations):
+                if place % _SLICE == 0:
+                    await asyncio.sleep(0)
+                begun.append(asyncio.ensure_future(self._carry_out(migration, view)))
+            await asyncio.gather(*begun)
+        finally:
+            for each in begun:
+                each.cancel()
+            begun.clear()  # a failure refers to this frame, and its task to the failure
+
+    async def _carry_out(self, migration: Migration, view: ClusterView) -> None:
+        began_at, began = self._clock.epoch(), self._clock.now()
+        plugin, migrated, error, moved = None, Migrated(), None, list[str]()
+        _moved.set(moved)
+        try:
+            plugin, migrator = self._choose(migration, view)
+            migrated = await run_within(self._timeout, self._migrate(plugin, migrator, migration))
+        except TimeoutError:
+            error = f"not done within {self._timeout:g} s (rescheduling.migrate_timeout)"
+        except EnginehouseError as problem:
+            error = str(problem)
+        if error is not None:
+            migrated = Migrated(moved=tuple(moved))
+        self._count(migration, migrated, failed=error is not None)
+        type, seconds = plugin.type if plugin else None, self._clock.now() - began
+        self.records.append(_record(migration, migrated, type, error, began_at, seconds))
+        self._on_end(migration, migrated)
+
+    def _count(self, migration: Migration, migrated: Migrated, *, failed: bool) -> None:
+        counts, selection = self.counts, (migration.rule, migration.order)
+        counts.all[selection] += 1
+        if failed or (migrated.refused and not migrated.moved):
+            counts.failed[selection] += 1
+        elif migrated.found_none:
+            counts.empty[selection] += 1
+
+    def _choose(self, migration: Migration, view: ClusterView) -> tuple[PluginId, Migrator]:
+        """The first migrator that can. Raises ``NoMigrator`` with the reasons of all."""
+        reasons = []
+        for plugin, migrator in self._migrators:
+            with plugin_errors(plugin):
+                why = migrator.why_not(migration, view)
+            if not isinstance(why, str):
+                raise wrong_result(plugin, f"returned {why!r} from why_not, which is not text")
+            if not why:
+                return plugin, migrator
+            reasons.append(f"{plugin.type}: {why}")
+        raise NoMigrator("; ".join(reasons) or "rescheduling.migrators is empty")
+
+    async def _migrate(self, plugin: PluginId, migrator: Migrator, migration: Migration) -> Migrated:
+        migrated = await await_plugin(plugin, migrator.migrate, migration)
+        if not isinstance(migrated, Migrated):
+            raise wrong_result(plugin, f"returned {migrated!r} from migrate, which is no Migrated")
+        return migrated
+
+
+def _record(
+    migration: Migration, migrated: Migrated, migrator: str | None, error: str | None, began: float, seconds: float
+) -> MigrationRecord:
+    return MigrationRecord(
+        time=began,
+        policy=migration.policy,
+        source=migration.source,
+        destination=migration.destination,
+        rule=migration.rule,
+        order=migration.order,
+        value=migration.value,
+        migrator=migrator,
+        moved=migrated.moved,
+        refused=dict(migrated.refused),
+        error=error,
+        duration_ms=round(seconds * 1000, 1),
+    )
+
+
+class NoMigrator(EnginehouseError):
+    """No configured migrator can move requests between two instances."""

@@ -1,0 +1,102 @@
+"""The gateway's own account of the requests at each instance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from enginehouse import GatewayRequest, InFlight, InstanceStatus, Phase, RequestView, Role, Route, ServiceGateway
+from enginehouse_kit.request_ids import gateway_request_ids
+
+_FORGOTTEN_S = 10.0
+"""After this, a request that no status shows counts as known to the engine, as in Llumnix."""
+_SLICE = 100
+"""Requests between two turns of the event loop: less than 1 ms of work."""
+
+
+class LiveFigures(NamedTuple):
+    """A live request at an instance. ``sent_at``: when it was whole, in seconds of the gateway's clock.
+
+    ``read``: the request with the facts from its stream: tokens, and why it stays.
+    """
+
+    request: RequestView
+    sent_at: float
+    read: Callable[[], RequestView]
+
+
+class PlacedRequests:
+    """The live requests by instance. Those that engines have moved are at their destination."""
+
+    def __init__(self, gateway: ServiceGateway) -> None:
+        self._requests = gateway.requests
+        self._moved: dict[str, tuple[Route, str]] = {}
+
+    def note_move(self, request: str, destination: str) -> None:
+        """Count a request at ``destination`` until it ends or its route changes."""
+        for live in self._requests:
+            if live.id == request and live.route is not None:
+                self._moved[request] = (live.route, destination)
+
+    def at(self, instance: str) -> Sequence[RequestView]:
+        """The live requests of one instance, oldest first, with the facts from their streams."""
+        return [figures.read() for backend, figures in self._placed(self._requests) if backend == instance]
+
+    async def by_instance(self) -> Mapping[str, Sequence[LiveFigures]]:
+        """The live requests of each instance, oldest first. Other work of the event loop is done meanwhile."""
+        found: dict[str, list[LiveFigures]] = {}
+        live = [*self._requests]
+        await asyncio.sleep(0)
+        for start in range(0, len(live), _SLICE):
+            for backend, figures in self._placed(live[start : start + _SLICE]):
+                found.setdefault(backend, []).append(figures)
+            await asyncio.sleep(0)
+        known = {each.request.id for figures in found.values() for each in figures}
+        self._moved = {request: moved for request, moved in self._moved.items() if request in known}
+        return found
+
+    def _placed(self, requests: Iterable[GatewayRequest]) -> Iterator[tuple[str, LiveFigures]]:
+        """Each request that an engine has, with the backend."""
+        for live in requests:
+            route = live.route
+            if route is None or live.phase is not Phase.SERVING:
+                continue
+            view = live.view(streams=False)
+            moved_from, destination = self._moved.get(view.id, (route, route.chosen.backend))
+            figures = LiveFigures(view, live.began, partial(live.view, streams=True))
+            yield destination if moved_from is route else route.chosen.backend, figures
+
+
+def waiting_at(status: InstanceStatus) -> frozenset[str]:
+    """The gateway's ids of the requests that wait at an engine, if it names them."""
+    return frozenset(id for each in status.waiting_requests for id in gateway_request_ids(each))
+
+
+def in_flight(
+    figures: Sequence[LiveFigures], role: Role, status: InstanceStatus, asked_at: float, now: float
+) -> InFlight:
+    """The requests of ``figures`` that ``status``, asked for at ``asked_at``, does not count yet."""
+    unseen = list(_unseen(figures, status, asked_at, now))
+    tokens = sum(each.prompt_tokens for each in unseen)
+    prefill, decode = role is not Role.DECODE, role is not Role.PREFILL
+    return InFlight(
+        num_inflight_dispatch_requests=len(unseen),
+        num_inflight_dispatch_prefill_requests=len(unseen) * prefill,
+        num_inflight_dispatch_decode_requests=len(unseen) * decode,
+        num_uncomputed_tokens_inflight_dispatch_prefill_requests=tokens * prefill,
+        num_tokens_inflight_dispatch_decode_requests=tokens * decode,
+    )
+
+
+def _unseen(
+    figures: Sequence[LiveFigures], status: InstanceStatus, asked_at: float, now: float
+) -> Iterator[RequestView]:
+    """As in Llumnix, by the ids of the status. Of an engine that names none, those sent after it was asked."""
+    named = (*status.recent_waiting_requests, *status.waiting_requests)
+    seen = {id for each in named for id in gateway_request_ids(each)}
+    for each in figures:
+        unnamed = each.request.id not in seen and now - each.sent_at < _FORGOTTEN_S
+        if unnamed if seen else each.sent_at > asked_at:
+            yield each.request

@@ -1,0 +1,44 @@
+"""Models with ``replicas = { min, max }`` get more or fewer replicas, as their load wants.
+
+::
+
+    service           asks the scaler once a second, and has the gateway carry its decisions out
+    demand            reads the load of the models
+    decide            checks what the scaler answers
+    expected_wait     the bundled scaler
+    pages             /api/scale
+    explain           enginehouse explain scale
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enginehouse import Register, Scaler, Service, hookimpl
+from enginehouse_scaling.expected_wait import ExpectedWait
+from enginehouse_scaling.service import Scaling
+
+
+@hookimpl
+def register_scalers(register: Register[Scaler]) -> None:
+    """Register the scaler: the configured one decides how many replicas models have."""
+    register("expected_wait", ExpectedWait)
+
+
+@hookimpl
+def register_services(register: Register[Service]) -> None:
+    """Register the service that asks the scaler."""
+    register("scaling", Scaling)
+
+
+@hookimpl
+def register_commands(register: Register[Any]) -> None:
+    """Offer the command. Its module is imported when it is used."""
+    register("explain scale", _explain)
+
+
+def _explain() -> Any:
+    """Shows how many replicas are wanted."""
+    from enginehouse_scaling.explain import scale
+
+    return scale

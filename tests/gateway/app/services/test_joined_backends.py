@@ -1,0 +1,75 @@
+"""What services found joins a configuration."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from enginehouse import FoundBackend
+from enginehouse.app.services.joined_backends import JoinedBackends
+from enginehouse.config.schema import Config
+from enginehouse.domain.replica import Role
+
+CONFIG = msgspec.convert(
+    {
+        "backends": {"own": {"url": "http://own:1"}},
+        "models": {"launched": {"driver": "sim"}},
+        "hosts": {"rack": {"memory": 1000}},
+    },
+    Config,
+)
+A = FoundBackend(url="http://a:1")
+
+
+def joined(**found: FoundBackend) -> JoinedBackends:
+    it = JoinedBackends(CONFIG, ("openai", "sim"))
+    it.found = found
+    it.in_force = it.joined_to(CONFIG)
+    return it
+
+
+def test_found_backends_join_and_leave_again() -> None:
+    it = joined(a=A)
+    assert [*it.in_force.config.backends] == ["own", "a"]
+    assert it.in_force.without_found(it.in_force.config) == CONFIG
+    it.found = {}
+    assert it.joined_to(CONFIG).config == CONFIG
+
+
+@pytest.mark.parametrize(
+    ("name", "backend", "why"),
+    [
+        ("own", A, "already"),
+        ("launched", A, "already"),
+        ("x", FoundBackend(url="http://x:1", driver="olama"), "no driver 'olama'"),
+        ("x", FoundBackend(url="ftp://x:1"), "not the address"),
+        ("x", FoundBackend(url="http://x:1", models={"m": {"context": 5}}), "models.m.context: unknown key"),
+        ("x", FoundBackend(url="http://x:1", concurrency=-1), "concurrency"),
+    ],
+)
+def test_what_the_configuration_cannot_have_is_left_out_with_its_reason(
+    name: str, backend: FoundBackend, why: str
+) -> None:
+    it = joined(good=A, **{name: backend}).in_force
+    assert {*it.config.backends} == {"own", "good"}
+    assert why in it.refused[name]
+
+
+def test_all_that_a_backend_says_of_itself_is_in_force() -> None:
+    models = {"m": {"context_length": 5}}
+    backend = FoundBackend(
+        url="https://a:1", driver="sim", role=Role.DECODE, models=models, priority=2, concurrency=3,
+        host="rack-7", node="n", unit="u", api_key="env:PATH", verify_tls=False,
+    )  # fmt: skip
+    config = joined(a=backend).in_force.config
+    settings = config.backends["a"]
+    assert (settings.role, settings.priority, settings.concurrency, settings.verify_tls) == (Role.DECODE, 2, 3, False)
+    assert isinstance(settings.models, dict)
+    assert settings.models["m"].context_length == 5
+    assert settings.api_key == "env:PATH", "a list cannot name a variable of this machine"
+    assert (config.hosts["rack-7"].node, config.hosts["rack-7"].unit) == ("n", "u")
+
+
+def test_a_configured_host_wins_over_what_is_found() -> None:
+    found = joined(a=FoundBackend(url="http://a:1", host="rack", node="n"))
+    assert found.in_force.config.hosts["rack"] == CONFIG.hosts["rack"]

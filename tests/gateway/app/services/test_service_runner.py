@@ -1,0 +1,216 @@
+"""Services of plugins: their life, and that one that fails harms nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from enginehouse import ConfigError, MetricInfo, Service, ServiceGateway
+from enginehouse.app import Gateway
+from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.domain.errors import PluginError
+from enginehouse.engines.state_file import StateFile
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registered
+from tests.support import plain_httpx
+from tests.support.waiting import until
+
+COUNT = MetricInfo("counter", "acme_looks", "Looks.")
+
+
+class Diary(Service):
+    """Writes down what happens to it; ``fault`` names what fails."""
+
+    class Config(msgspec.Struct, frozen=True):
+        fault: str = ""
+
+    metrics = (COUNT,)
+    made: list[Diary] = []
+
+    def __init__(self, config: Config) -> None:
+        self.fault = config.fault
+        self.pages = ["entry"]
+        self.seen: list[str] = []
+        self.looked = 0
+        Diary.made.append(self)
+
+    def prepare(self, gateway: ServiceGateway) -> None:
+        if self.fault == "prepare":
+            raise ConfigError("has no ink", key="services.diary.fault")
+
+    async def start(self, gateway: ServiceGateway) -> None:
+        self.seen.append("start")
+        if self.fault == "start":
+            raise RuntimeError("no ink")
+        if self.fault == "hang":
+            await asyncio.Event().wait()
+        gateway.pages.add([Route("/api/diary", self.page)])
+        gateway.every(0.01, self.look)
+
+    def look(self) -> Awaitable[None] | None:
+        self.looked += 1
+        if self.fault == "look" and self.looked < 3:
+            raise SystemExit("no ink")
+        return asyncio.Event().wait() if self.fault == "look hangs" else None  # type: ignore[return-value]
+
+    async def page(self, request: Request) -> Response:
+        return PlainTextResponse("dear diary")
+
+    def reconfigure(self, gateway: ServiceGateway) -> None:
+        self.seen.append("reconfigure")
+
+    async def stop(self) -> None:
+        self.seen.append("stop")
+        if self.fault == "stop":
+            raise RuntimeError("no ink")
+
+    def status(self) -> Mapping[str, Any]:
+        if self.fault == "status":
+            raise KeyError("ink")
+        return {"diary": self.seen}
+
+    def measure(self) -> dict[MetricInfo, Any]:
+        return {COUNT: [((), self.looked)]}
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Callable[..., Gateway]:
+    """Makes a gateway whose configuration has this."""
+    Diary.made.clear()
+
+    def make(service: type[Service] = Diary, **sections: object) -> Gateway:
+        registry = load_plugins(PluginSettings()).registry
+        origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
+        registry.add([Registered(kind="service", type="diary", factory=service, **origin)])
+        made = Gateway(msgspec.convert(sections, Config), registry)
+        made.build_hosts(StateFile(tmp_path))
+        return made
+
+    return make
+
+
+def services(**parameters: object) -> dict[str, object]:
+    return {"services": {"diary": parameters}}
+
+
+def row(gateway: Gateway, type: str = "diary") -> Mapping[str, Any] | None:
+    return next((each for each in gateway.current.services.rows() if each["name"] == type), None)
+
+
+async def test_a_service_lives_from_the_start_of_the_gateway_to_its_stop(gateway: Callable[..., Gateway]) -> None:
+    house = gateway(**services())
+    [diary] = Diary.made
+    assert diary.seen == []
+    await house.start()
+    await house.settled()
+    assert row(house) == {"name": "diary", "state": "running", "error": None}
+    await until(lambda: diary.looked > 1)
+    assert house.current.services.status()["diary"] == ["start"]
+    assert house.current.services.total("acme_looks") == diary.looked
+    transport = httpx.ASGITransport(house.application)
+    async with plain_httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        assert (await client.get("/api/diary")).text == "dear diary"
+        status = (await client.get("/api/status")).json()
+        assert row(house) in status["services"]
+        assert "acme_looks_total" in (await client.get("/metrics")).text
+        await house.stop()
+        assert diary.seen == ["start", "stop"]
+        assert (await client.get("/api/diary")).status_code == 404
+    looked = diary.looked
+    await asyncio.sleep(0.03)
+    assert diary.looked == looked
+
+
+async def test_without_its_table_a_service_does_not_run(gateway: Callable[..., Gateway]) -> None:
+    house = gateway()
+    assert row(house) is None
+    assert Diary.made == []
+
+
+async def test_a_reload_starts_tells_and_stops_services(gateway: Callable[..., Gateway]) -> None:
+    house = gateway()
+    await house.start()
+    current = house.current
+
+    def reload(**sections: object) -> None:
+        current.carry_out(current.prepare(msgspec.convert(sections, Config)))
+
+    reload(**services())
+    await until(lambda: (row(house) or {}).get("state") == "running")
+    first = Diary.made[-1]
+    reload(**services(), checks={"interval": 7.0})
+    assert Diary.made[-1] is not first, "the check has made another one"
+    assert first.seen[:2] == ["start", "reconfigure"]
+    reload(**services(fault="look"))
+    await until(lambda: "stop" in first.seen)
+    await until(lambda: (row(house) or {}).get("state") == "running")
+    reload()
+    assert row(house) is None
+    with pytest.raises(ConfigError, match="no ink"):
+        reload(**services(fault="prepare"))
+    await house.stop()
+
+
+@pytest.mark.parametrize(
+    ("fault", "state", "error"),
+    [
+        ("start", "failed", "RuntimeError: no ink"),
+        ("hang", "starting", None),
+        ("look", "running", "SystemExit: no ink"),
+        ("look hangs", "running", None),
+        ("status", "running", "KeyError: 'ink'"),
+        ("stop", "running", None),
+    ],
+)
+async def test_one_that_fails_or_hangs_harms_nobody(
+    gateway: Callable[..., Gateway], fault: str, state: str, error: str | None
+) -> None:
+    house = gateway(**services(fault=fault), checks={"timeout": 0.1})
+    await house.start()
+    await house.settled()
+
+    def found() -> Mapping[str, Any]:
+        house.current.services.status()
+        return row(house) or {}
+
+    await until(lambda: (found()["state"], found()["error"]) == (state, error))
+    assert "discovery" in house.current.services.status(), "the others go on"
+    if fault == "look":
+        await until(lambda: found()["error"] is None)
+    await house.stop()
+
+
+async def test_a_call_that_does_not_return_is_shown(
+    gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("enginehouse.app.services.service_runner._HUNG_S", 0.0)
+    house = gateway(**services(fault="look hangs"))
+    await house.start()
+    await until(lambda: (row(house) or {}).get("state") == "hung")
+    await house.stop()
+
+
+async def test_a_wrong_table_or_parameter_keeps_the_gateway_from_starting(gateway: Callable[..., Gateway]) -> None:
+    with pytest.raises(ConfigError, match=r"unknown service 'dairy' \(did you mean \"diary\""):
+        gateway(services={"dairy": {}})
+    with pytest.raises(ConfigError, match=r"services.diary.falt"):
+        gateway(**services(falt=""))
+    with pytest.raises(ConfigError, match="no ink"):
+        gateway(**services(fault="prepare"))
+
+
+async def test_a_service_for_a_table_that_there_is_not_is_refused(gateway: Callable[..., Gateway]) -> None:
+    class Lost(Diary):
+        table = "dairies"
+
+    with pytest.raises(PluginError, match="reads the table 'dairies', which the configuration does not have"):
+        gateway(Lost)

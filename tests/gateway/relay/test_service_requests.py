@@ -1,0 +1,95 @@
+"""What services know of live requests, and what they do with them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from enginehouse import NotFound
+from enginehouse.app.services.service_access import ServiceAccess
+from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests
+from tests.support.model_engine import StartModelEngine
+from tests.support.served_gateway import OpenGateway, ServedGateway
+
+
+class Run:
+    """The run of a service that does nothing."""
+
+    type = "test"
+
+    def every(self, seconds: float, call: object) -> None: ...
+    def add_pages(self, routes: object) -> None: ...
+
+
+def seen_by_service(gateway: ServedGateway) -> ServiceAccess:
+    whole = gateway.gateway
+    return ServiceAccess(whole.current.services._parts, Run(), lambda: whole.config)
+
+
+async def test_a_stream_tells_its_tokens(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    engines = [await model_engine(), await model_engine()]
+    gateway = await house(*engines, backend={"driver": "vllm"})
+    engines[0].gate = (6, asyncio.Event())
+    live = PlacedRequests(seen_by_service(gateway))
+    client = await gateway.client()
+    body = {"prompt": "x" * 400, "max_tokens": 40, "stream": True}
+    client.send(gateway.post(body, b"x-request-id: r1", path="/v1/completions"))
+    await gateway.until(lambda: any(each.tokens().output for each in gateway.relay.live))
+
+    [read] = live.at("a")
+    assert (read.id, read.prompt_tokens, read.max_tokens, read.stays) == ("r1", 400, 40, None)
+    assert 0 < read.output_tokens < 40
+    assert live.at("b") == []
+    [figures] = (await live.by_instance())["a"]
+    assert (figures.request.prompt_tokens, figures.request.output_tokens) == (100, 0), "estimated, and not read"
+    assert figures.read().max_tokens == 40
+    engines[0].gate[1].set()
+    await client.reply()
+
+
+async def test_another_request_tells_what_it_needs(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    engine = await model_engine()
+    gateway = await house(engine)
+    held = asyncio.Event()
+    engine.scripts = [(held, engine.answer(b"{}"))]
+    client = await gateway.client()
+    client.send(gateway.post({"messages": [{"role": "user", "content": "x" * 400}]}))
+    await gateway.until(lambda: engine.calls)
+
+    [read] = PlacedRequests(seen_by_service(gateway)).at("a")
+    assert (read.prompt_tokens, read.output_tokens, read.max_tokens) == (100, 0, None)
+    assert read.stays == "its answer has not begun"
+    held.set()
+    await client.reply()
+
+
+async def test_a_service_sees_who_asks_and_ends_a_request(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    engine = await model_engine()
+    gateway = await house(engine)
+    engine.scripts = [(asyncio.Event(), engine.answer(b"{}"))]
+    client = await gateway.client()
+    client.send(gateway.post({}, b"x-request-id: r1"))
+    await gateway.until(lambda: engine.calls)
+    service = seen_by_service(gateway)
+
+    await gateway.until(lambda: [each.backend for each in service.requests] == ["a"])
+    [request] = service.requests
+    assert (request.id, request.caller, request.model, request.waits) == ("r1", None, "m", False)
+    with pytest.raises(NotFound):
+        service.requests.cancel("other")
+    service.requests.cancel("r1")
+    assert (await client.reply()).status == 499
+
+
+async def test_a_service_sends_a_request_of_its_own(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    engine = await model_engine()
+    gateway = await house(engine)
+    service = seen_by_service(gateway)
+    answer = await service.requests.submit("/v1/completions", b'{"model": "m", "prompt": "x"}')
+    assert answer.status == 200
+    assert answer.body == b"{}"
+    refused = await service.requests.submit("/v1/completions", b'{"model": "unknown"}')
+    assert (refused.status, b"model_not_found" in refused.body) == (404, True)
+    with pytest.raises(NotFound):
+        await service.requests.submit("/api/status", b"{}")

@@ -1,0 +1,145 @@
+"""How long a round of rescheduling blocks the event loop: 1000 instances, 5000 live requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from time import perf_counter, thread_time
+
+from enginehouse import (
+    BackendStatus,
+    Candidate,
+    ClusterView,
+    Health,
+    InstanceMetadata,
+    InstanceReport,
+    InstanceStatus,
+    Load,
+    Migrated,
+    Migration,
+    NotFound,
+    PluginId,
+    Reason,
+    ReplicaState,
+    RequestView,
+    ReschedulingSettings,
+    Role,
+    Route,
+)
+from enginehouse.testing import FakeGatewayRequest, FakeServiceGateway, create
+from enginehouse_rescheduling.migrators.llumlet.migrator import Llumlet
+from enginehouse_rescheduling.rounds.dispatcher import MigrationDispatcher
+from enginehouse_rescheduling.rounds.means import GatewayMeans
+from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests
+from enginehouse_rescheduling.service import Rescheduling
+from tests.support.garbage import without_collector
+
+INSTANCES, REQUESTS = 1000, 5000
+LIMIT_S = 0.005
+NAMES = [f"gpu-{number}" for number in range(INSTANCES)]
+SETTINGS = ReschedulingSettings(enabled=True, cool_down=0)
+
+
+class Nowhere(Llumlet):
+    """Looks whether it can migrate, as the bundled one does, and then fails at once."""
+
+    async def migrate(self, migration: Migration) -> Migrated:
+        raise NotFound("There is no llumlet")
+
+
+def _gateway() -> FakeServiceGateway:
+    gateway, began = FakeServiceGateway(), perf_counter() - 1
+    gateway.tables["rescheduling"] = SETTINGS
+    gateway.live = [_live(number, began) for number in range(REQUESTS)]
+    gateway.reports = {name: _report(number) for number, name in enumerate(NAMES)}
+    gateway.statuses = [_backend(name) for name in NAMES]
+    return gateway
+
+
+def _live(number: int, began: float) -> FakeGatewayRequest:
+    name = NAMES[number % INSTANCES]
+    candidate = Candidate(model="m", backend=name, replica=f"m@{name}", load=Load())
+    view = RequestView(id=f"r{number}", model="m", prompt_tokens=1000)
+    route = Route("m", candidate, Reason.MATCH, ("m",))
+    return FakeGatewayRequest(id=view.id, began=began + number * 1e-6, route=route, seen=view)
+
+
+def _report(number: int) -> InstanceReport:
+    status = InstanceStatus(
+        instance_id=NAMES[number],
+        timestamp_ms=10**13,
+        num_total_gpu_tokens=100_000,
+        num_used_gpu_tokens=(number * 7919) % 200_000,
+    )
+    return InstanceReport(status, InstanceMetadata(ip="10.0.0.1", llumlet_port=1, kvt_port=2), perf_counter())
+
+
+def _backend(name: str) -> BackendStatus:
+    return BackendStatus(
+        name=name,
+        url="",
+        driver="sim",
+        priority=0,
+        role=Role.DECODE,
+        host="local",
+        state=ReplicaState.READY,
+        health=Health.HEALTHY,
+        last_error=None,
+        last_error_at=None,
+        draining=False,
+        models=("m",),
+        pending=0,
+        avg_latency_ms=0.0,
+    )
+
+
+class Publishing:
+    """The figures of engines, which a strategy reads."""
+
+    def __init__(self, reports: Mapping[str, InstanceReport]) -> None:
+        self.reports = reports
+        self._strategy = create("strategy", "llumnix_load")
+
+    def publish(self, view: ClusterView) -> None:
+        self._strategy.on_view(view, SETTINGS)
+
+
+def _rescheduler() -> Rescheduling:
+    gateway, it, migrator = _gateway(), Rescheduling(), Nowhere()
+    gateway.figures = Publishing(gateway.reports)  # type: ignore[assignment]
+    it.prepare(gateway)
+    migrator.prepare(GatewayMeans(gateway, PlacedRequests(gateway)))
+    it._dispatcher = MigrationDispatcher(
+        [(PluginId("migrator", "llumlet", "", trusted=True), migrator)],
+        timeout=5,
+        on_end=lambda migration, migrated: None,
+        clock=gateway.clock,
+    )
+    return it
+
+
+async def _longest_turn() -> tuple[float, int]:
+    """The longest time that the event loop's thread computes between two turns of another task, in a round."""
+    rescheduler, longest = _rescheduler(), 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        last = thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = thread_time()
+            longest, last = max(longest, now - last), now
+
+    ticking = asyncio.ensure_future(tick())
+    await rescheduler.round()
+    ticking.cancel()
+    return longest, len(rescheduler._dispatcher.records)
+
+
+def test_a_round_leaves_the_event_loop_free() -> None:
+    with without_collector():  # a collection takes as long as all that other tests have left in memory
+        rounds = [asyncio.run(_longest_turn()) for _ in range(5)]
+
+    assert min(migrations for _, migrations in rounds) > 100
+    assert min(longest for longest, _ in rounds) < LIMIT_S
+    print([f"{longest * 1000:.1f} ms, {migrations} migrations" for longest, migrations in rounds])

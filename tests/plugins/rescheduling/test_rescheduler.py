@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from enginehouse import ClusterView, InstanceView, Migration, Plan, RequestView, ReschedulingSettings
+from enginehouse.testing import FakeServiceGateway
+from enginehouse_rescheduling.rounds.cluster import Cluster
+from enginehouse_rescheduling.rounds.planner import Planner
+from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
+from enginehouse_rescheduling.service import Rescheduling
+from tests.support.cluster_views import instance, view
+
+VIEW = view(instance("a", requests=(RequestView(id="r"),)), instance("b"), instance("idle"))
+PLAN = Plan(migrations=(Migration(policy="p", source="a", destination="b", rule="NUM_REQ", order="SR", value=1),))
+IDLE = Migration(policy="p", source="idle", destination="b", rule="NUM_REQ", order="SR", value=-1)
+
+
+class Recorder:
+    """Plays the parts of a rescheduler, and notes what is asked of them."""
+
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, Any]] = []
+        self.planned_in: threading.Thread | None = None
+        self.read: list[str] = []
+
+    async def view(self, reads_streams: Callable[[InstanceView], bool]) -> ClusterView:
+        self.read = [each.id for each in VIEW.instances if reads_streams(each)]
+        return VIEW
+
+    def reads_streams(self, instance: InstanceView) -> bool:
+        return instance.id == "a"
+
+    def plan(self, view: ClusterView, recent: RecentMoves) -> Plan:
+        self.planned_in = threading.current_thread()
+        self.notes.append(("plan", view))
+        return Plan(migrations=(*PLAN.migrations, IDLE))
+
+    async def carry_out(self, plan: Plan, view: ClusterView) -> None:
+        self.notes.append(("carry_out", (plan, view)))
+
+    def rescheduling(self, gateway: FakeServiceGateway, **settings: Any) -> Rescheduling:
+        gateway.tables["rescheduling"] = ReschedulingSettings(policies=[], migrators=[], **settings)
+        it = Rescheduling()
+        it.prepare(gateway)
+        it._cluster, it._planner = cast(Cluster, self), cast(Planner, self)
+        it._dispatcher.carry_out = self.carry_out  # type: ignore[method-assign]
+        return it
+
+
+async def test_a_round_looks_plans_in_a_thread_and_moves_what_is_live() -> None:
+    parts, gateway = Recorder(), FakeServiceGateway()
+    await parts.rescheduling(gateway, enabled=True).round()
+
+    assert gateway.published == [VIEW]
+    assert parts.notes == [("plan", VIEW), ("carry_out", (PLAN, VIEW))]
+    assert parts.planned_in is not threading.main_thread()
+    assert parts.read == ["a"], "streams of an instance are read if a policy asks for it"
+
+
+async def test_engines_are_asked_for_a_view_only_while_nothing_asks_them_anyway() -> None:
+    parts, gateway = Recorder(), FakeServiceGateway()
+    assert await parts.rescheduling(gateway, enabled=True).view() is VIEW
+    assert gateway.asked == 0
+    assert await parts.rescheduling(gateway).view() is VIEW
+    assert gateway.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked_every", "rounds"),
+    [
+        ({"enabled": True, "mode": "standalone"}, 0.5, 0),
+        ({"mode": "standalone"}, 1.0, 0),
+        ({"mode": "colocated"}, 1.0, 0),
+        ({"enabled": True}, 0.5, 1),
+    ],
+)
+async def test_engines_are_asked_with_and_without_rounds(
+    settings: dict[str, Any], asked_every: float, rounds: int
+) -> None:
+    gateway = FakeServiceGateway()
+    Recorder().rescheduling(gateway, **settings).start(gateway)
+    assert (gateway.asked_every, len(gateway.calls)) == (asked_every, rounds)
+    gateway.close()
