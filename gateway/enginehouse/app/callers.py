@@ -15,14 +15,15 @@ from enginehouse.api.callers import CallerLimits, month_of
 from enginehouse.api.kept_keys import KeptKeys
 from enginehouse.api.keys import Keyring
 from enginehouse.api.pages.key_pages import KeyPages
-from enginehouse.api.tokens import TokenCallers
+from enginehouse.api.tokens import TokenCallers, token_library
 from enginehouse.app.plugin_instances import create, prepare
 from enginehouse.app.token_keys import TokenKeys
 from enginehouse.app.usage_keeper import UsageKeeper
-from enginehouse.config.schema import Config
+from enginehouse.config.schema import Config, LimitSettings
 from enginehouse.config.usage import Prices
+from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.usage import AuditEntry, UsageRow
-from enginehouse.interfaces.limit_stores import LimitStore
+from enginehouse.interfaces.limit_stores import Limit, LimitRule, LimitStore
 from enginehouse.interfaces.usage_stores import UsageStore
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
 _SAVE_USE_EVERY = 60
-_NO_STORE = "none"
+_NO_STORE, _USUAL_STORE = "none", "sqlite"
 Deliver = Callable[[list[UsageRow], list[str]], None]
 """Takes what callers have used, and the keys made at run time that have come."""
 
@@ -145,7 +146,8 @@ class Callers:
 
     def _keep_usage(self) -> None:
         """Use the store that is configured; by default, there is one as soon as there are keys."""
-        type = self._config.usage.store or (_NO_STORE if self.keyring.is_open else "sqlite")
+        known = _USUAL_STORE in self._registry.types("usage_store") and not self.keyring.is_open
+        type = self._config.usage.store or (_USUAL_STORE if known else _NO_STORE)
         if type == _NO_STORE or self.keeper.has_store or self._folder is None:
             return
         self._context.usage = self.keeper.meter
@@ -214,7 +216,29 @@ class Callers:
     def _limit_store(self) -> LimitStore:
         """The store that counts what keys have used of their limits. It is not open yet."""
         settings, clock = self._config.limits, self._clock
+        check_callers(self._config, self._registry)
+        if settings.store not in self._registry.types("limit_store"):
+            return NoLimits()
         store: LimitStore = create(self._config, self._registry, "limit_store", settings.store, "limits.store")
         how = partial(store.prepare, str(settings.url), clock.now, clock.epoch)
         prepare(self._registry, "limit_store", settings.store, how)
         return store
+
+
+def check_callers(config: Config, registry: Registry) -> None:
+    """Raise ``ConfigError`` if callers are configured, and no plugin can count what they use."""
+    if config.auth.keys or config.auth.jwt or config.server.per_address or config.limits != LimitSettings():
+        registry.get("limit_store", config.limits.store, "limits.store")
+    if config.auth.jwt is not None:
+        token_library()
+
+
+class NoLimits(LimitStore):
+    """Takes the place of a store where nobody has limits: a limit is refused rather than not counted."""
+
+    def limit(self, name: str, rule: LimitRule) -> Limit:
+        raise ConfigError(
+            f"no limit store is installed, which '{name}' needs",
+            key="limits.store",
+            remedy="enable the plugin 'callers'",
+        )

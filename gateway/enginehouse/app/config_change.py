@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from enginehouse.api.tokens import token_library
 from enginehouse.app.build import build_drivers, build_launcher, build_swapper, check_launch_lines, check_scheduling
 from enginehouse.app.build_router import settle
+from enginehouse.app.callers import check_callers
 from enginehouse.app.config_diff import diff_configs
 from enginehouse.app.plugin_instances import check_parameters, create, create_installed, identity
 from enginehouse.app.request_path import PathChange, RequestPath
@@ -19,7 +19,7 @@ from enginehouse.app.services.joined_backends import Joined, JoinedBackends
 from enginehouse.app.services.model_sizes import ModelSizes
 from enginehouse.app.services.service_access import GatewayParts
 from enginehouse.app.services.service_runner import Services
-from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rules
@@ -77,8 +77,7 @@ class CurrentConfig:
         """
         self.path.relay.check_open()
         self.services.check(new)
-        if new.auth.jwt is not None:
-            token_library()
+        check_callers(new, self.path.registry)
         change = ConfigChange(self, self.joined.joined_to(self.sizes.sized(new)))
         for warning in change.warnings:
             _log.warning("%s", warning)
@@ -191,5 +190,6 @@ def build_host_context(
         make_scheduler=partial(create, config, registry, "scheduler", scheduler, "scheduling.scheduler"),
         make_swapper=partial(build_swapper, config, registry),
         make_launcher=partial(build_launcher, config, registry),
+        has_launcher=lambda host: host in config.hosts or HostSettings().launcher in registry.types("launcher"),
         downloads=Downloads(lambda: [source for _, source in create_installed(config, registry, "model_source")]),
     )

@@ -27,6 +27,7 @@ class HostContext(NamedTuple):
     """The configuration in force and the parts of the gateway that every host uses.
 
     ``make_swapper`` makes a prepared swapper. ``make_launcher`` takes the launcher's type and the host.
+    ``has_launcher``: whether a host can launch anything; only one without a table may lack its launcher.
     """
 
     config: Config
@@ -41,6 +42,7 @@ class HostContext(NamedTuple):
     make_swapper: Callable[[HostFacts], GuardedSwapper]
     make_launcher: Callable[[str, str], Launcher]
     downloads: Downloads | None = None
+    has_launcher: Callable[[str], bool] = lambda host: True
 
     def loading(self, host: str) -> dict[str, BackendSettings]:
         """The backends on ``host`` that load models themselves, by name."""

@@ -72,7 +72,7 @@ class ManagedEngines:
         )
         names = [*self._hosts_of(self._context), *(record.host for record in state_file.records.values())]
         if state_file.is_lost:  # engines of an earlier gateway may run on any of them
-            names += host_names(self._context.config)
+            names += filter(self._context.has_launcher, host_names(self._context.config))
         self._hosts = {name: self._make_host(name, self._context) for name in dict.fromkeys(names)}
         self.remote.open()
         self._list_queues()

@@ -84,7 +84,7 @@ def collect(settings: PluginSettings, *, words: Collection[str] = ()) -> LoadedP
     found = sorted(_find(), key=lambda each: (not each.origin.bundled, each.origin.entry_point))
     allowed = [each for each in found if _allowed(each.origin, settings)]
     disabled = [each.origin for each in found if not _allowed(each.origin, settings)]
-    registry = Registry()
+    registry = Registry([each.entry_point for each in disabled])
     plugins: list[PluginOrigin] = []
     broken: list[BrokenPlugin] = []
     for each in allowed:

@@ -48,9 +48,10 @@ class Registered(PluginOrigin, frozen=True, kw_only=True):
 
 
 class Registry:
-    """Every registered type, by kind, in the order of registration."""
+    """Every registered type, by kind, in the order of registration. ``disabled``: plugins whose types are not here."""
 
-    def __init__(self) -> None:
+    def __init__(self, disabled: Sequence[str] = ()) -> None:
+        self._disabled = disabled
         self._types: dict[str, dict[str, Registered]] = {kind.name: {} for kind in KINDS}
 
     def add(self, offered: Sequence[Registered]) -> None:
@@ -85,6 +86,8 @@ class Registry:
             remedy = closest(type, types, "known") if types else f"no {noun} is installed"
             if found := how_to_get(kind, type, types):
                 remedy = f"{found}; installed: {', '.join(types) or 'none'}"
+            if self._disabled:
+                remedy += f"; disabled plugins: {', '.join(self._disabled)}"
             raise ConfigError(f"unknown {noun} '{type}'", key=key, remedy=remedy)
         return types[type]
 

@@ -248,8 +248,8 @@ class Services:
         read = {self._table(type) for type in self._registry.types("service")}
         for table, key, plugin in _needs(config):
             if table not in read:
-                problem, remedy = "no installed plugin does this", f"do not disable the plugin '{plugin}', or remove it"
-                raise ConfigError(problem, key=key, remedy=remedy)
+                remedy = f"enable the plugin '{plugin}', or remove the key"
+                raise ConfigError("no service of an enabled plugin does this", key=key, remedy=remedy)
 
 
 def _needs(config: Config) -> Iterator[tuple[str, str, str]]:

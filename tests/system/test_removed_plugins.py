@@ -1,0 +1,61 @@
+"""Each bundled plugin can be taken away: the gateway starts and serves, and ``check`` names what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from enginehouse import ConfigError, check_config
+from enginehouse.config.schema import PluginSettings
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.testing.engines import SimEngine
+from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
+
+NEEDED = {"routing", "scheduling"}
+"""Without these, nothing chooses a replica, and nothing queues."""
+REMOVABLE = sorted({each.entry_point for each in load_plugins(PluginSettings(enabled=[])).plugins} - NEEDED)
+MISSING = {
+    "discovery": ('[discovery.lab]\ntype = "static"\nfile = "f"\n', "discovery.lab", "enable the plugin 'discovery'"),
+    "rescheduling": ("[rescheduling]\nenabled = true\n", "rescheduling.enabled", "enable the plugin 'rescheduling'"),
+    "scaling": (
+        '[models.m]\ndriver = "sim"\nreplicas = { max = 2 }\n',
+        "models.m.replicas",
+        "enable the plugin 'scaling'",
+    ),
+    "local": ('[models.m]\ndriver = "sim"\n', "hosts.local.launcher", "disabled plugins: local"),
+    "callers": ('[[auth.keys]]\nname = "a"\nkey = "secret-of-a"\n', "limits.store", "disabled plugins: callers"),
+    "routing": ("", "routing.strategy", "disabled plugins: routing"),
+    "scheduling": ("", "scheduling.scheduler", "disabled plugins: scheduling"),
+    **{
+        driver: (f'[backends.x]\nurl = "http://x"\ndriver = "{driver}"\n', "backends.x.driver", f"plugins: {driver}")
+        for driver in ("llamacpp", "vllm", "sglang", "openai", "sim")
+    },
+}
+
+
+@pytest.mark.parametrize("plugin", REMOVABLE)
+def test_a_gateway_without_it_starts_and_serves(plugin: str) -> None:
+    driver = "openai" if plugin == "sim" else "sim"
+    with SimEngine("m") as engine:
+        config = (
+            f'[backends.a]\ndriver = "{driver}"\nurl = "{engine.url}"\nmodels = ["m"]\n'
+            f'[plugins]\ndisabled = ["{plugin}"]\n'
+        )
+        with RunningGateway(config) as gateway:
+            body = {"model": "m", "prompt": "x", "max_tokens": 2}
+            answer = plain_httpx.post(f"{gateway.url}/v1/completions", json=body, timeout=30)
+            assert (answer.status_code, len(answer.json()["choices"])) == (200, 1)
+
+
+@pytest.mark.parametrize("plugin", MISSING)
+def test_check_names_what_a_configuration_needs_of_it(plugin: str, tmp_path: Path) -> None:
+    text, key, remedy = MISSING[plugin]
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(f'{text}[plugins]\ndisabled = ["{plugin}"]\n')
+    with pytest.raises(ConfigError) as refused:
+        check_config(file)
+    first = getattr(refused.value, "errors", [refused.value])[0]
+    assert first.key == key
+    assert remedy in first.remedy
