@@ -268,7 +268,7 @@ class SupportsContinuation(ABC):
     def continuable(self, path: str, body: bytes) -> bytes:
         """Return ``body`` with fields that add the tokens to the stream, so that another engine can continue it.
 
-        ``streams.added`` names the fields that this adds to the events. By default, the body is unchanged.
+        ``added`` of its ``streams`` names the fields that this adds to the events. By default, the body is unchanged.
         """
         return body
 
