@@ -40,6 +40,15 @@ def joined(parts: Sequence[dict[str, Any]]) -> str | Sequence[dict[str, Any]]:
     return parts
 
 
+def add_message(messages: list[dict[str, Any]], role: str, content: Any) -> None:
+    """Add a message. Those of the system at the beginning are one: many models' templates take no second one."""
+    first = messages[0] if len(messages) == 1 and role == "system" else None
+    if first is not None and first["role"] == role and isinstance(content, str) and isinstance(first["content"], str):
+        first["content"] += f"\n\n{content}"
+    else:
+        messages.append({"role": role, "content": content})
+
+
 def function_tool(name: str, description: str | None, parameters: Any, strict: bool | None = None) -> dict[str, Any]:
     """A tool as chats declare it."""
     function: dict[str, Any] = {"name": name, "parameters": parameters or {"type": "object", "properties": {}}}

@@ -11,7 +11,7 @@ import msgspec
 from enginehouse import InvalidRequest
 from enginehouse_kit.prefixes.volatile_lines import without_volatile_lines
 from enginehouse_protocols.bounds import ItemCount
-from enginehouse_protocols.chats import function_tool, image_part, joined, text_part, thoughts, tool_call
+from enginehouse_protocols.chats import add_message, function_tool, image_part, joined, text_part, thoughts, tool_call
 from enginehouse_protocols.fields import data_url, invalid, json_text, put, raw_text
 from enginehouse_protocols.thinking import Effort, budget_fields, effort_fields, switch_fields
 
@@ -154,11 +154,13 @@ def chat_fields(body: MessagesBody) -> dict[str, Any]:
         raise InvalidRequest("Only Anthropic asks the servers of 'mcp_servers': leave them out", param="mcp_servers")
     count = ItemCount()
     count.add(len(body.messages) + len(body.tools or ()))
-    fields: dict[str, Any] = {
-        "model": body.model,
-        "messages": list(_messages(body, count)),
-        "stream": bool(body.stream),
-    }
+    messages: list[dict[str, Any]] = []
+    for message in _messages(body, count):
+        if message["role"] == "system":
+            add_message(messages, "system", message["content"])
+        else:
+            messages.append(message)
+    fields: dict[str, Any] = {"model": body.model, "messages": messages, "stream": bool(body.stream)}
     config = body.output_config
     put(
         fields,

@@ -10,7 +10,15 @@ import msgspec
 
 from enginehouse import InvalidRequest
 from enginehouse_protocols.bounds import ItemCount
-from enginehouse_protocols.chats import function_tool, image_part, joined, text_part, thoughts, tool_call
+from enginehouse_protocols.chats import (
+    add_message,
+    function_tool,
+    image_part,
+    joined,
+    text_part,
+    thoughts,
+    tool_call,
+)
 from enginehouse_protocols.fields import invalid, json_text, put, raw_text
 from enginehouse_protocols.responses.custom_tools import arguments_of, custom_function
 from enginehouse_protocols.thinking import Effort, effort_fields
@@ -214,15 +222,16 @@ def _check(body: ResponsesBody) -> None:
 class _Conversation:
     """The messages of a chat, as the items of a conversation become them.
 
-    Calls of one turn are one message in a chat, with what the model thought before them. A tool's message has only
-    text, so the images of results follow in a message of the user.
+    The calls of one turn are one message in a chat, with the text beside them and what the model thought before: so the
+    engine once wrote it. A tool's message has only text, so the images of results follow in a message of the user.
     """
 
     def __init__(self, instructions: str | None) -> None:
         self.count = ItemCount()
         self.tools: list[Tool] = []
         self._messages: list[dict[str, Any]] = []
-        self._calls: list[dict[str, Any]] = []
+        self._turn: dict[str, Any] | None = None
+        """The message of the assistant's that may go on."""
         self._images: list[dict[str, Any]] = []
         self._thought = ""
         if instructions:
@@ -235,18 +244,15 @@ class _Conversation:
             call = _read(item, _Call)
             custom = type == "custom_tool_call"
             arguments = arguments_of(call.input or "") if custom else json_text(call.arguments or "")
-            self._add_images()
-            self._calls.append(tool_call(call.call_id or "", call.name or "", arguments))
+            calls = self._said(None).setdefault("tool_calls", [])
+            calls.append(tool_call(call.call_id or "", call.name or "", arguments))
         elif type in ("function_call_output", "custom_tool_call_output"):
-            self._add_calls()
+            self._end_turn()
             self._add_result(_read(item, _Output))
         elif type == "message":
-            self._add_calls()
-            self._add_images()
             self._add_message(_read(item, _Message))
         elif type == "reasoning":
-            self._add_calls()
-            self._thought = _thought(_read(item, _Reasoning))
+            self._thought += _thought(_read(item, _Reasoning))
         elif type == "additional_tools":
             self.tools += _read(item, _MoreTools).tools or ()
         elif type in _REFERENCES:
@@ -258,7 +264,6 @@ class _Conversation:
 
     def end(self) -> list[dict[str, Any]]:
         """All messages."""
-        self._add_calls()
         self._add_images()
         return self._messages
 
@@ -269,8 +274,33 @@ class _Conversation:
         if not isinstance(content, str):
             self.count.add(len(content))
             content = joined(list(_parts(content)))  # type: ignore[assignment]
-        added = {"role": role, "content": content}
-        self._messages.append(added | self._take_thought() if role == "assistant" else added)
+        if role == "assistant":
+            self._said(content)
+            return
+        self._end_turn()
+        self._add_images()
+        add_message(self._messages, role, content)
+
+    def _said(self, content: Any) -> dict[str, Any]:
+        """The assistant's message that has ``content``, or a call without any, now."""
+        turn = self._turn
+        if turn is not None and content is not None:
+            before = turn["content"]
+            if "tool_calls" not in turn or not isinstance(content, str) or not isinstance(before, str | None):
+                turn = None
+            else:
+                turn["content"] = f"{before}\n{content}" if before else content
+        if turn is None:
+            self._add_images()
+            self._turn = turn = {"role": "assistant", "content": content}
+            self._messages.append(turn)
+        if self._thought:
+            turn.update(thoughts(turn.get("reasoning_content", "") + self._thought))
+            self._thought = ""
+        return turn
+
+    def _end_turn(self) -> None:
+        self._turn, self._thought = None, ""
 
     def _add_result(self, result: _Output) -> None:
         text = bytes(result.output)
@@ -284,20 +314,10 @@ class _Conversation:
             output = _read(result.output, str) if text.startswith(b'"') else "" if text == b"null" else text.decode()
         self._messages.append({"role": "tool", "tool_call_id": result.call_id or "", "content": output})
 
-    def _add_calls(self) -> None:
-        if self._calls:
-            said = {"role": "assistant", "content": None, "tool_calls": self._calls, **self._take_thought()}
-            self._messages.append(said)
-            self._calls = []
-
     def _add_images(self) -> None:
         if self._images:
             self._messages.append({"role": "user", "content": self._images})
             self._images = []
-
-    def _take_thought(self) -> dict[str, Any]:
-        thought, self._thought = self._thought, ""
-        return thoughts(thought) if thought else {}
 
 
 def _read(item: Item, type: Any) -> Any:

@@ -209,6 +209,36 @@ def test_calls_of_one_turn_of_a_response_are_one_message_of_a_chat() -> None:
     assert [call["id"] for call in chat["messages"][1]["tool_calls"]] == ["a", "b"]
 
 
+def test_a_turn_of_a_response_is_one_message_as_its_engine_wrote_it() -> None:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I look."}]}
+    items = [
+        {"role": "user", "content": "hi"},
+        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+        said,
+        {"type": "function_call", "call_id": "a", "name": "add", "arguments": "{}"},
+        {**said, "content": "And more."},
+        {"type": "function_call", "call_id": "b", "name": "add", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": "1"},
+        {"type": "function_call_output", "call_id": "b", "output": "2"},
+        {**said, "content": "Done."},
+        {**said, "content": "Twice."},
+    ]
+    turns = asked(translated(Responses(), "/v1/responses", {"model": "m", "input": items}))["messages"]
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "tool", "tool", "assistant", "assistant"]
+    assert (turns[1]["content"], turns[1]["reasoning"]) == ("I look.\nAnd more.", "hm")
+    assert [call["id"] for call in turns[1]["tool_calls"]] == ["a", "b"]
+    assert [turn["content"] for turn in turns[4:]] == ["Done.", "Twice."]
+
+
+def test_what_the_system_says_first_is_one_message() -> None:
+    turns = [{"role": role, "content": role} for role in ("system", "user", "system")]
+    items = [turns[0] | {"role": "developer"}, *turns[1:]]
+    response = translated(Responses(), "/v1/responses", {"model": "m", "instructions": "first", "input": items})
+    for made in (message(*turns, system="first"), response):
+        found = [(turn["role"], turn["content"]) for turn in asked(made)["messages"]]
+        assert found == [("system", "first\n\nsystem"), ("user", "user"), ("system", "system")]
+
+
 def test_ollama_tells_a_call_when_it_is_whole() -> None:
     first = {**CALLS[0], "function": {"name": "add", "arguments": '{"a"'}}
     rest = {"index": 0, "function": {"arguments": ": 1}"}}

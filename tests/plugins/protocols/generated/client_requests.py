@@ -93,8 +93,11 @@ def summary(messages: list[dict[str, Any]]) -> list[Any]:
     return found
 
 
-def expected(asked: Talk) -> list[Any]:
-    """The summary of the conversation as a chat: calls of one turn, their results, then the images of those."""
+def expected(asked: Talk, *, is_response: bool = False) -> list[Any]:
+    """The summary of the conversation as a chat: calls of one turn, their results, then the images of those.
+
+    ``is_response``: what is said before calls is in their message, because a response has it in an item of its own.
+    """
     found: list[Any] = [("system", asked.system, 0, [], "", "")] if asked.system else []
     thought, images, calls = "", 0, []  # type: str, int, list[Turn]
 
@@ -102,7 +105,8 @@ def expected(asked: Talk) -> list[Any]:
         nonlocal thought, images, calls
         if calls:
             made = [(call.id, call.name, call.arguments) for call in calls]
-            found.append(("assistant", "", 0, made, "", thought))
+            said = found.pop()[1] if is_response and found and found[-1][:4:3] == ("assistant", []) else ""
+            found.append(("assistant", said, 0, made, "", thought))
             found.extend(("tool", call.result, 0, [], call.id, "") for call in calls)
             images = sum(call.result_image for call in calls)
             thought, calls = "", []

@@ -39,8 +39,10 @@ def chat(protocol: Protocol, path: str, body: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def check(asked: Talk, made: dict[str, Any], *, images: bool, limit: int | None, chooses: bool) -> None:
-    wanted = expected(asked)
+def check(
+    asked: Talk, made: dict[str, Any], *, images: bool, limit: int | None, chooses: bool, is_response: bool = False
+) -> None:
+    wanted = expected(asked, is_response=is_response)
     found = summary(made["messages"])
     if not images:  # of results, which Ollama's tools cannot have
         wanted = [turn for turn in wanted if turn[1] or turn[3] or turn[0] != "user"]
@@ -65,7 +67,8 @@ def _try(asked: Talk, rng: Random) -> None:
     message = as_message(asked, rng)
     check(asked, chat(MESSAGES, "/v1/messages", message), images=True, limit=asked.limit or 9, chooses=True)
     response = as_response(asked, rng)
-    check(asked, chat(RESPONSES, "/v1/responses", response), images=True, limit=asked.limit, chooses=True)
+    made = chat(RESPONSES, "/v1/responses", response)
+    check(asked, made, images=True, limit=asked.limit, chooses=True, is_response=True)
     lines = as_ollama(asked)
     ollama._types.ChatRequest(**lines)
     check(asked, chat(OLLAMA, "/api/chat", lines), images=False, limit=asked.limit, chooses=False)
