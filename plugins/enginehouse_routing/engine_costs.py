@@ -232,9 +232,10 @@ class EngineCosts:
         row = self._last
         if row is None or row.candidates is not candidates:
             self._last = row = self._row(candidates)
-        few = len(candidates) <= FEW
-        computed = self._computed_anew if few else self._computed
-        costs = computed(row, cached, tokens, stream)
+        if len(candidates) <= FEW:
+            costs = self._computed_anew(row, cached, tokens, stream)
+        else:
+            costs = self._computed(row, cached, tokens, stream)
         limit = min(costs) * _NEAR + _NEAR_S
         chosen, least = candidates[0], -1
         for place, cost in enumerate(costs):
@@ -322,9 +323,10 @@ class EngineCosts:
             self._compare(row)
         fastest = row.fastest
         costs: list[float] = []
-        more = 0.0
-        if self.waiting and any(load.slots for load in row.loads):  # without slots, nobody waits for one
-            more = self._crowd(row)
+        limited = 0
+        for load in row.loads:
+            limited |= load.slots
+        more = self._crowd(row) if limited else 0.0  # without slots, nobody waits for one
         for place, replica in enumerate(row.replicas):
             wait, ahead, factor, rate, trust = self._figures(row, place)
             unread = tokens
