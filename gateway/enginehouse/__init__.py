@@ -28,6 +28,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
     from enginehouse.interfaces.services import Service as Service
+    from enginehouse.interfaces.interceptors import Interceptor as Interceptor
     from enginehouse.interfaces.guards import Guard as Guard
     from enginehouse.interfaces.limit_stores import LimitStore as LimitStore
     from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
@@ -226,8 +227,14 @@ if _typing.TYPE_CHECKING:
     # --- Guards
     from enginehouse.interfaces.guards import GuardRequest as GuardRequest
     from enginehouse.interfaces.guards import GuardAnswer as GuardAnswer
-    from enginehouse.interfaces.guards import Refuse as Refuse
-    from enginehouse.interfaces.guards import Change as Change
+    from enginehouse.interfaces.interceptors import InterceptedRequest as InterceptedRequest
+    from enginehouse.interfaces.interceptors import Refuse as Refuse
+    from enginehouse.interfaces.interceptors import Change as Change
+    from enginehouse.interfaces.interceptors import Answer as Answer
+    from enginehouse.interfaces.interceptors import Join as Join
+    from enginehouse.interfaces.interceptors import AnswerFilter as AnswerFilter
+    from enginehouse.interfaces.interceptors import Event as Event
+    from enginehouse.interfaces.interceptors import Passed as Passed
 
     # --- Limits and usage of callers
     from enginehouse.aio.tasks import BackgroundTasks as BackgroundTasks

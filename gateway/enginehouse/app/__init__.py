@@ -8,7 +8,7 @@
     request_path        what relays requests, in a gateway or in one of its workers, and how it is changed
     build               makes parts of it from the configuration
     build_fleet         makes the fleet
-    build_relay         makes the rules of the relay, and its guards
+    build_relay         makes the rules of the relay, and its interceptors
     build_router        makes the router
     role_warnings       warns of roles of engines that no request could use
     exports             finds the exporter among the observers, and makes the tracer

@@ -1,24 +1,25 @@
-"""What the relay of live requests has of the configuration: the rules for streams, the questions to engines, guards."""
+"""What the relay of live requests has of the configuration: rules for streams, questions to engines, interceptors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from enginehouse.app.build import reached
 from enginehouse.app.plugin_instances import create, identity
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.routing import parse_hedge_after
-from enginehouse.config.schema import Config, GuardSettings
+from enginehouse.config.schema import Config, InterceptorSettings
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.guards import Guard
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
-from enginehouse.relay.guarding.guards import GuardInForce, Guards
+from enginehouse.relay.intercepting.in_force import InForce
+from enginehouse.relay.intercepting.interceptors import InterceptorInForce, Interceptors
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.routing.body.body_filters import FiltersByName
 from enginehouse.routing.models_to_try import ModelsToTry
@@ -58,18 +59,29 @@ def drivers_by_backend(config: Config, drivers: Drivers) -> Drivers:
     return {name: drivers[settings.driver] for name, _, settings in reached(config)}
 
 
-def build_guards(config: Config, registry: Registry) -> Guards | None:
-    """The guards that ``guards`` names; ``None`` if there are none. Raises ``ConfigError`` or ``PluginError``."""
-    made = list(_guards(config, registry))
-    return Guards(made) if made else None
+def build_interceptors(config: Config, registry: Registry) -> Interceptors | None:
+    """What ``interceptors`` and ``guards`` name; ``None`` if that is nothing.
+
+    Raises ``ConfigError`` or ``PluginError``.
+    """
+    interceptors = [
+        InterceptorInForce.of(each, terms)
+        for each, terms in _made(config, registry, "interceptor", "interceptors", config.interceptors)
+    ]
+    guards = [
+        InterceptorInForce.of_guard(each, terms)
+        for each, terms in _made(config, registry, "guard", "guards", config.guards)
+    ]
+    return Interceptors(interceptors, guards) if interceptors or guards else None
 
 
-def _guards(config: Config, registry: Registry) -> Iterator[GuardInForce]:
-    for number, named in enumerate(config.guards):
-        settings = GuardSettings(type=named) if isinstance(named, str) else named
-        guard: Guard = create(config, registry, "guard", settings.type, f"guards[{number}]", settings.parameters)
-        plugin = identity(registry, "guard", settings.type)
-        yield GuardInForce(plugin, guard, settings.timeout, settings.on_error == "pass")
+def _made(
+    config: Config, registry: Registry, kind: str, key: str, named: Sequence[str | InterceptorSettings]
+) -> Iterator[tuple[Any, InForce]]:
+    for number, each in enumerate(named):
+        settings = InterceptorSettings(type=each) if isinstance(each, str) else each
+        made = create(config, registry, kind, settings.type, f"{key}[{number}]", settings.parameters)
+        yield made, InForce(identity(registry, kind, settings.type), settings.timeout, settings.on_error == "pass")
 
 
 def _hedge_delay(hedge_after: str, before: HedgeDelay | None) -> HedgeDelay | None:

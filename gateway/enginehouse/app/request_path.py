@@ -10,7 +10,7 @@ from pathlib import Path
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.app.build import build_admission, build_drivers, renew_upstreams, time_limits
 from enginehouse.app.build_fleet import build_fleet
-from enginehouse.app.build_relay import build_guards, configure_relay
+from enginehouse.app.build_relay import build_interceptors, configure_relay
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.callers import Callers, Deliver
 from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
@@ -76,7 +76,7 @@ class RequestPath:
             RecordDelivery(self.observers.callbacks("finished"), outside.clock.now),
             ProgressReports(config.models, config.scheduling, queues, outside.clock, context.waiting_room),
         )
-        context.guards = build_guards(config, registry)
+        context.interceptors = build_interceptors(config, registry)
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
         self.access_log = AccessLog(json=config.telemetry.log_format == "json")

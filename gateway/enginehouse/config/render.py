@@ -42,9 +42,9 @@ def effective_data(config: Config) -> dict[str, Any]:
     for name, source in config.discovery.items():
         data["discovery"][name] |= masked_parameters(source.parameters)
     data["services"] |= {name: masked_parameters(table) for name, table in config.services.items()}
-    for guard in data["guards"]:
-        if isinstance(guard, dict):
-            guard["parameters"] = masked_parameters(guard["parameters"])
+    for each in (*data["guards"], *data["interceptors"]):
+        if isinstance(each, dict):
+            each["parameters"] = masked_parameters(each["parameters"])
     data["plugins"] |= {name: masked_parameters(table) for name, table in config.plugins.parameters.items()}
     return data
 

@@ -119,16 +119,16 @@ class PluginSettings(Section, frozen=True):
     ] = field(default_factory=dict)
 
 
-class GuardSettings(Section, frozen=True, kw_only=True):
-    """One guard. In place of the table, its type alone is enough."""
+class InterceptorSettings(Section, frozen=True, kw_only=True):
+    """One interceptor or guard. In place of the table, its type alone is enough."""
 
-    type: Annotated[str, about("a registered guard")]
+    type: Annotated[str, about("a registered interceptor or guard")]
     timeout: Annotated[Period, about("time in which it must decide about a request or an answer")] = 5
     on_error: Annotated[
         Literal["refuse", "pass"],
         about("if it fails or takes too long: `refuse` gives the client an error, `pass` goes on without it"),
     ] = "refuse"
-    parameters: Annotated[dict[str, Any], about("parameters of the guard")] = {}
+    parameters: Annotated[dict[str, Any], about("its parameters")] = {}
 
 
 class LimitSettings(Section, frozen=True):
@@ -162,7 +162,11 @@ class Config(Section, frozen=True):
     """``enginehouse.toml``."""
 
     guards: Annotated[
-        list[str | GuardSettings], about("guards that see each request and its answer, in this order")
+        list[str | InterceptorSettings], about("guards that see each request and its answer, in this order")
+    ] = []
+    interceptors: Annotated[
+        list[str | InterceptorSettings],
+        about("interceptors that see each request, after the guards, and its answer, before them; in this order"),
     ] = []
     server: ServerSettings = ServerSettings()
     auth: AuthSettings = AuthSettings()

@@ -210,7 +210,7 @@ class Forbidden(RequestError, status=403, code="forbidden"):
 
 
 class GuardRefused(RequestError, status=403, code="guard_refused", type="invalid_request_error"):
-    """A guard refused the request or its answer, with a status and a code of its own."""
+    """A guard or an interceptor refused the request or its answer, with a status and a code of its own."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(message)
@@ -286,12 +286,16 @@ class Cancelled(RequestError, status=499, code="cancelled"):
     """The request was cancelled before the engine finished it."""
 
 
+class ClientLeft(RequestError, status=499, code="client_left"):
+    """The client left while the answer went on for the sake of others."""
+
+
 class PluginFailed(RequestError, code="plugin_failed"):
     """A plugin raised an exception, or returned an invalid result, while handling the request."""
 
 
 class GuardFailed(PluginFailed, status=503):
-    """A guard did not answer in time."""
+    """A guard or an interceptor did not answer in time."""
 
 
 class UpstreamError(RequestError, status=502, code="upstream_error"):

@@ -100,7 +100,8 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     status: int
     """The status that the client got, or would have got."""
     outcome: str
-    """The last attempt's, or the code of the error that no attempt caused."""
+    """The last attempt's, or the code of the error that no attempt caused. ``answered`` says that an interceptor gave
+    the answer, and ``joined`` that it is another request's; neither had an attempt."""
     arrived: float
     """When the request was whole, or else when its head was there."""
     ended: float

@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from enginehouse.interfaces.interceptors import Change, Refuse
+
 
 class GuardRequest(msgspec.Struct, frozen=True):
     """A client's request, as guards see it. Other protocols are translated to OpenAI's before."""
@@ -36,20 +38,6 @@ class GuardAnswer(msgspec.Struct, frozen=True):
     def texts(self) -> list[str]:
         """All texts of the body, decoded, as ``GuardRequest.texts``."""
         return texts_of(self.body)
-
-
-class Refuse(msgspec.Struct, frozen=True):
-    """The client gets an error with this HTTP status, code and message."""
-
-    status: int
-    code: str
-    message: str
-
-
-class Change(msgspec.Struct, frozen=True):
-    """The body is replaced. A ``dict`` is sent as JSON."""
-
-    body: bytes | dict[str, Any]
 
 
 def texts_of(body: bytes) -> list[str]:

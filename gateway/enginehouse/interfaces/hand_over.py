@@ -8,7 +8,7 @@ _FIELD = "kv_transfer_params"
 _KEEP = b'{"do_remote_decode":true,"do_remote_prefill":false}'
 
 
-class _Answer(msgspec.Struct):
+class _PromptAnswer(msgspec.Struct):
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
 
 
@@ -29,7 +29,7 @@ def prompt_request(body: bytes) -> bytes:
 def handed_over(answer: bytes) -> msgspec.Raw | None:
     """Return the parameters for the decoding engine from the answer to ``prompt_request``; ``None`` without any."""
     try:
-        parameters = msgspec.json.decode(answer, type=_Answer).kv_transfer_params
+        parameters = msgspec.json.decode(answer, type=_PromptAnswer).kv_transfer_params
     except (ValueError, RecursionError):
         return None
     return None if bytes(parameters) == b"null" else parameters.copy()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -18,9 +17,11 @@ from enginehouse.interfaces.drivers import Driver
 from enginehouse.interfaces.extractors import Extractor
 from enginehouse.interfaces.filters import Filter
 from enginehouse.interfaces.guards import Guard
+from enginehouse.interfaces.interceptors import Interceptor
 from enginehouse.interfaces.launchers import Launcher
 from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.migrators import Migrator
+from enginehouse.interfaces.misspelt import misspelt
 from enginehouse.interfaces.model_sources import ModelSource
 from enginehouse.interfaces.observers import Observer
 from enginehouse.interfaces.protocols import Protocol
@@ -102,6 +103,14 @@ KINDS = (
         "clients' protocols. The gateway serves the paths of all of them.",
         stays=True,
     ),
+    Kind(
+        "interceptor",
+        "register_interceptors",
+        Interceptor,
+        "interceptors, chosen by ``interceptors``, in that order.",
+        stays=True,
+        acts=True,
+    ),
     Kind("guard", "register_guards", Guard, "guards, chosen by ``guards``, in that order.", stays=True, acts=True),
     Kind(
         "limit_store",
@@ -169,8 +178,6 @@ KINDS = (
     ),
 )
 """All kinds. Their hooks are called in this order."""
-_NEAR = 0.8
-"""How alike two names are of which one is probably a misspelt other (``difflib``'s ratio)."""
 _OPTIONAL: Mapping[type | None, Sequence[type]] = {Driver: SUPPORTS}
 """The interfaces that a class may inherit from besides the one of its kind."""
 
@@ -187,7 +194,7 @@ def faults(interface: type | None, product: type) -> tuple[str, ...]:
     ``product`` need not inherit from ``interface``. It must then have all methods, also those with a default. What an
     optional interface declares has an effect only in a class that inherits from it.
     """
-    found = [*_faults(interface, product), *_misspelt(interface, product)] if interface else []
+    found = [*_faults(interface, product), *misspelt(interface, product)] if interface else []
     for optional in _OPTIONAL.get(interface, ()):
         if issubclass(product, optional):
             found += _faults(optional, product)
@@ -210,29 +217,6 @@ def _faults(interface: type, product: type) -> Iterator[str]:
 
 def _may_wait(method: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(method) or "Awaitable" in str(inspect.signature(method).return_annotation)
-
-
-def _misspelt(interface: type, product: type) -> Iterator[str]:
-    """Methods whose names are nearly those that the class leaves to the interface: nobody would call them.
-
-    A guard with ``befor`` would let every request pass.
-    """
-    inherited = {
-        name for name in _public(interface) if inspect.getattr_static(product, name, None) is vars(interface).get(name)
-    }
-    known = {name for base in product.__mro__ if _is_ours(base) for name in _public(base)}
-    for base in product.__mro__:
-        for name in () if base is object or _is_ours(base) else sorted(_public(base) - known):
-            if near := get_close_matches(name, inherited, n=1, cutoff=_NEAR):
-                yield f"'{name}' is nearly '{near[0]}', and nobody would call it: correct it, or name it '_{name}'"
-
-
-def _public(of: type) -> set[str]:
-    return {name for name in (*vars(of), *vars(of).get("__annotations__", ())) if name[0] != "_"}
-
-
-def _is_ours(base: type) -> bool:
-    return base.__module__.partition(".")[0] in ("enginehouse", "enginehouse_kit")
 
 
 def factory_faults(kind: Kind, factory: Any) -> Iterator[str]:

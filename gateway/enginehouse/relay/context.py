@@ -18,7 +18,7 @@ from enginehouse.relay.door import ClientAddresses
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.guarding.guards import Guards
+from enginehouse.relay.intercepting.interceptors import Interceptors
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.retrying.retry_after import retry_after
 from enginehouse.relay.retrying.retry_budget import RetryBudget
@@ -56,7 +56,7 @@ class RelayContext:
     - ``engine_memory``: what is held of engines' answers.
     - ``shares``: gives requests their turns, if the scheduler wants that.
     - ``waiting_room``: the requests that wait for a model.
-    - ``guards``: decide about requests and answers, if there are any.
+    - ``interceptors``: decide about requests and answers, if there are any, guards among them.
     - ``addresses``: the limits of client addresses, if there are any.
     - ``usage``: sums up what callers use, if that is kept. ``asks_usage``: engines are asked for that of streams.
     - ``queues``: those of the backends that the gateway launches, and of those with a limit.
@@ -112,7 +112,7 @@ class RelayContext:
         self.usage: UsageMeter | None = None
         self.asks_usage = False
         self.addresses: ClientAddresses | None = None
-        self.guards: Guards | None = None
+        self.interceptors: Interceptors | None = None
         self._on_routed = observers.callbacks("routed")
         self._on_moved = observers.callbacks("moved")
 

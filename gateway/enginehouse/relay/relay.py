@@ -15,9 +15,10 @@ from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
-from enginehouse.relay.exchanges.guarded_exchange import GuardedExchange
-from enginehouse.relay.guarding.guarding_door import GuardingDoor
 from enginehouse.relay.heads.headers import find_request_id
+from enginehouse.relay.intercepted_exchange import InterceptedExchange
+from enginehouse.relay.intercepting.filtering_door import FilteringDoor
+from enginehouse.relay.intercepting.sharing_door import SharingDoor
 from enginehouse.relay.jobs.engine_job import EngineCall, EngineJob
 from enginehouse.relay.jobs.form_job import FormJob, UploadJob
 from enginehouse.relay.jobs.gathering_job import GatheringJob
@@ -56,7 +57,7 @@ class Relay:
         self.live = live = self.endings.live
         self.drains = Drains(context, live)
         self.mirrors = Mirrors(context, self._open_mirror)
-        self._watchdog = Watchdog(live, progress_reports, context.clock.now, context.waiting_room)
+        self._watchdog = Watchdog(live, progress_reports, context.clock.now, context.waiting_room, self._tell_silence)
         self._turns = TranslationTurns()
         self._closed = False
         self._named = self._begun_count = 0
@@ -77,7 +78,7 @@ class Relay:
         protocol = self.context.protocols.get(path)
         if protocol is not None and decoded is None:
             return self.open_translated(door, path, headers, protocol)
-        return self._open(door, path, headers, None, decoded)
+        return self._open(door, path, headers, decoded=decoded)
 
     def open_translated(self, door: Door, path: str, headers: Headers, protocol: Protocol) -> OpenExchange:
         """A new exchange in the client's ``protocol``, which the door treats as one from ``open``."""
@@ -172,14 +173,18 @@ class Relay:
         path: str,
         headers: Headers,
         keep_alive: float | None = None,
+        protocol: str = "openai",
         decoded: InferenceRequest | None = None,
     ) -> OpenExchange:
         request_id, context = self._request_id(headers), self.context
-        watching: GuardingDoor | None = None
-        if context.guards is not None:
-            decoded = None  # a guard may change the body
-            if context.guards.watches_answers:
-                door = watching = GuardingDoor(door, context.guards, context.engine_memory)
+        interceptors, sharing = context.interceptors, None
+        filtering: FilteringDoor | None = None
+        if interceptors is not None:
+            decoded = None  # an interceptor may change the body
+            if interceptors.may_join:
+                door = sharing = SharingDoor(door, context.engine_memory)
+            listening, now = interceptors.listening, context.clock.now
+            door = filtering = FilteringDoor(door, context.engine_memory, path, listening, now)
         gathering = GatheringDoor(door, context.engine_memory) if context.gather else None
         job: InferenceJob
         if context.router.strategies.hands_over:
@@ -193,9 +198,14 @@ class Relay:
         if path in context.protocols:
             job.protocol_line = b"x-enginehouse-protocol: native\r\n"
         exchange = self._exchange(job, gathering or door)
-        if context.guards is None:
+        if interceptors is None or filtering is None:
             return exchange
-        return GuardedExchange(context.guards, exchange, job, watching)
+        filtering.exchange = exchange
+        return InterceptedExchange(interceptors, exchange, protocol, filtering, sharing)
+
+    def _tell_silence(self, now: float) -> None:
+        if self.context.interceptors is not None:
+            self.context.interceptors.tell_silence(now)
 
     def _open_mirror(
         self, door: Door, path: str, headers: Headers, request_id: bytes, real: RequestRecord

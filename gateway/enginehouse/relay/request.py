@@ -91,6 +91,11 @@ class Request(LiveRequest):
         return self._live_phase
 
     @property
+    def has_ended(self) -> bool:
+        """Whether its record is made."""
+        return bool(self._status)
+
+    @property
     def _live_phase(self) -> Phase:
         """How far the request is, while it is live."""
         return self._dispatch.phase

@@ -192,6 +192,7 @@ class Counters:
         self.continuations: defaultdict[tuple[str, str, str], int] = self._counter(metrics.CONTINUATIONS)
         self.gaps: defaultdict[str, Histogram] = defaultdict(Histogram)
         """The times for which clients waited for the next event of a continued stream, by the reason."""
+        self.intercepted: defaultdict[tuple[str, str], int] = self._counter(metrics.INTERCEPTED)
 
     def _counter(self, metric: MetricInfo) -> defaultdict[Any, int]:
         return self.by_metric.setdefault(metric, defaultdict(int))

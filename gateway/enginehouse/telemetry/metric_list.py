@@ -111,6 +111,11 @@ CONTINUATIONS = _counter(
 CONTINUATION_GAP = _histogram(
     "enginehouse_continuation_gap_seconds", "From the cut until such a stream continued.", ("reason",)
 )
+INTERCEPTED = _counter(
+    "enginehouse_intercepted",
+    "Requests that an interceptor or a guard `changed`, that it `answered` or that `joined` another one.",
+    ("interceptor", "outcome"),
+)
 FILTER_DROPS = _counter("enginehouse_filter_drops", "Candidates that a filter dropped from decisions.", ("filter",))
 QUEUE_DEPTH = _gauge(
     "enginehouse_queue_depth", "Requests that wait for a replica, or, by its name, for a model.", ("replica",)

@@ -11,7 +11,7 @@ from typing import Any
 from enginehouse import Change, Guard, GuardAnswer, GuardRequest, Refuse
 from enginehouse_kit.expect import expect
 
-_BODIES: tuple[Any, ...] = (
+BODIES: tuple[Any, ...] = (
     {"model": "m", "messages": [{"role": "user", "content": "Hello"}]},
     {"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": "Hello"}]}], "stream": True},
     {"model": "m", "messages": [{"role": "assistant", "content": None, "tool_calls": []}]},
@@ -22,7 +22,7 @@ _BODIES: tuple[Any, ...] = (
     [],
     "text",
 )
-_ANSWERS: tuple[Any, ...] = (
+ANSWERS: tuple[Any, ...] = (
     {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}]},
     {"choices": [{"index": 0, "message": {"role": "assistant", "content": None}}]},
     {"choices": [{"index": 0, "text": "Hello"}]},
@@ -47,7 +47,7 @@ def check_guard(factory: Callable[[], Guard]) -> None:
             said is None or isinstance(said, (str, Refuse)), f"on_text must return None, a text or Refuse, got {said!r}"
         )
         if isinstance(said, Refuse):
-            _check_refusal("on_text", said)
+            check_refusal("on_text", said)
         elif isinstance(said, str):
             again = it.on_text(said)
             kept = again is None or again == said
@@ -55,16 +55,16 @@ def check_guard(factory: Callable[[], Guard]) -> None:
 
 
 async def _check(it: Guard) -> None:
-    for body in (*map(_encoded, _BODIES), b"", b"{", b"\xff"):
+    for body in (*map(encoded, BODIES), b"", b"{", b"\xff"):
         for caller in (None, "team-a"):
             request = GuardRequest("/v1/chat/completions", "m", {"user-agent": "check"}, body)
             _check_said("before", await it.before(request, caller))
-    for body in _BODIES:
-        plain, escaped = [await it.before(_request(each), None) for each in (_encoded(body), _escaped(body))]
+    for body in BODIES:
+        plain, other = [await it.before(_request(each), None) for each in (encoded(body), escaped(body))]
         why = "before must decide alike about a text that JSON writes with escapes: decode the body, or use texts()"
-        expect(type(plain) is type(escaped), f"{why}, got {plain!r} and {escaped!r}")
-    request = _request(_encoded(_BODIES[0]))
-    for body in (*map(_encoded, _ANSWERS), b"", b"plain text"):
+        expect(type(plain) is type(other), f"{why}, got {plain!r} and {other!r}")
+    request = _request(encoded(BODIES[0]))
+    for body in (*map(encoded, ANSWERS), b"", b"plain text"):
         _check_said("after", await it.after(GuardAnswer(request, None, 200, body)))
 
 
@@ -73,14 +73,18 @@ def _check_said(method: str, said: Any) -> None:
         said is None or isinstance(said, (Refuse, Change)), f"{method} must return None, Refuse or Change, got {said!r}"
     )
     if isinstance(said, Refuse):
-        _check_refusal(method, said)
+        check_refusal(method, said)
     elif isinstance(said, Change):
-        expect(
-            isinstance(said.body, (bytes, dict)), f"{method} must change the body to bytes or a dict, got {said.body!r}"
-        )
+        check_change(method, said)
 
 
-def _check_refusal(method: str, said: Refuse) -> None:
+def check_change(method: str, said: Change) -> None:
+    """Check that a changed body can be sent."""
+    expect(isinstance(said.body, (bytes, dict)), f"{method} must change the body to bytes or a dict, got {said.body!r}")
+
+
+def check_refusal(method: str, said: Refuse) -> None:
+    """Check that a refusal can be sent."""
     expect(400 <= said.status <= 599, f"{method} must refuse with a status from 400 to 599, got {said.status!r}")
     expect(bool(said.code) and bool(said.message), f"{method} must refuse with a code and a message, got {said!r}")
 
@@ -89,7 +93,7 @@ def _request(body: bytes) -> GuardRequest:
     return GuardRequest("/v1/chat/completions", "m", {}, body)
 
 
-def _escaped(value: Any) -> bytes:
+def escaped(value: Any) -> bytes:
     """``value`` with the letters of all its texts, but for those of names, written as escapes."""
     marked = json.dumps(_marked(value))
     return re.sub("\ue000(.)", lambda found: f"\\u{ord(found[1]):04x}", marked.replace("\\ue000", "\ue000")).encode()
@@ -103,5 +107,6 @@ def _marked(value: Any) -> Any:
     return re.sub(r"([\w@])", "\ue000\\1", value) if isinstance(value, str) else value
 
 
-def _encoded(value: Any) -> bytes:
+def encoded(value: Any) -> bytes:
+    """``value`` as JSON."""
     return json.dumps(value).encode()

@@ -227,7 +227,7 @@ async def test_the_watchdog_has_every_live_exchange_look_at_the_clock(house: Ope
     sweeps = iter([now, now + 601])
     live, room = gateway.relay.live, gateway.relay.context.waiting_room
     reports = ProgressReports({}, SchedulingSettings(), {}, SYSTEM_CLOCK, room)
-    watchdog = Watchdog(live, reports, lambda: next(sweeps, now), room)
+    watchdog = Watchdog(live, reports, lambda: next(sweeps, now), room, lambda now: None)
     watchdog.wake()
     watchdog.wake()
     assert [(await client.reply()).status for client in clients] == [504, 504]

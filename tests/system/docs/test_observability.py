@@ -92,6 +92,7 @@ def test_every_metric_of_requests_and_engines_is_on_the_dashboard() -> None:
         "enginehouse_discovery_age_seconds",
         "enginehouse_engine_answer_bytes",
         "enginehouse_engine_answers_dropped",
+        "enginehouse_intercepted",
         "enginehouse_limits_alone",
         "enginehouse_request_body_bytes",
         "enginehouse_slow_plugin_calls",

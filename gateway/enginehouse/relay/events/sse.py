@@ -18,7 +18,7 @@ _OTHER_FIELDS: Final[tuple[bytes, ...]] = (b"", b"id", b"retry")
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     """An event that ends at ``end`` in its piece of a stream. ``data`` is ``None`` if clients ignore it.
 
     ``is_known``: every line has one of the standard's fields, or is a comment.
@@ -57,7 +57,7 @@ def end_behind(events: bytes, place: int) -> int:
     return len(events) if found is None else found.end()
 
 
-def read_events(piece: bytes) -> Iterator[Event]:
+def read_events(piece: bytes) -> Iterator[ServerSentEvent]:
     """The events of ``piece``. The last one may lack its blank line."""
     start = 0
     for blank in _BLANK.finditer(piece):
@@ -72,7 +72,7 @@ def comment(text: bytes) -> bytes:
     return b"".join(b": %s\n" % line for line in text.splitlines()) + b"\n"
 
 
-def _event(text: bytes, end: int) -> Event:
+def _event(text: bytes, end: int) -> ServerSentEvent:
     name, data, is_known = b"", [], True
     for line in _LINE_END.split(text):
         field, _, value = line.partition(b":")
@@ -82,4 +82,4 @@ def _event(text: bytes, end: int) -> Event:
             name = value.removeprefix(b" ")
         elif field not in _OTHER_FIELDS:
             is_known = False
-    return Event(end, name.decode(errors="replace"), b"\n".join(data) or None, is_known)
+    return ServerSentEvent(end, name.decode(errors="replace"), b"\n".join(data) or None, is_known)

@@ -8,7 +8,7 @@ import msgspec
 
 from enginehouse.fleet.verdicts import blamed_request
 from enginehouse.relay.events.plain_event import data_of, data_of_typed, is_utf8
-from enginehouse.relay.events.sse import LARGEST_HELD, Event, is_whole, read_events, whole_events
+from enginehouse.relay.events.sse import LARGEST_HELD, ServerSentEvent, is_whole, read_events, whole_events
 from enginehouse.relay.events.stream_form import StreamForm, decode_event
 
 _DONE: Final = b"data: [DONE]\n\n"
@@ -44,7 +44,7 @@ class StreamCheck:
         self._form = form
         self._plain = form.plain
         self._typed = bool(form.last)
-        self._torn: Event | None = None
+        self._torn: ServerSentEvent | None = None
         self.ended = False
         self.usage: object = None
 
@@ -105,7 +105,7 @@ class StreamCheck:
             good = event.end
         return None
 
-    def _problem(self, read: Event, text: bytes, good: int) -> BrokenStream | None:
+    def _problem(self, read: ServerSentEvent, text: bytes, good: int) -> BrokenStream | None:
         name, data = read.name, read.data
         if not read.is_known or not is_utf8(text):
             error = _error_line(text)

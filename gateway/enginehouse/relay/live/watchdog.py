@@ -17,6 +17,7 @@ class Watchdog:
     """Makes live requests check their time limits every 100 ms, and sends the progress reports that are due.
 
     Has the waiting room plan too: a slot may be free for a reason that no queue reports, such as a backend's health.
+    ``tell_silence`` tells filters of answers how long their streams have been silent.
 
     One sweep over all requests is far cheaper than timers that are set and cancelled for each piece of an answer. A
     request that raises fails alone.
@@ -28,8 +29,10 @@ class Watchdog:
         progress_reports: ProgressReports,
         now: Callable[[], float],
         waiting_room: WaitingRoom,
+        tell_silence: Callable[[float], None],
     ) -> None:
         self._waiting_room = waiting_room
+        self._tell_silence = tell_silence
         self._live = live
         self._progress_reports = progress_reports
         self._now = now
@@ -52,5 +55,6 @@ class Watchdog:
         if live:
             self.wake()  # first: whatever happens below, the next sweep comes
         each_alone(live, lambda request: request.check_time(now))
+        self._tell_silence(now)
         self._waiting_room.tick()
         self._progress_reports.send_due(self._live, now)

@@ -15,8 +15,8 @@ from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.routing.body.one_model import model_named
 from enginehouse.routing.body.read import plain_json
 
-Open = Callable[[Door, str, Headers, float | None], OpenExchange]
-"""Opens an exchange of a path, whose engine may be kept for so many idle seconds."""
+Open = Callable[[Door, str, Headers, float | None, str], OpenExchange]
+"""Opens an exchange of a path, whose engine may be kept for so many idle seconds, for a client of a protocol."""
 
 
 class TranslatedExchange(OpenExchange):
@@ -82,7 +82,7 @@ class TranslatedExchange(OpenExchange):
         if not isinstance(request, Forwarded):
             self._translating.translation = request
             door, keep_alive = self._translating, request.keep_alive
-        self._exchange = exchange = self._open(door, request.path, self._headers, keep_alive)
+        self._exchange = exchange = self._open(door, request.path, self._headers, keep_alive, self._protocol.name)
         if door is self._translating:
             self._translating.exchange = exchange
         exchange.begin(request.body, caller)
@@ -91,7 +91,7 @@ class TranslatedExchange(OpenExchange):
         """The exchange of a request that no engine gets: the log has it nevertheless."""
         self._stop_waiting()
         if self._exchange is None:
-            self._exchange = self._open(self._translating, self._path, self._headers, None)
+            self._exchange = self._open(self._translating, self._path, self._headers, None, self._protocol.name)
         return self._exchange
 
     def _stop_waiting(self) -> bool:
@@ -127,7 +127,7 @@ class TranslatedExchange(OpenExchange):
             self._exchange.resume()
 
     def _is_native(self, body: bytes) -> bool:
-        if self._context.guards is not None:  # they read OpenAI's requests and answers
+        if self._context.interceptors is not None:  # they read OpenAI's requests and answers
             return False
         context, model = self._context, model_named(body)
         if model is None:

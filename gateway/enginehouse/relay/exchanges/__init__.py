@@ -1,1 +1,0 @@
-"""Connects a client's request with the answer of an engine."""

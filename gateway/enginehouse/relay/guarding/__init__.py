@@ -1,1 +1,0 @@
-"""Lets guards decide about requests and their answers."""

@@ -1,0 +1,269 @@
+"""A request that interceptors decide about before it is routed."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from enginehouse.domain.errors import RequestError
+from enginehouse.domain.request import Headers
+from enginehouse.domain.tokens import Tokens
+from enginehouse.interfaces.interceptors import Answer, InterceptedRequest, Join
+from enginehouse.relay.door import Caller, OpenExchange
+from enginehouse.relay.heads.headers import NOT_TO_ENGINE
+from enginehouse.relay.intercepting.as_stream import as_stream, asks_for_stream
+from enginehouse.relay.intercepting.filtering_door import FilteringDoor
+from enginehouse.relay.intercepting.interceptors import InterceptorInForce, Interceptors
+from enginehouse.relay.intercepting.sharing_door import SharingDoor
+from enginehouse.relay.relayed_request import RelayedRequest
+from enginehouse.routing.body.one_model import model_named
+from enginehouse.telemetry.log_context import log_context
+
+_NO_TOKENS: Final = Tokens(0, 0)
+_NO_REQUEST: Final = InterceptedRequest("", "", "", {}, b"")
+
+
+class InterceptedExchange(OpenExchange):
+    """Begins the exchange ``inner`` when all interceptors have let the request go on, or answers it without an engine.
+
+    No other process continues its stream, because filters see the answer in this one only.
+
+    ``protocol``: the client's. ``filtering`` passes the answer through filters. ``sharing``: lets others join it.
+    """
+
+    def __init__(
+        self,
+        interceptors: Interceptors,
+        inner: RelayedRequest,
+        protocol: str,
+        filtering: FilteringDoor,
+        sharing: SharingDoor | None,
+    ) -> None:
+        self._interceptors = interceptors
+        self._inner = inner
+        self._job = inner.job
+        self._protocol = protocol
+        self._filtering = filtering
+        self._sharing = sharing
+        self._request = _NO_REQUEST
+        self._caller: Caller | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._ended = False
+
+    # --- from the client's door
+
+    def begin(self, body: bytes, caller: Caller | None = None) -> None:
+        if self._ended:
+            return
+        job, sharing = self._job, self._sharing
+        self._caller = caller
+        name = caller.name if caller is not None else None
+        headers = _headers(job.headers, job.request_id)
+        self._request = InterceptedRequest(job.path, self._protocol, model_named(body) or "", headers, body, name)
+        if sharing is not None:
+            sharing.open(self, (job.path, asks_for_stream(body)))
+            self._interceptors.shared.setdefault(job.request_id, []).append(sharing)
+        if self._interceptors.before:
+            self._task = asyncio.create_task(self._decide())
+        else:
+            self._go_on()
+
+    def cancel(self, error: RequestError | None = None) -> None:
+        self._stop()
+        self._inner.cancel(error)
+
+    def client_disconnected(self) -> None:
+        sharing = self._sharing
+        if sharing is not None and not self._ended and sharing.client_left():
+            return
+        self._stop()
+        if sharing is not None:
+            sharing.leave()
+        self._filtering.release()
+        self._inner.client_disconnected()
+
+    def withdraw(self) -> bool:
+        sharing = self._sharing
+        if (sharing is not None and sharing.begun) or not self._inner.withdraw():
+            return False
+        self._stop()
+        self._filtering.release()
+        if sharing is not None:
+            sharing.withdraw()
+        return True
+
+    def pause(self) -> None:
+        self._filtering.paused = True
+        if self._sharing is not None:
+            self._sharing.pause()
+        else:
+            self._inner.pause()
+
+    def resume(self) -> None:
+        self._filtering.paused = False
+        if self._sharing is not None:
+            self._sharing.resume()
+        else:
+            self._inner.resume()
+
+    # --- from the shared answer
+
+    def pace(self, *, stopped: bool) -> None:
+        if stopped:
+            self._inner.pause()
+        else:
+            self._inner.resume()
+
+    def ended(self, *, joined: bool) -> None:
+        shared, sharing, name = self._interceptors.shared, self._sharing, self._job.request_id
+        assert sharing is not None
+        if (doors := shared.get(name)) is not None and sharing in doors:
+            doors.remove(sharing)
+            if not doors:
+                del shared[name]
+        if joined and sharing.error is not None:
+            self._record(sharing.error.status, sharing.error.code, sharing.error)
+        elif joined:
+            sharing.settle(partial(self._settled, sharing.status, "joined", 0))
+
+    def lost(self) -> None:
+        self._job.release((0, 0, _NO_TOKENS), "")
+        self._attempt()
+
+    def abandoned(self) -> None:
+        self._stop()
+        self._filtering.release()
+        self._inner.client_disconnected()
+
+    # --- before
+
+    async def _decide(self) -> None:
+        try:
+            for each in self._interceptors.before:
+                said = await each.before(self._request)
+                if self._ended or self._inner.has_ended:
+                    return
+                if said is None:
+                    continue
+                if isinstance(said, Answer):
+                    self._count(each, "answered")
+                    self._answer(said, each)
+                    return
+                if isinstance(said, bytes):
+                    self._count(each, "changed")
+                    self._request = msgspec.structs.replace(self._request, body=said, model=model_named(said) or "")
+                elif self._join(said):
+                    self._count(each, "joined")
+                    return
+        except RequestError as error:
+            self._refuse(error)
+        except Exception as error:
+            self._inner.fail_alone(error)
+        else:
+            self._attempt()
+
+    def _count(self, by: InterceptorInForce, outcome: str) -> None:
+        self._job.context.counters.intercepted[by.terms.plugin.type, outcome] += 1
+
+    def _attempt(self) -> None:
+        try:
+            self._go_on()
+        except RequestError as error:
+            self._refuse(error)
+
+    def _go_on(self) -> None:
+        """Have an engine asked. Raises ``RequestError`` if an interceptor fails."""
+        self._filtering.filter_with(self._interceptors.stages(self._request, self._job.context.engine_memory))
+        self._inner.begin(self._request.body, self._caller)
+
+    def _refuse(self, error: RequestError) -> None:
+        if not self._ended:
+            self._ended = True
+            self._job.caller = self._caller  # the record of a refused request names it
+            self._inner.cancel(error)
+
+    def _stop(self) -> None:
+        self._ended = True
+        if self._task is not None:
+            self._task.cancel()
+
+    # --- without an engine
+
+    def _admit(self) -> None:
+        """Take the request within the limits of its caller. Raises ``RequestError`` if it may not be made."""
+        job = self._job
+        with log_context.named(job.request_id, job.trace_id):
+            job.admit(self._request.body, self._caller)
+            if job.context.addresses is not None:
+                job.admit_address(job.context.addresses, self._inner.address)
+
+    def _answer(self, said: Answer, by: InterceptorInForce) -> None:
+        """Answer as the interceptor ``by`` has said."""
+        stages = self._interceptors.stages(self._request, self._job.context.engine_memory, by)
+        self._admit()
+        content_type, body = _sendable(said, by, self._request.body)
+        job, door = self._job, self._filtering
+        lines = b"content-type: %s\r\nx-request-id: %s\r\nx-enginehouse-answered-by: %s\r\n%s" % (
+            content_type.encode(),
+            job.request_id,
+            by.terms.plugin.type.encode(),
+            job.limit_lines,
+        )
+        door.filter_with(stages)
+        try:
+            door.answer(said.status, lines, body)
+        except RequestError as error:
+            door.fail(error)
+            self._record(error.status, error.code, error)
+        else:
+            door.settle(partial(self._settled, said.status, "answered", len(body)))
+
+    def _join(self, said: Join) -> bool:
+        """Give the client the answer of another request; whether there is one. Raises ``RequestError``."""
+        own = self._sharing
+        assert own is not None
+        job, wanted = self._job, said.request_id.encode(errors="replace")
+        for each in self._interceptors.shared.get(wanted, ()):
+            source = each.root()
+            if source is own or source.form != own.form or not source.is_open:
+                continue
+            self._admit()
+            names = job.request_id, wanted, job.limit_lines
+            own.own_lines = b"x-request-id: %s\r\nx-enginehouse-joined: %s\r\n%s" % names
+            source.join(own)
+            return True
+        return False
+
+    def _settled(self, status: int, outcome: str, size: int, error: RequestError | None) -> None:
+        if error is None:
+            self._record(status, outcome, None, size)
+        else:
+            self._record(error.status, error.code, error)
+
+    def _record(self, status: int, outcome: str, error: RequestError | None, size: int = 0) -> None:
+        """End a request that had no engine, unless an operator has ended it."""
+        self._ended = True
+        if not self._inner.has_ended:
+            self._inner.end(status, outcome, error, (size, 0, _NO_TOKENS))
+
+
+def _headers(headers: Headers, request_id: bytes) -> dict[str, str]:
+    passing = ((name.lower(), value) for name, value in headers)
+    found = {name.decode("latin-1"): value.decode("latin-1") for name, value in passing if name not in NOT_TO_ENGINE}
+    found["x-request-id"] = request_id.decode()
+    return found
+
+
+def _sendable(said: Answer, by: InterceptorInForce, asked: bytes) -> tuple[str, bytes]:
+    """The content type and the body of an answer. Raises ``RequestError`` if it cannot be sent."""
+    if isinstance(said.body, dict) and said.status < 300 and asks_for_stream(asked):
+        try:
+            events = as_stream(said.body, asked)
+        except (TypeError, ValueError, RecursionError):
+            events = None
+        if events is not None:
+            return "text/event-stream; charset=utf-8", events
+    return said.content_type, by.terms.encoded(said.body)

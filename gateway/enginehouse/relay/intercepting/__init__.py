@@ -1,0 +1,1 @@
+"""Lets interceptors and guards decide about requests and their answers."""

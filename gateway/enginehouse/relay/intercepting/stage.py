@@ -1,0 +1,174 @@
+"""One filter of one answer, whose results are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from enginehouse.domain.errors import RequestError, UpstreamError
+from enginehouse.domain.foreign import shown
+from enginehouse.interfaces.interceptors import AnswerFilter, Event, Refuse
+from enginehouse.relay.engine_memory import EngineMemory, EngineShare
+from enginehouse.relay.intercepting.guards import GuardedAnswer
+from enginehouse.relay.intercepting.in_force import InForce
+from enginehouse.relay.intercepting.stream_events import KINDS
+from enginehouse.telemetry.plugin_failures import log_plugin_failure, wrong_result
+
+_LARGEST: Final = 64 << 20
+"""Bytes of events that one filter may hold."""
+_FAILED: Final = object()
+
+
+class Stage:
+    """A filter on ``terms``. One that fails where requests pass is out of the way from then on.
+
+    ``reads``: it wants events. ``takes_whole``: it wants answers that are not streams when they are whole.
+    ``listens``: it wants to know of silence.
+    """
+
+    __slots__ = ("_events", "_failed", "_filter", "_has", "_held", "_share", "listens", "reads", "takes_whole", "terms")
+
+    def __init__(self, filter: AnswerFilter, terms: InForce, memory: EngineMemory) -> None:
+        self.terms = terms
+        self._filter = filter
+        kind: type = type(filter)
+        self._has = has = _overridden(kind)
+        self._events = "event" in has
+        self.reads = self._events or "end" in has
+        self.listens = "silent" in has
+        self.takes_whole = "whole" in has or (isinstance(filter, GuardedAnswer) and filter.decides)
+        self._held: list[Event] = []
+        self._share = EngineShare(memory, "answer", _LARGEST)
+        self._failed = False
+
+    def head(self, status: int, headers: Mapping[str, str]) -> Mapping[str, str] | None:
+        """The headers that the client gets, if they are others. Raises ``RequestError``, as all methods do."""
+        said = self._say("head", self._filter.head, status, headers) if "head" in self._has else None
+        if said is None or said is _FAILED:
+            return None
+        if isinstance(said, Mapping) and all(_is_header(name, value) for name, value in said.items()):
+            return said
+        self._wrong(f"must return headers or None from head, got {shown(said)}")
+        return None
+
+    def event(self, event: Event, size: int) -> Sequence[Event]:
+        """What goes on of an event of ``size`` bytes."""
+        if not self._events or self._failed:
+            return (event,)
+        said = self._say("event", self._filter.event, event)
+        if said is None:
+            if why := self._share.take(size):
+                raise UpstreamError(f"The engine's answer was dropped while the {self.terms.plugin} held it: {why}")
+            self._held.append(event)
+            return ()
+        if said is event or said is _FAILED:
+            return (*self._released(), event) if self._held else (event,)
+        return self._in_place_of_held(said, (event,))
+
+    def silent(self, seconds: float) -> Sequence[Event]:
+        """What the client gets after ``seconds`` without an event."""
+        said = self._say("silent", self._filter.silent, seconds)
+        return () if said is None or said is _FAILED else self._in_place_of_held(said, ())
+
+    def end(self) -> Sequence[Event]:
+        """The last events."""
+        said = self._say("end", self._filter.end) if "end" in self._has else None
+        return self._released() if said is None or said is _FAILED else self._in_place_of_held(said, ())
+
+    def whole(self, body: bytes) -> bytes | Awaitable[bytes]:
+        """The body that goes on; an awaitable one where a guard takes its time."""
+        if self._failed:
+            return body
+        filter = self._filter
+        if isinstance(filter, GuardedAnswer):
+            return filter.decide(body) if filter.decides else body
+        said = self._say("whole", filter.whole, body) if "whole" in self._has else None
+        if isinstance(said, (bytes, dict)):
+            try:
+                return self.terms.encoded(said)
+            except RequestError:
+                if not self.terms.passes:
+                    raise
+        elif isinstance(said, Refuse):
+            raise self.terms.refusal(said)
+        elif said is not None and said is not _FAILED:
+            self._wrong(f"must return bytes, a dict, Refuse or None from whole, got {shown(said)}")
+        return body
+
+    def broken(self, error: Mapping[str, Any]) -> None:
+        """Tell of the error that ended the answer."""
+        self.release()
+        if "broken" not in self._has or self._failed:
+            return
+        try:
+            self._filter.broken(error)
+        except BaseException as raised:
+            log_plugin_failure(self.terms.plugin, f"failed with {type(raised).__name__}", raised)
+
+    def release(self) -> None:
+        """Hold nothing any more."""
+        self._held = []
+        self._share.give_back()
+
+    def _say(self, name: str, method: Callable[..., object], *facts: object) -> object:
+        if self._failed:
+            return _FAILED
+        try:
+            return method(*facts)
+        except BaseException as error:
+            failure = self.terms.failure(error)
+            if failure is not None:
+                raise failure from error
+            self._failed = True
+            return _FAILED
+
+    def _released(self) -> Sequence[Event]:
+        held = self._held
+        self.release()
+        return held
+
+    def _in_place_of_held(self, said: object, otherwise: Sequence[Event]) -> Sequence[Event]:
+        """The events that a filter has made. ``otherwise``: what passes after the held ones if it has made nonsense."""
+        if isinstance(said, Refuse):
+            raise self.terms.refusal(said)
+        events = said if isinstance(said, (list, tuple)) else (said,)
+        if all(_is_event(each) for each in events):
+            self.release()
+            return events
+        self._wrong(f"must return events, Refuse or None, got {shown(said)}")
+        return (*self._released(), *otherwise)
+
+    def _wrong(self, problem: str) -> None:
+        error = wrong_result(self.terms.plugin, problem)
+        if not self.terms.passes:
+            raise error
+        self._failed = True
+
+
+@lru_cache(maxsize=1024)
+def _overridden(product: type) -> frozenset[str]:
+    """The methods that a filter has itself."""
+    names = ("head", "event", "whole", "silent", "broken", "end")
+    return frozenset(name for name in names if getattr(product, name) is not getattr(AnswerFilter, name))
+
+
+def _is_event(value: object) -> bool:
+    return (
+        isinstance(value, Event)
+        and value.kind in KINDS
+        and isinstance(value.text, str)
+        and isinstance(value.data, dict)
+        and isinstance(value.choice, int)
+    )
+
+
+def _is_header(name: object, value: object) -> bool:
+    """Whether a filter may set this header: a token, and a value that cannot begin another line (RFC 9110, 5)."""
+    return (
+        isinstance(name, str)
+        and isinstance(value, str)
+        and name.isascii()
+        and name.replace("-", "").replace("_", "").isalnum()
+        and all(" " <= each <= "\xff" and each != "\x7f" for each in value)
+    )

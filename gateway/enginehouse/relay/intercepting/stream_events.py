@@ -1,0 +1,151 @@
+"""Decodes the events of OpenAI's streams for filters, and encodes what filters make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, get_args
+
+import msgspec
+
+from enginehouse.interfaces.interceptors import Event, EventKind
+
+KINDS: Final = frozenset(get_args(EventKind))
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "thinking": ("reasoning_content", "reasoning"),
+    "text": ("content",),
+    "refusal": ("refusal",),
+    "tool": ("tool_calls", "function_call"),
+}
+"""The fields of a chat's ``delta``, in the order in which their events pass."""
+_SHARED: Final = ("id", "object", "created", "model", "system_fingerprint")
+_COUNTS: Final = ("usage", "timings")
+
+
+def events_of(data: dict[str, Any]) -> list[Event]:
+    """What a decoded event says: one thing, or several about its choices."""
+    choices = data.get("choices")
+    if not isinstance(choices, list) or not choices:
+        return [_without_choices(data)]
+    found = [(choice, *said) for choice in choices for said in _said(choice)]
+    if len(found) == 1:
+        choice, kind, text = found[0]
+        return [Event(kind, _index(choice), text, data)]
+    last = len(found) - 1
+    begun: set[int] = set()
+    events = []
+    for number, (choice, kind, text) in enumerate(found):
+        part = _part(choice, kind, first=id(choice) not in begun)
+        begun.add(id(choice))
+        shared = {name: value for name, value in data.items() if number == last or name not in _COUNTS}
+        events.append(Event(kind, _index(choice), text, {**shared, "choices": [part]}))
+    return events
+
+
+def encoded(event: Event, like: Mapping[str, Any], *, chat: bool) -> bytes:
+    """The event as it stands in a stream; ``like``: an earlier one. Raises ``TypeError`` or ``ValueError``."""
+    data = event.data or _made(event, like, chat=chat)
+    if event.kind in _KEYS:
+        data = _with_text(data, event)
+    return b"data: %s\n\n" % msgspec.json.encode(data)
+
+
+def _without_choices(data: dict[str, Any]) -> Event:
+    error = data.get("error")
+    if error is not None:
+        message = error.get("message") if isinstance(error, dict) else error
+        return Event("error", 0, message if isinstance(message, str) else "", data)
+    return Event("usage" if data.get("usage") is not None else "other", 0, "", data)
+
+
+def _said(choice: object) -> list[tuple[EventKind, str]]:
+    """The things that a choice says, with their texts."""
+    if not isinstance(choice, dict):
+        return [("other", "")]
+    found: list[tuple[EventKind, str]] = []
+    delta = choice.get("delta")
+    if isinstance(delta, dict):
+        for kind, keys in _KEYS.items():
+            for key in keys:
+                value = delta.get(key)
+                if value and (kind == "tool" or isinstance(value, str)):
+                    found.append((kind, _arguments(value) if kind == "tool" else value))  # type: ignore[arg-type]
+                    break
+    elif isinstance(text := choice.get("text"), str) and text:
+        found.append(("text", text))
+    if choice.get("finish_reason") is not None:
+        found.append(("finish", ""))
+    return found or [("other", "")]
+
+
+def _arguments(calls: object) -> str:
+    """The pieces of the arguments of calls."""
+    texts = []
+    for call in calls if isinstance(calls, list) else (calls,):
+        function = call.get("function", call) if isinstance(call, dict) else None
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        texts.append(arguments if isinstance(arguments, str) else "")
+    return "".join(texts)
+
+
+def _part(choice: dict[str, Any], kind: str, *, first: bool) -> dict[str, Any]:
+    """A choice that says only one of its things. ``first``: also what is none of them, such as the role."""
+    part = dict(choice)
+    if kind != "finish":
+        part["finish_reason"] = None
+    if kind != "text":
+        part.pop("logprobs", None)
+        part.pop("token_ids", None)
+        if "text" in part:
+            part["text"] = ""
+    delta = choice.get("delta")
+    if isinstance(delta, dict):
+        own = _KEYS.get(kind, ())
+        others = {key for keys in _KEYS.values() for key in keys} - {*own}
+        part["delta"] = {key: value for key, value in delta.items() if key in own or (first and key not in others)}
+    return part
+
+
+def _made(event: Event, like: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+    """The data of an event that a filter made of its kind and its text."""
+    shared = {name: like[name] for name in _SHARED if name in like}
+    if event.kind == "finish":
+        choice: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
+        reason = event.text or "stop"
+    elif event.kind in ("text", "thinking", "refusal"):
+        choice = {"delta": {_KEYS[event.kind][0]: event.text}} if chat else {"text": event.text}
+        reason = None
+    else:
+        raise ValueError(f"an event of the kind '{event.kind}' needs data")
+    return {**shared, "choices": [{"index": event.choice, **choice, "finish_reason": reason}]}
+
+
+def _with_text(data: dict[str, Any], event: Event) -> dict[str, Any]:
+    """``data`` with the text of the event, which a filter may have changed."""
+    choices = data.get("choices")
+    if not isinstance(choices, list):
+        return data
+    return {**data, "choices": [_choice_with(each, event) if _is_of(each, event) else each for each in choices]}
+
+
+def _is_of(choice: object, event: Event) -> bool:
+    return isinstance(choice, dict) and _index(choice) == event.choice
+
+
+def _choice_with(choice: dict[str, Any], event: Event) -> dict[str, Any]:
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        return {**choice, "text": event.text} if event.kind == "text" else choice
+    keys = _KEYS[event.kind]
+    key = next((key for key in keys if key in delta), keys[0])
+    if event.kind != "tool":
+        return {**choice, "delta": {**delta, key: event.text}}
+    calls = delta.get(key)
+    if _arguments(calls) == event.text or not isinstance(calls, list) or len(calls) != 1:
+        return choice
+    call = {**calls[0], "function": {**(calls[0].get("function") or {}), "arguments": event.text}}
+    return {**choice, "delta": {**delta, key: [call]}}
+
+
+def _index(choice: object) -> int:
+    index = choice.get("index") if isinstance(choice, dict) else 0
+    return index if isinstance(index, int) else 0

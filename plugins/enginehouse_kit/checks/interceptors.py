@@ -1,0 +1,141 @@
+"""The conformance check of interceptors."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from enginehouse import Answer, AnswerFilter, Change, Event, InterceptedRequest, Interceptor, Join, Refuse
+from enginehouse_kit.checks.guards import ANSWERS, BODIES, check_change, check_refusal, encoded, escaped
+from enginehouse_kit.expect import expect
+
+_HEAD = {"content-type": "application/json", "x-request-id": "r1"}
+_STREAM_HEAD = {"content-type": "text/event-stream; charset=utf-8", "x-request-id": "r1"}
+_CALL = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a'}}
+
+
+def _event(kind: Any, text: str, delta: dict[str, Any], finish: str | None = None) -> Event:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return Event(kind, 0, text, {"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [choice]})
+
+
+_EVENTS = (
+    _event("other", "", {"role": "assistant", "content": ""}),
+    _event("thinking", "Hm", {"reasoning_content": "Hm"}),
+    _event("text", "Hello", {"content": "Hello"}),
+    _event("text", "ä€😀", {"content": "ä€😀"}),
+    *(_event("text", "again ", {"content": "again "}) for _ in range(200)),
+    _event("refusal", "No", {"refusal": "No"}),
+    _event("tool", '{"a', {"tool_calls": [_CALL]}),
+    Event("text", 1, "Hi", {"choices": [{"index": 1, "text": "Hi", "finish_reason": None}]}),
+    _event("finish", "", {}, "stop"),
+    Event("usage", 0, "", {"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}),
+)
+
+
+def check_interceptor(factory: Callable[[], Interceptor]) -> None:
+    """Check that an interceptor takes requests and answers of every form, and returns what the gateway understands.
+
+    What it reaches over a network must be there, or a fake. Call it in a synchronous test.
+    """
+    it = factory()
+    asyncio.run(_check_before(it))
+    for path, body in (("/v1/chat/completions", {"stream": True}), ("/v1/completions", {}), ("/v1/embeddings", {})):
+        _check_filters(it, InterceptedRequest(path, "openai", "m", _HEAD, encoded({"model": "m", **body})))
+
+
+async def _check_before(it: Interceptor) -> None:
+    for body in (*map(encoded, BODIES), b"", b"{", b"\xff"):
+        for caller in (None, "team-a"):
+            _check_said(await it.before(_request(body, caller)))
+    for body in BODIES:
+        plain, other = [await it.before(_request(each)) for each in (encoded(body), escaped(body))]
+        why = "before must decide alike about a text that JSON writes with escapes: decode the body, or use text"
+        expect(type(plain) is type(other), f"{why}, got {plain!r} and {other!r}")
+
+
+def _check_said(said: Any) -> None:
+    allowed = "before must return None, Refuse, Change, Answer or Join"
+    expect(said is None or isinstance(said, (Refuse, Change, Answer, Join)), f"{allowed}, got {said!r}")
+    if isinstance(said, Refuse):
+        check_refusal("before", said)
+    elif isinstance(said, Change):
+        check_change("before", said)
+    elif isinstance(said, Answer):
+        expect(200 <= said.status <= 599, f"before must answer with a status from 200 to 599, got {said.status!r}")
+        expect(isinstance(said.body, (bytes, dict)), f"before must answer with bytes or a dict, got {said.body!r}")
+    elif isinstance(said, Join):
+        expect(isinstance(said.request_id, str), f"before must join the id of a request, got {said.request_id!r}")
+
+
+def _check_filters(it: Interceptor, request: InterceptedRequest) -> None:
+    made = [_filter(it, request) for _ in range(4)]
+    seen = [each for each in made if each is not None]
+    expect(len({id(each) for each in seen}) == len(seen), "answer must return a new filter for each request")
+    if len(seen) < len(made):
+        return
+    stream, whole, error, left = seen
+    _check_stream(stream)
+    _check_head(whole.head(200, _HEAD))
+    for body in (*map(encoded, ANSWERS), b"", b"plain text"):
+        _check_whole(whole.whole(body))
+    _check_head(error.head(503, _HEAD))
+    error.broken({"message": "No", "type": "server_error", "code": "overloaded"})
+    left.broken({"message": "The client left", "code": "client_left"})
+
+
+def _filter(it: Interceptor, request: InterceptedRequest) -> AnswerFilter | None:
+    made: Any = it.answer(request)
+    expect(made is None or isinstance(made, AnswerFilter), f"answer must return an AnswerFilter or None, got {made!r}")
+    filter: AnswerFilter | None = made
+    return filter
+
+
+def _check_stream(filter: AnswerFilter) -> None:
+    _check_head(filter.head(200, _STREAM_HEAD))
+    for event in _EVENTS:
+        data = copy.deepcopy(event.data)
+        said = filter.event(event)
+        if said is not event:
+            _check_passed("event", said)
+        if isinstance(said, Refuse):
+            filter.broken({"message": said.message, "code": said.code})
+            return
+        expect(event.data == data, "event must leave the data of an event as they are: return another event")
+        _check_passed("silent", filter.silent(0.1))
+    _check_passed("end", filter.end())
+
+
+def _check_passed(method: str, said: Any) -> None:
+    if isinstance(said, Refuse):
+        check_refusal(method, said)
+        return
+    events = said if isinstance(said, (list, tuple)) else () if said is None else (said,)
+    for each in events:
+        expect(isinstance(each, Event), f"{method} must return an Event, events, Refuse or None, got {said!r}")
+        expect(isinstance(each.text, str), f"{method} must return events with texts, got {each!r}")
+        expect(bool(each.data) or each.kind in ("text", "thinking", "refusal", "finish"), f"{each!r} needs data")
+        json.dumps(each.data)
+
+
+def _check_head(said: Any) -> None:
+    expect(said is None or isinstance(said, Mapping), f"head must return headers or None, got {said!r}")
+    for name, value in (said or {}).items():
+        texts = isinstance(name, str) and isinstance(value, str)
+        expect(texts and not set(name + value) & {"\r", "\n"}, f"head must return texts on one line, got {said!r}")
+
+
+def _check_whole(said: Any) -> None:
+    allowed = "whole must return bytes, a dict, Refuse or None"
+    expect(said is None or isinstance(said, (bytes, dict, Refuse)), f"{allowed}, got {said!r}")
+    if isinstance(said, Refuse):
+        check_refusal("whole", said)
+    elif isinstance(said, dict):
+        json.dumps(said)
+
+
+def _request(body: bytes, caller: str | None = None) -> InterceptedRequest:
+    return InterceptedRequest("/v1/chat/completions", "openai", "m", _HEAD, body, caller)
