@@ -10,6 +10,7 @@ from tests.support.plugins import PipInstall, RunPython, RunTests
 
 EXAMPLE = ROOT / "examples" / "plugin-nightshift"
 GUARDS = ROOT / "examples" / "plugin-guards"
+INTERCEPTORS = ROOT / "examples" / "plugin-interceptors"
 TYPES = {("filter", "backend_names"), ("scorer", "backend_preference"), ("strategy", "packed")}
 
 
@@ -34,7 +35,8 @@ def test_the_example_passes_its_own_tests(site: Path, run_tests: RunTests) -> No
     assert tests.returncode == 0, tests.stdout
 
 
-def test_the_example_of_guards_passes_its_own_tests(pip_install: PipInstall, run_tests: RunTests) -> None:
-    tests = run_tests(pip_install(GUARDS), GUARDS)
+@pytest.mark.parametrize("example", [GUARDS, INTERCEPTORS])
+def test_an_example_passes_its_own_tests(example: Path, pip_install: PipInstall, run_tests: RunTests) -> None:
+    tests = run_tests(pip_install(example), example)
 
     assert tests.returncode == 0, tests.stdout

@@ -1,0 +1,15 @@
+"""Interceptors: an exact cache of answers, a header that names the model, and an end of runaway loops."""
+
+from __future__ import annotations
+
+from enginehouse import Interceptor, Register, hookimpl
+from enginehouse_interceptor_examples.answer_cache import AnswerCache
+from enginehouse_interceptor_examples.model_header import ModelHeader
+from enginehouse_interceptor_examples.stop_loops import StopLoops
+
+
+@hookimpl
+def register_interceptors(register: Register[Interceptor]) -> None:
+    register("answer_cache", AnswerCache)
+    register("model_header", ModelHeader)
+    register("stop_loops", StopLoops)
