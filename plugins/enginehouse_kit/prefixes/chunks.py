@@ -88,11 +88,13 @@ def sections_of(body: Body) -> list[tuple[str, str]]:
         leads = True
         for place, message in enumerate(given if isinstance(given, list) else ()):
             if isinstance(message, Message):
-                leads = leads and message.role in _SYSTEM_ROLES
-                texts = _in_content(message.content)
+                role, content = message.role, message.content
+                leads = leads and role in _SYSTEM_ROLES
                 if leads:
-                    texts = [without_volatile_lines(text) for text in texts]
-                sections.append(("system" if leads else f"message:{place}", f"\n{message.role}\n{''.join(texts)}"))
+                    content = "".join([without_volatile_lines(text) for text in _in_content(content)])
+                elif not isinstance(content, str):
+                    content = "".join(_in_content(content))
+                sections.append(("system" if leads else f"message:{place}", f"\n{role}\n{content}"))
     return sections
 
 
