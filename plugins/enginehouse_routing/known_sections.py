@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from enginehouse import Prompt
 
-_MOST_KEPT: Final = 65_536
+_MOST_RECENT: Final = 32_768
 _CHARACTERS_PER_TOKEN: Final = 4
 
 
@@ -23,31 +22,32 @@ class Difference(NamedTuple):
 
 
 class KnownSections:
-    """Remembers the sections of the last prompts: each with all before it, and each for itself."""
+    """Remembers the sections of the last prompts: each with all before it, and each for itself.
+
+    ``_recent`` become ``_older`` when they are many, in place of those that were: to order them by age takes longer
+    than all else that is done with them.
+    """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[int, None] = OrderedDict()
+        self._recent: set[int] = set()
+        self._older: set[int] = set()
 
     def note(self, prompt: Prompt) -> None:
         """Remember the sections of ``prompt``."""
-        known = self._known
         for section in prompt.sections:
-            for mark in (section.chain, section.mark):
-                if mark in known:
-                    known.move_to_end(mark)
-                else:
-                    known[mark] = None
-        while len(known) > _MOST_KEPT:
-            known.popitem(last=False)
+            self._recent.add(section.chain)
+            self._recent.add(section.mark)
+            if len(self._recent) >= _MOST_RECENT:
+                self._recent, self._older = set(), self._recent
 
     def difference(self, prompt: Prompt, same: int) -> Difference | None:
         """Where ``prompt`` differs; ``None`` if it has no sections. ``same``: the tokens that are cached."""
-        known, place, found, tokens = self._known, 0, -1, 0
+        recent, older, place, found, tokens = self._recent, self._older, 0, -1, 0
         sections = prompt.sections
         for number, section in enumerate(sections):
-            if found < 0 and section.chain not in known:
+            if found < 0 and not (section.chain in recent or section.chain in older):
                 found = number
-            elif found >= 0 and section.mark in known:
+            elif found >= 0 and (section.mark in recent or section.mark in older):
                 tokens += section.length // _CHARACTERS_PER_TOKEN
         if found < 0:  # the ends of all texts are known: the chunks tell where the difference is
             for found, section in enumerate(sections):  # noqa: B007
