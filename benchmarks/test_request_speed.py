@@ -39,6 +39,24 @@ ANSWER = (
 ) + COMPLETION
 
 
+EVENT = (
+    b'data: {"id":"x","object":"chat.completion.chunk","created":1,"model":"bench","choices":[{"index":0,'
+    b'"delta":{"content":" word%d"},"finish_reason":%s}]}\n\n'
+)
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+STREAM = [
+    b"HTTP/1.1 200 OK\r\nserver: engine\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+    *[chunk(EVENT % (number, b"null")) for number in range(30)],
+    chunk(EVENT % (30, b'"stop"')) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n",
+]
+LONG = b'{"role":"system","content":"%s"},{"role"' % (b"You are a helpful assistant. " * 100)
+
+
 def repeated() -> Iterator[bytes]:
     """Requests of a client whose heads differ only in the length."""
     for n in itertools.count():
@@ -52,8 +70,22 @@ def unique() -> Iterator[bytes]:
         yield REQUEST % (b"Traceparent: 00-%032x-%016x-00\r\n" % (n + 1, n + 1), len(BODY)) + BODY
 
 
+def long() -> Iterator[bytes]:
+    """Requests whose system prompt has 3,000 characters, which strategies compare."""
+    body = BODY.replace(b'{"role"', LONG)
+    for n in itertools.count():
+        yield REQUEST % (b"X-Request-Id: %d\r\n" % n, len(body)) + body
+
+
+def streamed() -> Iterator[bytes]:
+    """Requests for streams; their answers have 31 events."""
+    body = BODY.replace(b"{", b'{"stream":true,', 1)
+    for n in itertools.count():
+        yield REQUEST % (b"X-Request-Id: %d\r\n" % n, len(body)) + body
+
+
 @pytest.mark.parametrize("counted", ["nothing", "keys", "usage"])
-@pytest.mark.parametrize("requests", [repeated, unique])
+@pytest.mark.parametrize("requests", [repeated, unique, long, streamed])
 def test_a_request(
     benchmark: BenchmarkFixture, requests: Callable[[], Iterator[bytes]], counted: str, tmp_path: Path
 ) -> None:
@@ -79,6 +111,7 @@ def test_a_request(
         server = HttpServer(gateway.application, path.admission, path.paths, Cors(()), set(), set())
         client, wire = ClientConnection(server), Wire()
         client.connection_made(wire)
+        answer = STREAM if requests is streamed else [ANSWER]
         prepared = itertools.cycle(list(itertools.islice(requests(), 10_000)))
 
         def request() -> None:
@@ -87,12 +120,13 @@ def test_a_request(
                 batch.send()
             for engine in engines:
                 if not engine.usable:
-                    engine.data_received(ANSWER)
-            for batch in batches:
-                batch.send()
+                    for piece in answer:
+                        engine.data_received(piece)
+                        for batch in batches:
+                            batch.send()
 
         benchmark(request)
-        assert wire.last.startswith(b"HTTP/1.1 200 OK")
+        assert wire.last.startswith(b"HTTP/1.1 200 OK") or wire.last.endswith(b"\r\n0\r\n\r\n")
         assert not gateway.relay.live
         gateway.relay.close()
 
