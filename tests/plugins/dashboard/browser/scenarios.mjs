@@ -86,6 +86,9 @@ export async function chat({ open, picture }) {
   await page.locator("summary", { hasText: "As code" }).click();
   said.code = await page.locator("pre.code").first().textContent();
   await other.locator("#view-requests .none", { hasText: "No request is live" }).waitFor();
+  await other.locator("#view-requests button.link").first().click();
+  await other.locator("dialog dt", { hasText: "expected in the cache" }).waitFor();
+  said.ended = await other.locator("dialog").textContent();
   await page.goto(`${page.url().split("#")[0]}#logs`);
   await page.locator("pre.log", { hasText: "small-a is ready" }).waitFor();
   await page.getByLabel("Only lines with").fill("is ready");

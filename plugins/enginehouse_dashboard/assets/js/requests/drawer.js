@@ -7,6 +7,7 @@ import { live } from "../live.js";
 import { count, milliseconds, moment, plural } from "../words.js";
 import { candidates } from "./candidates.js";
 import { bars, phasesOf, phasesOfAttempts } from "./phases.js";
+import { prefixWords } from "./prefix.js";
 
 const LOOK_MS = 1000;
 const dialog = document.getElementById("drawer");
@@ -77,7 +78,7 @@ function liveParts(request) {
       age: milliseconds(request.age_ms), moves: request.moves || null, "stays because": request.stays,
     }),
     ...attempts(request.attempts.map((each) => ({ ...each, took: each.ended_ms - each.began_ms }))),
-    ...(now ? [h("h3", {}, "Where it would go now"), candidates(now)] : []),
+    ...(now ? [h("h3", {}, "Where it would go now"), facts({ "in the cache there": prefixWords(now.prefix) }), candidates(now)] : []),
   ];
 }
 
@@ -90,6 +91,7 @@ function endedParts(record) {
       "answered by": record.backend && `${record.model} at ${record.backend}`,
       tokens: record.tokens_out === null ? null
         : `${count(record.tokens_in)} → ${count(record.tokens_out)}${record.tokens_cached ? `, ${count(record.tokens_cached)} of the prompt from the cache` : ""}`,
+      "expected in the cache": prefixWords(record.prefix),
       "first token": milliseconds(record.ttft_ms), "tokens per second": count(record.decode_rate) || null, retries: record.retries || null, moves: record.moves || null,
       took: milliseconds(record.duration_ms), trace: trace(record.trace_id),
     }),
