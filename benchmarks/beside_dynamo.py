@@ -31,10 +31,10 @@ _OURS = """
 import json, sys, time
 from pathlib import Path
 from enginehouse import VirtualSettings
-from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
-from enginehouse_sim.simulator.replay.traffic import TraceFile
+from enginehouse_sim.simulator.replay.variants import TraceFile
 core = CoreSettings(profile="polynomial", constants=SchedulerConstants(block_size=64, max_model_len=1 << 20))
 setting = Setting(
     gateway=VirtualSettings(instances=int(sys.argv[2]), values=(("routing.strategy", "round_robin"),)), core=core

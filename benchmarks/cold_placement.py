@@ -18,8 +18,7 @@ import msgspec
 from placement_traces import request
 
 from enginehouse import VirtualSettings
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 

@@ -29,8 +29,7 @@ from msgspec.structs import replace
 from placement_traces import Source, request
 
 from enginehouse import VirtualSettings
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.figures.report import Distribution
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting

@@ -30,8 +30,7 @@ from placement_baselines import BaselineSettings, EngineSpeed
 from placement_traces import TRACES, request, reusable, trace
 
 from enginehouse import VirtualSettings
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.figures.record import Slo
 from enginehouse_sim.simulator.replay.figures.report import Distribution

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 
-from enginehouse_sim.simulator.replay.traces.coding_agents import CodingAgents
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.workload import CodingAgents
 
 _BLOCK = 64
 """Tokens for each prefix id."""

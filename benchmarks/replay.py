@@ -20,8 +20,7 @@ from rich.table import Table
 
 from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from enginehouse import ConfigError, VirtualSettings
-from enginehouse_sim.calibrate_command import calibrate
+from enginehouse_sim.measure_commands import calibrate, validate
 from enginehouse_sim.simulator.core.options import (
     FORMAT_OPTION,
     LIMIT_OPTION,
@@ -22,11 +22,9 @@ from enginehouse_sim.simulator.core.options import (
     duration_option,
     reports_errors,
 )
-from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
-from enginehouse_sim.simulator.steps.latency_files import first_token_file, output_token_file
-from enginehouse_sim.simulator.steps.profile import load_profile, profile_text
-from enginehouse_sim.validate_command import validate
+from enginehouse_sim.simulator.steps.profile import first_token_file, load_profile, output_token_file, profile_text
 
 
 @click.group(name="sim")
@@ -104,8 +102,7 @@ def replay(
     from enginehouse_sim.simulator.replay.faults import PlannedFault
     from enginehouse_sim.simulator.replay.figures.record import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
-    from enginehouse_sim.simulator.replay.traffic import TraceFile
-    from enginehouse_sim.simulator.replay.variants import choice_of
+    from enginehouse_sim.simulator.replay.variants import TraceFile, choice_of
 
     file = TraceFile(path=trace, limit=limit, format=format_name)
     objectives = Slo.parse(slo) if slo else None
@@ -130,7 +127,7 @@ def steps(trace: Path, core: CoreSettings, limit: int | None, format_name: str |
 
     With --json the whole plan, one object in each line."""
     from enginehouse_sim.simulator.replay.command import run_steps
-    from enginehouse_sim.simulator.replay.traffic import TraceFile
+    from enginehouse_sim.simulator.replay.variants import TraceFile
 
     run_steps(TraceFile(path=trace, limit=limit, format=format_name), core, as_json)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -15,16 +15,15 @@ from enginehouse_sim.simulator.core.options import (
     LIMIT_OPTION,
     POSITIVE,
     Finite,
-    can_draw,
     core_options,
     duration_option,
+    progress,
     reports_errors,
 )
-from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 
 if TYPE_CHECKING:
-    from enginehouse_sim.simulator.planning.planner import Question
-    from enginehouse_sim.simulator.replay.traffic import Traffic
+    from enginehouse_sim.simulator.replay.variants import Traffic
 
 
 @click.command(context_settings={"show_default": True})
@@ -46,16 +45,29 @@ if TYPE_CHECKING:
 @click.option("--seeds", type=POSITIVE, default=3, help="How often the traffic is made, or its gaps are shuffled.")
 @click.option("--margin", help="How much longer steps may take: 20%. By default the profile's accuracy.")
 @click.option("--jobs", type=POSITIVE, help="Replays at once; default: one for each core.", show_default=False)
-@click.option(
-    "--plot",
-    "picture",
-    type=click.Path(path_type=Path),
-    callback=can_draw,
-    help="Draw the fleets: an .svg or .png file.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @reports_errors
-def plan(core: CoreSettings, jobs: int | None, picture: Path | None, as_json: bool, **flags: Any) -> None:
+def plan(
+    trace: Path | None,
+    core: CoreSettings,
+    slo: str,
+    share: str,
+    instances: str,
+    changes: Sequence[str],
+    config: Path | None,
+    price: float | None,
+    rate: float | None,
+    lengths: str,
+    requests: int,
+    limit: int | None,
+    format_name: str | None,
+    model: str,
+    load_time: float,
+    seeds: int,
+    margin: str | None,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
     """Say how many engines a trace needs for objectives.
 
     Also how sure that is, and what fails first.
@@ -63,80 +75,38 @@ def plan(core: CoreSettings, jobs: int | None, picture: Path | None, as_json: bo
     TRACE is a file as for sim replay; --rate and --lengths make traffic up instead. Every fleet is replayed with
     several seeds, and with steps that take longer by the profile's error. --profile is the engines' speed.
     """
-    from enginehouse_sim.simulator.planning.planner import planned
-    from enginehouse_sim.simulator.planning.printing import draw_plan, print_plan
-    from enginehouse_sim.simulator.replay.progress import progress
-    from enginehouse_sim.simulator.steps.profile import load_profile
-
-    profile = load_profile(_given_profile(core))
-    question = _question(core, _PlanFlags(**flags))
-    with progress("fleets") as on_progress:
-        found = planned(question, profile, on_progress, jobs)
-    if picture is not None:
-        draw_plan(found, picture)
-    if as_json:
-        print_json(msgspec.json.encode(found.plan))
-    else:
-        print_plan(found.plan)
-
-
-class _PlanFlags(msgspec.Struct, kw_only=True):
-    """The options that make up the question."""
-
-    trace: Path | None
-    slo: str
-    share: str
-    instances: str
-    changes: Sequence[str]
-    config: Path | None
-    price: float | None
-    rate: float | None
-    lengths: str
-    requests: int
-    limit: int | None
-    format_name: str | None
-    model: str
-    load_time: float
-    seeds: int
-    margin: str | None
-
-
-def _question(core: CoreSettings, flags: _PlanFlags) -> Question:
-    """What is asked. Raises ``ConfigError``."""
-    from enginehouse_sim.simulator.planning.planner import Question, fleets_of
+    from enginehouse_sim.simulator.planning import Question, fleets_of, planned, print_plan
     from enginehouse_sim.simulator.replay.figures.record import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
-    from enginehouse_sim.simulator.replay.variants import choice_of
-
-    gateway = VirtualSettings(file=flags.config, seed=core.seed)
-    slo = Slo.parse(flags.slo)
-    return Question(
-        traffic=_traffic(core.seed, flags),
-        setting=Setting(gateway=gateway, core=core, load_time=flags.load_time, model=flags.model, slo=slo),
-        fleets=fleets_of(_numbers(flags.instances), [choice_of(change) for change in flags.changes]),
-        share=_share("--share", flags.share),
-        price=flags.price,
-        margin=None if flags.margin is None else _share("--margin", flags.margin),
-        seeds=flags.seeds,
-    )
-
-
-def _traffic(seed: int, flags: _PlanFlags) -> Traffic:
     from enginehouse_sim.simulator.replay.traces.workload import Workload
-    from enginehouse_sim.simulator.replay.traffic import MadeUpTraffic, TraceFile
+    from enginehouse_sim.simulator.replay.variants import MadeUpTraffic, TraceFile, choice_of
+    from enginehouse_sim.simulator.steps.profile import load_profile
 
-    if flags.trace is not None and flags.rate is None:
-        return TraceFile(path=flags.trace, limit=flags.limit, format=flags.format_name)
-    if flags.trace is None and flags.rate is not None:
-        workload = Workload(rate=flags.rate, lengths=flags.lengths, seed=seed)
-        return MadeUpTraffic(workload=workload, number=flags.requests)
-    raise ConfigError("needs a TRACE or a --rate", remedy="give one of them: enginehouse plan TRACE")
-
-
-def _given_profile(core: CoreSettings) -> str:
     if not core.profile:
         raise ConfigError("a plan needs the speed of the engines", key="--profile", remedy="see sim calibrate")
-    return core.profile
+    traffic: Traffic
+    if trace is not None and rate is None:
+        traffic = TraceFile(path=trace, limit=limit, format=format_name)
+    elif trace is None and rate is not None:
+        traffic = MadeUpTraffic(workload=Workload(rate=rate, lengths=lengths, seed=core.seed), number=requests)
+    else:
+        raise ConfigError("needs a TRACE or a --rate", remedy="give one of them: enginehouse plan TRACE")
+    gateway = VirtualSettings(file=config, seed=core.seed)
+    question = Question(
+        traffic=traffic,
+        setting=Setting(gateway=gateway, core=core, load_time=load_time, model=model, slo=Slo.parse(slo)),
+        fleets=fleets_of(_numbers(instances), [choice_of(change) for change in changes]),
+        share=_share("--share", share),
+        price=price,
+        margin=None if margin is None else _share("--margin", margin),
+        seeds=seeds,
+    )
+    with progress("fleets") as on_progress:
+        found = planned(question, load_profile(core.profile), on_progress, jobs)
+    if as_json:
+        print_json(msgspec.json.encode(found))
+    else:
+        print_plan(found)
 
 
 def _numbers(text: str) -> list[int]:

@@ -12,7 +12,7 @@ from enginehouse.testing.engines import SimEngine
 from enginehouse_sim import SimDriver, register_drivers
 from enginehouse_sim.options import SimOptions
 from enginehouse_sim.simulator.core.options import core_options
-from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 
 
 class Answers:

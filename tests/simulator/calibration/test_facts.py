@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from enginehouse import GatewayError
-from enginehouse_sim.simulator.calibration.facts import EngineFacts, engine_facts
-from enginehouse_sim.simulator.calibration.streams import EngineAddress
+from enginehouse_sim.simulator.calibration.streams import EngineAddress, EngineFacts, engine_facts
 from enginehouse_sim.simulator.steps.profile import EngineLimits
 
 MODELS = {"/v1/models": {"data": [{"id": "m", "max_model_len": 4096}]}}

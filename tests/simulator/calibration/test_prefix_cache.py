@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from enginehouse_sim.simulator.calibration.calibrate import calibrated
-from enginehouse_sim.simulator.calibration.facts import body_for
 from enginehouse_sim.simulator.calibration.fit import Fitted, Observation, StepWork, prefix_cache, prompt_work
 from enginehouse_sim.simulator.calibration.prober import ProbeBounds, probes_of
+from enginehouse_sim.simulator.calibration.streams import body_for
 from enginehouse_sim.simulator.steps.costs import PassCosts
 from enginehouse_sim.simulator.steps.profile import EngineLimits
 

@@ -1,12 +1,7 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from enginehouse import ConfigError
-from enginehouse_sim.simulator.calibration.fit import Observation, prompt_work
-from enginehouse_sim.simulator.calibration.journal import Journal
 from enginehouse_sim.simulator.calibration.prober import ProbeBounds, bounds_of, in_random_order, probes_of
 from enginehouse_sim.simulator.steps.profile import EngineLimits
 
@@ -63,17 +58,3 @@ def test_every_round_has_all_probes_in_another_order() -> None:
     assert first != second
     assert sorted(first, key=str) == sorted(second, key=str) == sorted(probes, key=str)
     assert order == list(in_random_order(probes, 1))
-
-
-def test_a_journal_keeps_what_was_measured_and_refuses_other_probes(tmp_path: Path) -> None:
-    observation = Observation(point="prompt 16", kind="prompt", work=[prompt_work(16)], requests=1, ms=3.5)
-    Journal(tmp_path / "j.jsonl", "http://a", "m", "prompt 16").add(0, "prompt 16", [observation])
-    again = Journal(tmp_path / "j.jsonl", "http://a", "m", "prompt 16")
-    assert again.has(0, "prompt 16")
-    assert not again.has(1, "prompt 16")
-    assert again.observations == [observation]
-    with pytest.raises(ConfigError, match="another engine"):
-        Journal(tmp_path / "j.jsonl", "http://b", "m", "prompt 16")
-    (tmp_path / "j.jsonl").write_text("nonsense")
-    with pytest.raises(ConfigError, match="start over with --fresh"):
-        Journal(tmp_path / "j.jsonl", "http://a", "m", "prompt 16")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from enginehouse_sim.commands import sim
 from enginehouse_sim.simulator.calibration.calibrate import calibrated
-from enginehouse_sim.simulator.calibration.journal import Journal
+from enginehouse_sim.simulator.calibration.fit import Observation
 from enginehouse_sim.simulator.replay.traces.workload import Workload, write
 from enginehouse_sim.simulator.steps.profile import EngineLimits, write_profile
 
@@ -37,11 +37,17 @@ STATED = {("llama-server", "saturated", "ttft_ms p50"): 0.165}
 """The figures that are further off, as the docs say."""
 
 
+class _Recorded(msgspec.Struct):
+    """A probe that was carried out."""
+
+    observations: list[Observation]
+
+
 def profile_of(engine: str, folder: Path) -> Path:
     """The profile that the recorded probes give."""
     recorded = RECORDED / engine
-    url, model, probes = msgspec.json.decode((recorded / "probes.jsonl").read_bytes().splitlines()[0]).values()
-    observations = Journal(recorded / "probes.jsonl", url, model, probes).observations
+    _, *lines = (recorded / "probes.jsonl").read_bytes().splitlines()
+    observations = [each for line in lines for each in msgspec.json.decode(line, type=_Recorded).observations]
     limits = msgspec.json.decode((recorded / "limits.json").read_bytes(), type=EngineLimits)
     profile = folder / "engine.toml"
     write_profile(profile, calibrated(observations, engine, limits, "recorded probes").profile)

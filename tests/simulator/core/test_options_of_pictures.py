@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from enginehouse_sim.calibrate_command import calibrate
+from enginehouse_sim.commands import sim
 
 
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(
@@ -15,7 +15,7 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.chdir(tmp_path)
 
-    result = CliRunner().invoke(calibrate, ["http://127.0.0.1:9", "--model", "m", "-o", "e.toml", "--plot", "fit.svg"])
+    result = CliRunner().invoke(sim, ["replay", "missing.csv", "--plot", "out.svg"])
 
     assert "needs matplotlib" in f"{result.output}{result.exception}"
     assert not list(tmp_path.iterdir())

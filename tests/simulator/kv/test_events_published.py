@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.events import BlockRemoved, BlockStored, KvEvent
 

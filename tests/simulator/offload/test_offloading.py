@@ -4,8 +4,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import OffloadSettings, SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, OffloadSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.replay.figures.report import Report, report
 from enginehouse_sim.simulator.replay.simulate import Replay

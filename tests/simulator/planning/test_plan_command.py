@@ -96,16 +96,14 @@ def test_traffic_is_made_up_from_a_rate(profile: str) -> None:
     assert first == invoke(*made, "--instances", "1,2", "--seeds", "2", "--json")
 
 
-def test_policies_are_tried_with_every_number_of_engines(trace: str, profile: str, tmp_path: Path) -> None:
-    picture = tmp_path / "plan.svg"
+def test_policies_are_tried_with_every_number_of_engines(trace: str, profile: str) -> None:
     told = invoke(
         *(trace, "--profile", profile, "--slo", "ttft=150ms", "--instances", "2,4", "--seeds", "1"),
-        *("--set", "routing.strategy=random,round_robin", "--plot", str(picture)),
+        *("--set", "routing.strategy=random,round_robin"),
     )
     assert "The smallest fleet that surely has 99.0% of all requests" in told
     assert "random" in told
     assert "fails first" in told
-    assert "<svg" in picture.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

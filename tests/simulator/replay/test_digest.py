@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse import ConfigError, VirtualSettings
-from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.replay.faults import FaultKind, PlannedFault
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting

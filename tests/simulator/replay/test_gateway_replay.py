@@ -11,8 +11,7 @@ import pytest
 
 from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.figures.record import Record, Slo
 from enginehouse_sim.simulator.replay.figures.report import report
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from enginehouse import VirtualSettings
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.gateway_replay import Setting

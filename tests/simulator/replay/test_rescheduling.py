@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse import VirtualSettings
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.figures.report import Report, report
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting

@@ -7,8 +7,7 @@ from random import Random
 import pytest
 
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import RequestState
 from tests.simulator.differential.drive import MAX_STEPS, drive
 from tests.simulator.differential.our_engine import OurEngine

@@ -6,8 +6,7 @@ import pytest
 
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import RequestState
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.scheduler.steady import usage_after
 

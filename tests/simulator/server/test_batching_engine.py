@@ -9,15 +9,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.core.build import build_core
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.model.grammar import JSON_OBJECT
 from enginehouse_sim.simulator.model.text import encode
-from enginehouse_sim.simulator.server.answers import Answer
-from enginehouse_sim.simulator.server.batching_engine import BatchingEngine
-from enginehouse_sim.simulator.server.listeners import EngineFailed
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineFailed
 from enginehouse_sim.simulator.server.metrics import Metrics
-from enginehouse_sim.simulator.server.runs import Generator, Run
+from enginehouse_sim.simulator.server.runs import Answer, Generator, Run
 from enginehouse_sim.simulator.server.work import EncodedPrompt, Work
 from tests.support.fake_clock import FakeClock
 from tests.support.sampled_text import generate

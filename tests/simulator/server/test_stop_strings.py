@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.simulator.server.answers import StopStrings
+from enginehouse_sim.simulator.server.runs import StopStrings
 
 letters = st.text("ab", max_size=4)
 STOPS = st.lists(st.text("ab", min_size=1, max_size=3), min_size=1)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Literal
 
 import msgspec
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.calibration.facts import EngineFacts, engine_facts
 from enginehouse_sim.simulator.calibration.fit import (
     Fitted,
     Kind,
@@ -24,7 +22,6 @@ from enginehouse_sim.simulator.calibration.fit import (
     prefix_cache,
     spread,
 )
-from enginehouse_sim.simulator.calibration.journal import Journal
 from enginehouse_sim.simulator.calibration.prober import (
     Probe,
     ProbeBounds,
@@ -34,7 +31,7 @@ from enginehouse_sim.simulator.calibration.prober import (
     probes_of,
     prompt_tokens,
 )
-from enginehouse_sim.simulator.calibration.streams import EngineAddress
+from enginehouse_sim.simulator.calibration.streams import EngineAddress, EngineFacts, engine_facts
 from enginehouse_sim.simulator.steps.profile import Accuracy, EngineLimits, OutsideCosts, PassProfile
 
 _GOOD, _POOR = 0.10, 0.25
@@ -81,22 +78,19 @@ async def planned(address: EngineAddress, bounds: ProbeBounds, budget: float, se
     return CalibrationPlan(address=address, facts=facts, bounds=allowed, probes=probes, budget=budget, seed=seed)
 
 
-async def probed(plan: CalibrationPlan, journal: Journal, on_progress: Callable[[float], None]) -> list[Observation]:
-    """Carry the probes out that the journal does not have, until the budget is spent; each of them once at least.
-
-    Raises ``GatewayError``.
-    """
+async def probed(plan: CalibrationPlan, on_progress: Callable[[float], None]) -> list[Observation]:
+    """Carry the probes out until the budget is spent, each of them once at least. Raises ``GatewayError``."""
+    observations: list[Observation] = []
     prober, began = Prober(plan.address, plan.facts), monotonic()
     order = list(in_random_order(plan.probes, plan.seed))
     for number, (repeat, probe) in enumerate(order):
         spent = (monotonic() - began) / plan.budget if plan.budget else 1.0
         if repeat and spent >= 1:
             break
-        if not journal.has(repeat, probe.name):
-            journal.add(repeat, probe.name, await prober.observe(probe))
+        observations += await prober.observe(probe)
         on_progress(max(number / len(order), min(1.0, spent)))
     on_progress(1.0)
-    return journal.observations
+    return observations
 
 
 def calibrated(observations: Sequence[Observation], engine: str, limits: EngineLimits, source: str) -> Calibration:
@@ -125,17 +119,12 @@ def calibrated(observations: Sequence[Observation], engine: str, limits: EngineL
     )
 
 
-def calibrate(
-    plan: CalibrationPlan, journal: Path, on_progress: Callable[[float], None]
-) -> tuple[Calibration, list[Observation]]:
-    """Probe the engine and fit a profile; also return the observations. Raises ``EnginehouseError``."""
-    address = plan.address
-    probes = ", ".join(probe.name for probe in plan.probes)
-    kept = Journal(journal, address.url, address.model, probes)
-    observations = asyncio.run(probed(plan, kept, on_progress))
-    engine = f"{address.model} on {plan.facts.kind} at {address.url}"
+def calibrate(plan: CalibrationPlan, on_progress: Callable[[float], None]) -> Calibration:
+    """Probe the engine and fit a profile. Raises ``EnginehouseError``."""
+    observations = asyncio.run(probed(plan, on_progress))
+    engine = f"{plan.address.model} on {plan.facts.kind} at {plan.address.url}"
     source = f"enginehouse sim calibrate, {len(observations)} observations over HTTP"
-    return calibrated(observations, engine, plan.facts.limits, source), observations
+    return calibrated(observations, engine, plan.facts.limits, source)
 
 
 def _verdict(worst: float, apart: float) -> tuple[Verdict, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 
 import click
 import msgspec
@@ -11,25 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from enginehouse_sim.simulator.calibration.calibrate import Calibration, CalibrationPlan
-from enginehouse_sim.simulator.calibration.fit import Kind, Observation, PrefixCache
+from enginehouse_sim.simulator.calibration.fit import PrefixCache
 from enginehouse_sim.simulator.calibration.validation import Validation
-from enginehouse_sim.simulator.replay.figures.plot import plot_pairs
-from enginehouse_sim.simulator.steps.profile import PassProfile
-
-_NAMES: dict[Kind, str] = {"prompt": "Prompts alone", "decode": "Streams alone", "mixed": "Prompts beside streams"}
-
-
-def draw_fit(profile: PassProfile, observations: Sequence[Observation], path: Path) -> None:
-    """Draw measured and predicted milliseconds for each kind of step. Raises ``ConfigError``."""
-    pairs = {
-        name: [
-            (each.ms, each.predicted(profile.costs, profile.outside.request_ms))
-            for each in observations
-            if each.kind == kind
-        ]
-        for kind, name in _NAMES.items()
-    }
-    plot_pairs({name: found for name, found in pairs.items() if found}, path)
 
 
 def print_intent(plan: CalibrationPlan, say: Callable[[str], None] = lambda line: click.echo(line, err=True)) -> None:

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from enginehouse import GatewayError
-from enginehouse_sim.simulator.calibration.facts import EngineFacts, body_for
 from enginehouse_sim.simulator.calibration.fit import Observation, StepWork, prompt_work
-from enginehouse_sim.simulator.calibration.streams import EngineAddress, TimedStream, stream
+from enginehouse_sim.simulator.calibration.streams import EngineAddress, EngineFacts, TimedStream, body_for, stream
 from enginehouse_sim.simulator.steps.profile import EngineLimits
 
 WINDOW = 24

@@ -12,9 +12,8 @@ from time import perf_counter
 import msgspec
 
 from enginehouse import ConfigError, GatewayError
-from enginehouse_sim.simulator.calibration.facts import body_for
 from enginehouse_sim.simulator.calibration.prober import prompt_tokens
-from enginehouse_sim.simulator.calibration.streams import EngineAddress, stream
+from enginehouse_sim.simulator.calibration.streams import EngineAddress, body_for, stream
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, count_gap
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.figures.report import report

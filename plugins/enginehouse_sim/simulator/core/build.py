@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.offloading import Offloading
-from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector, KvSource, TransferWorker

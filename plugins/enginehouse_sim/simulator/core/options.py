@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
 from click.core import ParameterSource
 
-from enginehouse import OFFLOAD_ORDERS, ConfigError, EnginehouseError, parse_duration
-from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse import ConfigError, EnginehouseError, parse_duration
+from enginehouse_sim.options import CORE_FLAGS, DURATION, CoreFlag
 from enginehouse_sim.simulator.domain.constants import (
-    DraftMethod,
+    CoreSettings,
     OffloadSettings,
     SchedulerConstants,
-    SchedulingPolicy,
 )
 from enginehouse_sim.simulator.steps.profile import load_profile, profile_names
 
@@ -35,6 +34,18 @@ class Finite(click.FloatRange):
 
 
 POSITIVE = click.IntRange(min=1)
+
+
+@contextmanager
+def progress(name: str) -> Iterator[Callable[[float], None]]:
+    """Show a bar on standard error. Yields a function that takes the share of the work that is done, 0 to 1."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(name), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=1.0)
+        yield lambda share: shown.update(task, completed=share)
 
 
 def can_draw(_context: click.Context, _option: click.Parameter, picture: Path | None) -> Path | None:
@@ -71,76 +82,28 @@ FORMAT_OPTION = click.option(
 )
 LIMIT_OPTION = click.option("--limit", type=POSITIVE, help="Read only this number of requests of the trace.")
 
-_positive = partial(click.option, type=POSITIVE)
-_count = partial(click.option, type=click.IntRange(min=0), default=0)
-_ratio = partial(click.option, type=Finite(min=0), default=1.0)
-_share = partial(click.option, type=Finite(0, 1))
-_either = partial(click.option, default=True)
 
-
-def _one_of(kind: type[Enum]) -> Callable[..., Callable[..., Any]]:
-    return partial(click.option, type=click.Choice([each.value for each in kind]))
-
-
-_policy = partial(_one_of(SchedulingPolicy), default="fcfs")
-
-_OPTIONS = (
-    click.option("--profile", default="", help=f"Speed: {', '.join(profile_names())}, or a .toml file."),
-    duration_option("--ttft", default="50ms", help="Time to a first token, without a profile."),
-    duration_option("--tpot", default="10ms", help="Time from one token to the next, without a profile."),
-    _ratio("--speedup", help="Divides all times; 0 means no time at all."),
-    _ratio("--decode-speedup", help="Divides the times of decodes as well."),
-    click.option("--seed", type=int, default=0, help="Decides all text and vectors."),
-    _positive("--mean-length", help="Average tokens until an answer ends by itself; default: never."),
-    _positive("--max-model-len", "--context-length", default=8192, help="Most tokens of a prompt and its answer."),
-    _positive("--max-num-seqs", "--concurrency", default=256, help="Most requests in a step; others wait."),
-    _positive("--max-loras", help="Most adapters in a step; default: any number."),
-    _positive("--max-num-batched-tokens", default=8192, help="Most tokens in a step."),
-    _positive("--block-size", default=16, help="Tokens in a block of the KV cache."),
-    click.option(
-        "--num-gpu-blocks",
-        "total_gpu_blocks",
-        type=click.IntRange(min=2),
-        default=16384,
-        help="Blocks of the KV cache.",
-    ),
-    _count("--host-blocks", help="Blocks of host memory to which requests are offloaded."),
-    click.option("--host-bandwidth", type=Finite(min=1), default=25e9, help="Bytes per second to host memory."),
-    _positive("--offload-within", "starvation_within", default=8, help="Passes before blocks run out to offload in."),
-    _positive("--offload-safe-for", "safe_for", default=32, help="Passes that blocks must last for a return."),
-    click.option(
-        "--offload-order",
-        "order",
-        type=click.Choice(OFFLOAD_ORDERS),
-        default=OFFLOAD_ORDERS[0],
-        help="Which requests are offloaded first.",
-    ),
-    _count("--offload-guaranteed-tokens", "guaranteed_tokens", default=16, help="Tokens between two offloads of one."),
-    _policy("--policy", help="Order of waiting requests."),
-    _either("--chunked-prefill/--no-chunked-prefill", "chunked_prefill_enabled", help="Compute prompts in pieces."),
-    _either("--prefix-caching/--no-prefix-caching", "enable_prefix_caching", help="Share equal prefixes."),
-    _count("--long-prefill-token-threshold", help="Most tokens of one prompt in a step; 0 means no limit."),
-    _positive("--max-num-active-seqs", help="Most running requests; default: --max-num-seqs."),
-    _positive("--prefill-schedule-interval", default=1, help="While others run, admit only in every Nth step."),
-    _either(
-        "--reserve-full-sequence/--no-reserve-full-sequence",
-        help="Admit a request only if all of its known tokens fit.",
-    ),
-    click.option(
-        "--async-scheduling/--no-async-scheduling",
-        default=None,
-        help="Plan each step before the result of the one before; default: on, but not with --draft-method ngram.",
-    ),
-    _positive("--max-num-encoder-input-tokens", default=8192, help="Most tokens of images to encode in a step."),
-    _positive("--encoder-cache-size", default=8192, help="Tokens of encoded images to keep."),
-    click.option("--disable-chunked-mm-input", is_flag=True, help="Compute no image in pieces."),
-    _share("--watermark", default=0.0, help="Share of all blocks that an admission leaves free."),
-    _count("--num-spec-tokens", help="Tokens drafted for each step of a request."),
-    _one_of(DraftMethod)(
-        "--draft-method", default="eagle", help="Method of drafting, which decides the cost of drafts."
-    ),
-    _share("--draft-acceptance", default=0.7, help="Chance of each draft to be accepted."),
-)
+def _core_option(flag: CoreFlag) -> Callable[..., Callable[..., Any]]:
+    """The option of a flag."""
+    name, field = flag.name.replace("_", "-"), flag.field or flag.name
+    text = f"{flag.help[0].upper()}{flag.help[1:]}."
+    if flag.type is DURATION:
+        return duration_option(f"--{name}", field, default=flag.default, help=text)
+    if flag.type is bool:
+        if flag.default is False:
+            return click.option(f"--{name}", field, is_flag=True, help=text)
+        return click.option(f"--{name}/--no-{name}", field, default=flag.default, help=text)
+    kind: Any = click.STRING
+    if flag.type is int:
+        kind = click.INT if flag.least is None else click.IntRange(min=int(flag.least))
+    elif flag.type is float:
+        kind = Finite(min=flag.least, max=flag.most)
+    elif flag.type is not str:
+        kind = click.Choice(get_args(flag.type))
+    else:
+        text = f"Speed: {', '.join(profile_names())}, or a .toml file."
+    aliases = [f"--{flag.alias.replace('_', '-')}"] if flag.alias else []
+    return click.option(f"--{name}", *aliases, field, type=kind, default=flag.default, help=text)
 
 
 def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -158,9 +121,10 @@ def core_options(command: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError(str(error)) from None
         return command(core=core, **flags)
 
-    for option in reversed(_OPTIONS):
-        with_core = option(with_core)
-    return with_core
+    engine: Callable[..., Any] = with_core
+    for flag in reversed(CORE_FLAGS):
+        engine = _core_option(flag)(engine)
+    return engine
 
 
 def _measured_limits(ctx: click.Context, profile: str) -> dict[str, Any]:

@@ -10,10 +10,15 @@ import grpc
 
 from enginehouse import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
 from enginehouse_sim.simulator.core.migration import MigratedKv, MigrationSlots, movable_requests
-from enginehouse_sim.simulator.llumlet import messages
 from enginehouse_sim.simulator.llumlet.llumlet_pb2 import AbortRequests, AbortResponse, MigrateRequest, MigrateResponse
-from enginehouse_sim.simulator.llumlet.migrate_in import IncomingMigrations
-from enginehouse_sim.simulator.llumlet.migrate_out import Call, OutgoingMigration
+from enginehouse_sim.simulator.llumlet.migrations import (
+    MIGRATE_IN,
+    Call,
+    IncomingMigrations,
+    OutgoingMigration,
+    encode,
+    read_source,
+)
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, Clock
 from enginehouse_sim.simulator.steps.costs import KvTransfer
 
@@ -47,10 +52,8 @@ class Llumlet:
         abort = grpc.unary_unary_rpc_method_handler(
             self._abort, AbortRequests.FromString, AbortResponse.SerializeToString
         )
-        migrate_in = grpc.stream_stream_rpc_method_handler(
-            self._incoming.receive, messages.read_source, messages.encode
-        )
-        service, method = messages.MIGRATE_IN.strip("/").split("/")
+        migrate_in = grpc.stream_stream_rpc_method_handler(self._incoming.receive, read_source, encode)
+        service, method = MIGRATE_IN.strip("/").split("/")
         self._server.add_generic_rpc_handlers(
             (
                 grpc.method_handlers_generic_handler("llumlet.Llumlet", {"Migrate": migrate, "Abort": abort}),
@@ -139,7 +142,7 @@ class Llumlet:
         request = self._engine.state.requests.get(request_id)
         if request is None or not self._slots.outgoing.available:
             return False
-        call: Call = self._channel(address).stream_stream(messages.MIGRATE_IN)()
+        call: Call = self._channel(address).stream_stream(MIGRATE_IN)()
         migration = OutgoingMigration(request_id, self._engine, call, self._transfer, self._clock)
         with self._slots.outgoing.occupy(request.num_tokens):
             moved = await migration.run()

@@ -11,17 +11,16 @@ import msgspec
 
 from enginehouse import print_json
 from enginehouse_sim.simulator.core.build import build_core, outside_costs
-from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.core.options import progress
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.domain.fields import fields_of
-from enginehouse_sim.simulator.replay.figures.plot import Shown, curves_of, plot_all, plot_one
+from enginehouse_sim.simulator.replay.figures.plot import curves_of, draw
 from enginehouse_sim.simulator.replay.figures.printing import print_all, print_one
 from enginehouse_sim.simulator.replay.figures.record import Slo
 from enginehouse_sim.simulator.replay.figures.report import report
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
-from enginehouse_sim.simulator.replay.progress import progress
 from enginehouse_sim.simulator.replay.simulate import Replay
-from enginehouse_sim.simulator.replay.traffic import TraceFile
-from enginehouse_sim.simulator.replay.variants import run_variants, variants_of
+from enginehouse_sim.simulator.replay.variants import TraceFile, run_variants, variants_of
 
 
 def run_replay(trace: TraceFile, core: CoreSettings, slo: Slo | None, as_json: bool, picture: Path | None) -> None:
@@ -32,7 +31,7 @@ def run_replay(trace: TraceFile, core: CoreSettings, slo: Slo | None, as_json: b
         record.real_seconds = perf_counter() - began
     figures = report(record)
     if picture is not None:
-        plot_one(Shown("", figures, curves_of(record)), picture)
+        draw([""], [curves_of(record)], picture)
     if as_json:
         print_json(msgspec.json.encode(figures))
     else:
@@ -51,7 +50,7 @@ def run_comparison(
     with progress("trace") as on_progress:
         outcomes = run_variants(variants_of(trace, setting, choices), on_progress, jobs)
     if picture is not None:
-        plot_all([Shown(each.figures.name, each.figures, each.curves) for each in outcomes], picture)
+        draw([each.figures.name for each in outcomes], [each.curves for each in outcomes], picture)
     figures = [each.figures for each in outcomes]
     if as_json:
         print_json(msgspec.json.encode({"variants": figures}))

@@ -27,17 +27,16 @@ from enginehouse_sim.options import engine_flags
 from enginehouse_sim.simulator.core.build import build_core, kv_shape, outside_costs
 from enginehouse_sim.simulator.core.migration import MigratedKv
 from enginehouse_sim.simulator.core.options import with_flags
-from enginehouse_sim.simulator.core.settings import CoreSettings
-from enginehouse_sim.simulator.domain.constants import SchedulingPolicy
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulingPolicy
 from enginehouse_sim.simulator.replay.faults import FaultPlan, PlannedFault
 from enginehouse_sim.simulator.replay.figures.record import Record, Slo
-from enginehouse_sim.simulator.replay.garbage import rare_collections
 from enginehouse_sim.simulator.replay.played_client import PlayedClient
 from enginehouse_sim.simulator.replay.played_driver import PlayedBootstrapDriver, PlayedDriver, PlayedModels
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.replay.played_llumlet import Moves, PlayedLlumlet
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
 from enginehouse_sim.simulator.replay.replay_world import ReplayWorld
+from enginehouse_sim.simulator.replay.simulate import rare_collections
 from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.steps.costs import KvTransfer

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import math
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.figures.record import Record, Slo
-from enginehouse_sim.simulator.replay.garbage import rare_collections
 from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, ReplayPlace, moment_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
+
+_ALLOCATIONS = 100_000
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Let the garbage collector run rarely: a replay makes few cycles, and has many objects to examine.
+
+    It never examines what was there before, such as all modules.
+    """
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
 
 TOO_LONG = "invalid_request"
 """The error code of a request that its engine refuses."""

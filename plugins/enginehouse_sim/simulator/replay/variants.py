@@ -1,15 +1,16 @@
-"""Replays of one trace under several configurations, side by side, on all cores."""
+"""Replays of one kind of traffic under several configurations, side by side, on all cores."""
 
 from __future__ import annotations
 
 import logging
 import multiprocessing
 import os
+import random
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from itertools import product
-from multiprocessing.sharedctypes import SynchronizedArray
+from itertools import accumulate, pairwise, product
+from pathlib import Path
 
 import msgspec
 
@@ -17,9 +18,69 @@ from enginehouse import ConfigError, EnginehouseError
 from enginehouse_sim.simulator.replay.figures.plot import Curves, curves_of
 from enginehouse_sim.simulator.replay.figures.report import VariantReport, report
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
-from enginehouse_sim.simulator.replay.traffic import Traffic
+from enginehouse_sim.simulator.replay.traces.reader import Trace
+from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.workload import Workload
 
-_REPORT_EVERY_S = 0.2
+OnProgress = Callable[[float], None]
+"""Gets the share of the requests that have been read, 0 to 1."""
+_TOLD_EVERY = 256
+
+
+class TraceFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace to read: at most ``limit`` requests, by default all. By default, the fields decide the ``format``.
+
+    ``shuffle``: 0 for the trace as it is; else the seed by which the gaps between its arrivals change places.
+    """
+
+    path: Path
+    limit: int | None = None
+    format: str | None = None
+    shuffle: int = 0
+
+    def open(self) -> Trace:
+        return Trace(self.path, self.limit, self.format or "")
+
+    def requests(self, on_progress: OnProgress) -> Iterator[TraceRequest]:
+        """Read the requests. Raises ``TraceError``."""
+        requests = self.open().watched(on_progress)
+        return iter(_shuffled(list(requests), self.shuffle)) if self.shuffle else requests
+
+
+class MadeUpTraffic(msgspec.Struct, frozen=True, kw_only=True):
+    """``number`` requests of a workload."""
+
+    workload: Workload
+    number: int
+
+    def requests(self, on_progress: OnProgress) -> Iterator[TraceRequest]:
+        """Make the requests. Raises ``ConfigError``."""
+        for made, request in enumerate(self.workload.requests(self.number), 1):
+            yield request
+            if made % _TOLD_EVERY == 0:
+                on_progress(made / self.number)
+        on_progress(1.0)
+
+
+Traffic = TraceFile | MadeUpTraffic
+
+
+def reseeded(traffic: Traffic, seed: int) -> Traffic:
+    """The same kind of traffic by another seed. Traffic by seed 0 is ``traffic`` itself."""
+    if not seed:
+        return traffic
+    if isinstance(traffic, TraceFile):
+        return msgspec.structs.replace(traffic, shuffle=seed)
+    workload = msgspec.structs.replace(traffic.workload, seed=traffic.workload.seed + seed)
+    return msgspec.structs.replace(traffic, workload=workload)
+
+
+def _shuffled(requests: list[TraceRequest], seed: int) -> list[TraceRequest]:
+    """The same requests in the same order, after gaps in another order."""
+    gaps = [later.arrival - sooner.arrival for sooner, later in pairwise(requests)]
+    random.Random(seed).shuffle(gaps)
+    arrivals = accumulate(gaps, initial=0.0)
+    return [msgspec.structs.replace(request, arrival=at) for request, at in zip(requests, arrivals, strict=True)]
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -84,33 +145,20 @@ def run_variants(
     """
     for variant in variants:
         variant.setting.gateway.load()  # so that an error is reported before the first replay
-    if len(variants) == 1 or jobs == 1:
-        return _replay_in_turn(variants, on_progress)
-    context = multiprocessing.get_context("spawn")
-    shares = context.Array("d", len(variants))
+    if len(variants) == 1:
+        return [_replay(variants[0], on_progress)]
+    if jobs == 1:
+        outcomes = []
+        for number, variant in enumerate(variants, 1):
+            outcomes.append(_replay(variant, _ignore))
+            on_progress(number / len(variants))
+        return outcomes
     workers = min(len(variants), jobs or os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, context, _share_progress, (shares,)) as pool:
-        submitted = [pool.submit(_replay_apart, variant, number) for number, variant in enumerate(variants)]
-        waiting = set(submitted)
-        while waiting:
-            _, waiting = wait(waiting, _REPORT_EVERY_S)
-            on_progress(sum(shares[:]) / len(variants))
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        submitted = [pool.submit(_replay_apart, variant) for variant in variants]
+        for number, _ in enumerate(as_completed(submitted), 1):
+            on_progress(number / len(variants))
         return [_outcome(job.result()) for job in submitted]
-
-
-def _replay_in_turn(variants: Sequence[Variant], on_progress: Callable[[float], None]) -> list[Outcome]:
-    def note_of(number: int) -> Callable[[float], None]:
-        return lambda share: on_progress((number + share) / len(variants))
-
-    return [_replay(variant, note_of(number)) for number, variant in enumerate(variants)]
-
-
-_shares: SynchronizedArray[float] | None = None
-
-
-def _share_progress(shares: SynchronizedArray[float]) -> None:
-    global _shares
-    _shares = shares
 
 
 def _outcome(result: Outcome | str) -> Outcome:
@@ -119,16 +167,10 @@ def _outcome(result: Outcome | str) -> Outcome:
     return result
 
 
-def _replay_apart(variant: Variant, number: int) -> Outcome | str:
+def _replay_apart(variant: Variant) -> Outcome | str:
     """Replay in a worker process. An error comes back as its message, because not every error can be pickled."""
-    assert _shares is not None
-    shares = _shares
-
-    def note(share: float) -> None:
-        shares[number] = share
-
     try:
-        return _replay(variant, note)
+        return _replay(variant, _ignore)
     except EnginehouseError as error:
         return str(error)
 
@@ -138,6 +180,10 @@ def _replay(variant: Variant, on_progress: Callable[[float], None]) -> Outcome:
         record = GatewayReplay(variant.traffic.requests(on_progress), variant.setting).run()
     figures = VariantReport(name=variant.name, **msgspec.structs.asdict(report(record)))
     return Outcome(figures, curves_of(record))
+
+
+def _ignore(share: float) -> None:
+    """The progress of a single variant among several."""
 
 
 @contextmanager

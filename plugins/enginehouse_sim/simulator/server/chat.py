@@ -9,7 +9,6 @@ from typing import Any
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.domain.outputs import TokenLogprobs
 from enginehouse_sim.simulator.model.text import bytes_of, piece_of
-from enginehouse_sim.simulator.server.answers import Answer, Piece
 from enginehouse_sim.simulator.server.bodies import (
     Alternatives,
     Positive,
@@ -22,7 +21,7 @@ from enginehouse_sim.simulator.server.bodies import (
 )
 from enginehouse_sim.simulator.server.http import Call
 from enginehouse_sim.simulator.server.reply import Reply, new_id
-from enginehouse_sim.simulator.server.runs import Run
+from enginehouse_sim.simulator.server.runs import Answer, Piece, Run
 from enginehouse_sim.simulator.server.simulation import Simulation
 from enginehouse_sim.simulator.server.work import ChatMessage, Work, chat_prompt
 

@@ -7,10 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, Generic, TypeVar
 
-from enginehouse_sim.simulator.server.answers import Answer, Piece
 from enginehouse_sim.simulator.server.bodies import SamplingBody
 from enginehouse_sim.simulator.server.http import DONE, Call
-from enginehouse_sim.simulator.server.runs import Run
+from enginehouse_sim.simulator.server.runs import Answer, Piece, Run
 from enginehouse_sim.simulator.server.simulation import Simulation
 from enginehouse_sim.simulator.server.work import Work
 

@@ -1,20 +1,196 @@
-"""The work of one HTTP request, and running it on the engine."""
+"""Runs of work on the engine, and their answers: tokens become text, and stop strings apply."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
-from enginehouse import InvalidRequest, NotFound
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
-from enginehouse_sim.simulator.server.answers import Answer, Piece
-from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, Clock
-from enginehouse_sim.simulator.server.listeners import Follower, Followers
+import msgspec
+
+from enginehouse import InvalidRequest, NotFound, RequestError
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, TokenLogprobs
+from enginehouse_sim.simulator.domain.request import RequestStatus
+from enginehouse_sim.simulator.model.text import piece_of
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, Clock, Follower, Followers, RequestLocation
 from enginehouse_sim.simulator.server.metrics import Metrics, RequestMeter
 from enginehouse_sim.simulator.server.work import Work
+
+
+class StopStrings:
+    """Follows one answer, and ends it before the first stop string, or after it with ``include``.
+
+    A stop string may be spread over any number of tokens.
+    """
+
+    def __init__(self, stops: Sequence[str], include: bool = False) -> None:
+        self._stops = stops
+        self._include = include
+        self._hold = 0 if include else max(len(stop) for stop in stops) - 1
+        self._seen = max(len(stop) for stop in stops) - 1
+        self._text = ""
+        self._shown = 0
+
+    def feed(self, text: str, last: bool) -> tuple[str, str | None]:
+        """Take generated ``text``. Return the text to show, and the stop string found, if any.
+
+        Text that may begin a stop string is held back until that is decided, or until the ``last`` text.
+        """
+        self._text += text
+        found = min(((at, stop) for stop in self._stops if (at := self._text.find(stop)) >= 0), default=None)
+        if found is not None:
+            at, stop = found
+            return self._text[self._shown : at + len(stop) * self._include], stop
+        shown = len(self._text) if last else max(self._shown, len(self._text) - self._hold)
+        new = self._text[self._shown : shown]
+        self._trim(shown)
+        return new, None
+
+    def skip(self, text: str) -> str:
+        """Take generated ``text`` in which stop strings do not apply. Return the text to show."""
+        shown = self._text[self._shown :] + text
+        self._text, self._shown = "", 0
+        return shown
+
+    def _trim(self, shown: int) -> None:
+        """Keep only the text that is not shown yet, and the end of the shown text that may begin a stop string."""
+        keep = min(shown, max(0, len(self._text) - self._seen))
+        self._text, self._shown = self._text[keep:], shown - keep
+
+
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """The part of an answer that one step adds; ``text`` may be empty.
+
+    ``finish``: the finish reason, which only the last piece has.
+    """
+
+    choice: int
+    text: str
+    token_ids: Sequence[int]
+    logprobs: Sequence[TokenLogprobs]
+    finish: str | None
+    stop_reason: int | str | None
+
+
+class Answer:
+    """Listens to one request and collects its outputs.
+
+    ``location``: where the request runs; a migration changes it. ``on_piece`` gets each piece, and ``on_end`` is called
+    after the last one. ``finish`` is ``None`` until the answer is complete; ``error`` is set if it never will be.
+    ``cached_tokens``: the tokens of the prompt that needed no computing.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        choice: int,
+        request_id: str,
+        location: RequestLocation,
+        meter: RequestMeter,
+        on_end: Callable[[], None],
+        on_piece: Callable[[Piece], None] | None = None,
+    ) -> None:
+        self.choice = choice
+        self.request_id = request_id
+        self.location = location
+        self.token_ids: list[int] = []
+        self.logprobs: list[TokenLogprobs] = []
+        self.finish: str | None = None
+        self.stop_reason: int | str | None = None
+        self.cached_tokens = 0
+        self.pooled: Sequence[float] = ()
+        self.kv_transfer_params: Mapping[str, Any] | None = None
+        self.error: RequestError | None = None
+        self._parts: list[str] = []
+        self._meter = meter
+        self._on_end = on_end
+        self._on_piece = on_piece
+        self._stops = StopStrings(work.stops, work.include_stop) if work.stops else None
+        self._min_tokens = work.min_tokens
+        self._shows_stop = work.include_stop
+
+    @property
+    def text(self) -> str:
+        """The text so far, without the part that stop strings hold back."""
+        return "".join(self._parts)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more output follows."""
+        return self.finish is not None or self.error is not None
+
+    def on_scheduled(self, now: float) -> None:
+        self._meter.scheduled(now)
+
+    def on_output(self, output: EngineCoreOutput, now: float) -> None:
+        token_ids, finish = output.new_token_ids, output.finish_reason
+        if finish == "abort" and isinstance(output.stop_reason, str) and not self.token_ids:
+            self._meter.finished("error", now)
+            self._fail(InvalidRequest(output.stop_reason))
+            return
+        text, stop = "", None
+        logprobs: Sequence[TokenLogprobs] = ()
+        if token_ids:
+            text, count, stop = self._read(token_ids, finish)
+            if count < len(token_ids):
+                token_ids = token_ids[:count]
+            if output.new_logprobs is not None:
+                logprobs = output.new_logprobs[:count]
+                self.logprobs += logprobs
+            self._meter.tokens(count, output.num_cached_tokens, now)
+            self.token_ids += token_ids
+            self._parts.append(text)
+            self.cached_tokens = output.num_cached_tokens
+        if stop is not None and finish is None:
+            self.location.finish_requests((self.request_id,), RequestStatus.FINISHED_STOPPED)
+        if stop is not None or finish is not None:
+            self._finish(output, stop, now)
+        if self._on_piece is not None:
+            self._on_piece(Piece(self.choice, text, token_ids, logprobs, self.finish, self.stop_reason))
+        if self.finish is not None:
+            self._on_end()
+
+    def on_error(self, error: RequestError) -> None:
+        self._fail(error)
+
+    def abort(self, now: float) -> None:
+        self.location.finish_requests((self.request_id,))
+        self._meter.finished("abort", now)
+
+    def _read(self, token_ids: Sequence[int], finish: str | None) -> tuple[str, int, str | None]:
+        """Return the text to show, how many tokens count, and the stop string that cut off the others."""
+        if self._stops is None and finish is None and len(token_ids) == 1:
+            return piece_of(token_ids[0]), 1, None
+        shown = []
+        for number, token in enumerate(token_ids, 1):
+            last = finish is not None and number == len(token_ids)
+            hidden = last and finish == "stop" and not self._shows_stop
+            text = "" if hidden else piece_of(token)
+            stop = None
+            if self._stops is not None:
+                if len(self.token_ids) + number <= self._min_tokens:
+                    text = self._stops.skip(text)
+                else:
+                    text, stop = self._stops.feed(text, last)
+            shown.append(text)
+            if stop is not None:
+                return "".join(shown), number, stop
+        return "".join(shown), len(token_ids), None
+
+    def _finish(self, output: EngineCoreOutput, stop: str | None, now: float) -> None:
+        self.finish = "stop" if stop is not None else output.finish_reason
+        self.stop_reason = stop if stop is not None else output.stop_reason
+        self.kv_transfer_params = output.kv_transfer_params
+        self.pooled = output.pooling_output or ()
+        assert self.finish is not None
+        self._meter.finished(self.finish, now)
+
+    def _fail(self, error: RequestError) -> None:
+        self.error = error
+        self._on_end()
 
 
 class Generator:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from enginehouse_sim.simulator.core.settings import CoreSettings
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 
 
 class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,19 +1,242 @@
-"""Reads a trace from its file, row by row: a trace may be larger than memory."""
+"""Reads a trace from its file, row by row: a trace may be larger than memory. Its fields tell its format."""
 
 from __future__ import annotations
 
 import csv
 import heapq
 import math
-from collections.abc import Callable, Iterator
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from enginehouse_sim.simulator.replay.traces.formats import Format, Row, format_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceError, TraceRequest
+
+Row = Mapping[str, Any]
+LONGEST = 10_000_000
+"""The most tokens of a prompt or an answer: no engine takes longer ones, so the field means something else."""
+
+
+class Format(ABC):
+    """Reads rows with the fields ``needs``. ``wants`` names all fields, and ``units`` their units, in error messages.
+
+    ``block``: the tokens for which each hash id stands; 0 without hash ids.
+    """
+
+    name: ClassVar[str]
+    wants: ClassVar[str]
+    units: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
+    block: ClassVar[int] = 0
+
+    def fits(self, row: Row) -> bool:
+        """Whether the row has the fields of this format."""
+        return self.needs <= row.keys()
+
+    def doubt(self, rows: Sequence[Row]) -> str:
+        """Why rows with these fields may have other units; empty if there is no reason."""
+        for length, ids in _blocks(rows) if self.block else ():
+            if abs(-(-length // self.block) - ids) > 1:
+                return f"{ids} hash_ids for {length} tokens are about {length / ids:.0f} tokens each"
+        return ""
+
+    @abstractmethod
+    def request(self, row: Row) -> TraceRequest:
+        """Convert a row. Raises ``ValueError``, whose message names the field."""
+
+
+def text(row: Row, name: str) -> str:
+    """The field of that name. Raises ``ValueError``."""
+    return _converted(row, name, str, "a text")
+
+
+def number(row: Row, name: str) -> float:
+    """The field of that name, as a finite number. Raises ``ValueError``."""
+    found = _converted(row, name, float, "a number")
+    if not math.isfinite(found):
+        raise ValueError(f"{name} is {row[name]!r}, not a number")
+    return found
+
+
+def length(row: Row, name: str) -> int:
+    """The field of that name, as a number of tokens. Raises ``ValueError``."""
+    found = _converted(row, name, int, "a whole number")
+    if not 0 <= found <= LONGEST:
+        raise ValueError(f"{name} is {found}, which is {'below 0' if found < 0 else f'above {LONGEST:,}'}")
+    return found
+
+
+def ids(row: Row, name: str) -> tuple[int, ...]:
+    """The ids in the field of that name, in CSV with spaces between; none without it. Raises ``ValueError``."""
+    value = row.get(name) or ()
+    try:
+        return tuple(map(int, value.split() if isinstance(value, str) else value))
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} is {value!r}, not whole numbers") from None
+
+
+_Value = TypeVar("_Value", int, float, str)
+
+
+def _converted(row: Row, name: str, to: Callable[[Any], _Value], wanted: str) -> _Value:
+    if row.get(name) is None:
+        raise ValueError(f"{name} is missing")
+    try:
+        return to(row[name])
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} is {row[name]!r}, not {wanted}") from None
+
+
+def _blocks(rows: Sequence[Row]) -> Iterator[tuple[int, int]]:
+    """The length and the number of hash ids of each row that has both."""
+    for row in rows:
+        length, ids = row.get("input_length"), row.get("hash_ids")
+        if isinstance(length, int) and isinstance(ids, list) and ids:
+            yield length, len(ids)
+
+
+_FRACTION = re.compile(r"\.(\d+)")
+
+
+class Azure(Format):
+    """CSV with a timestamp and two lengths. The timestamps have seven decimal places."""
+
+    name = "azure"
+    wants = "TIMESTAMP, ContextTokens, GeneratedTokens"
+    units = "dates"
+    needs = frozenset({"TIMESTAMP", "ContextTokens", "GeneratedTokens"})
+
+    def request(self, row: Row) -> TraceRequest:
+        return TraceRequest(
+            arrival=_seconds(text(row, "TIMESTAMP")),
+            input_length=length(row, "ContextTokens"),
+            output_length=length(row, "GeneratedTokens"),
+        )
+
+
+def _seconds(date: str) -> float:
+    """Seconds since the epoch; a time without a zone is UTC. Raises ``ValueError``."""
+    try:
+        whole = datetime.fromisoformat(_FRACTION.sub("", date).replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"TIMESTAMP is {date!r}, not a date") from None
+    fraction = _FRACTION.search(date)
+    if whole.tzinfo is None:
+        whole = whole.replace(tzinfo=timezone.utc)
+    return whole.timestamp() + (float(f"0.{fraction[1]}") if fraction else 0.0)
+
+
+class Bailian(Format):
+    """JSON lines with seconds, two lengths, the turn of a chat, and a hash id for each 16 tokens of the prompt."""
+
+    name = "bailian"
+    wants = "chat_id, timestamp, input_length, output_length and perhaps hash_ids"
+    units = "seconds, 16 tokens for each hash id"
+    needs = frozenset({"chat_id", "timestamp", "input_length", "output_length"})
+    block = 16
+
+    def request(self, row: Row) -> TraceRequest:
+        return TraceRequest(
+            arrival=number(row, "timestamp"),
+            input_length=length(row, "input_length"),
+            output_length=length(row, "output_length"),
+            prefix_ids=ids(row, "hash_ids"),
+            prefix_tokens=self.block,
+        )
+
+
+_MOST_PER_MS = 1.0
+_ENOUGH_ROWS = 20
+
+
+class Mooncake(Format):
+    """JSON lines with whole milliseconds, two lengths, and a hash id for each 512 tokens of the prompt."""
+
+    name = "mooncake"
+    wants = "timestamp, input_length, output_length, hash_ids"
+    units = "whole milliseconds, 512 tokens for each hash id"
+    needs = frozenset({"timestamp", "input_length", "output_length", "hash_ids"})
+    block = 512
+
+    def fits(self, row: Row) -> bool:
+        return super().fits(row) and "chat_id" not in row
+
+    def doubt(self, rows: Sequence[Row]) -> str:
+        times = [row["timestamp"] for row in rows if isinstance(row.get("timestamp"), int | float)]
+        if any(time % 1 for time in times):
+            return f"a timestamp of {next(time for time in times if time % 1)} looks like seconds"
+        if len(times) >= _ENOUGH_ROWS and len(times) > _MOST_PER_MS * (max(times) - min(times)):
+            return f"{len(times)} requests in {max(times) - min(times)} ms are too many: the timestamps may be seconds"
+        return super().doubt(rows)
+
+    def request(self, row: Row) -> TraceRequest:
+        return TraceRequest(
+            arrival=number(row, "timestamp") / 1000,
+            input_length=length(row, "input_length"),
+            output_length=length(row, "output_length"),
+            prefix_ids=ids(row, "hash_ids"),
+            prefix_tokens=self.block,
+        )
+
+
+class Plain(Format):
+    """Arrival in seconds, lengths in tokens; optional prefix ids (in CSV separated by spaces), model, key, stream."""
+
+    name = "plain"
+    wants = "arrival (seconds), input_length, output_length and perhaps prefix_ids, prefix_tokens, model, key, stream"
+    units = "seconds"
+    needs = frozenset({"arrival", "input_length", "output_length"})
+
+    def request(self, row: Row) -> TraceRequest:
+        return TraceRequest(
+            arrival=number(row, "arrival"),
+            input_length=length(row, "input_length"),
+            output_length=length(row, "output_length"),
+            prefix_ids=ids(row, "prefix_ids"),
+            prefix_tokens=length(row, "prefix_tokens") if row.get("prefix_tokens") else 512,
+            model=str(row.get("model") or ""),
+            key=str(row.get("key") or ""),
+            stream=_flag(row.get("stream")),
+        )
+
+
+def _flag(value: Any) -> bool:
+    """``true`` or ``false``, in CSV as text. Absent, it is true."""
+    text = "true" if value is None or value == "" else str(value).lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"stream is true or false, not {value!r}")
+    return text == "true"
+
+
+FORMATS: Sequence[Format] = (Azure(), Bailian(), Mooncake(), Plain())
+
+
+def format_of(rows: Sequence[Row], name: str = "") -> Format:
+    """The format called ``name``, by default the one that fits ``rows``, the first rows of a trace.
+
+    Raises ``TraceError`` if no format fits, if several do, or if the units are in doubt.
+    """
+    if name:
+        return next(each for each in FORMATS if each.name == name)
+    fitting = [each for each in FORMATS if each.fits(rows[0])]
+    if not fitting:
+        wanted = "; ".join(f"{each.name}: {each.wants}" for each in FORMATS)
+        raise TraceError(f"the fields are {', '.join(rows[0])}, and no format has those. {wanted}")
+    if len(fitting) > 1:
+        names = " and ".join(each.name for each in fitting)
+        raise TraceError(f"the fields are those of {names}: say which with --format")
+    if doubt := fitting[0].doubt(rows):
+        raise TraceError(
+            f"the fields are those of {fitting[0].name} ({fitting[0].units}), but {doubt}. "
+            f"Say --format {fitting[0].name} if it is one, or rename the fields to {Plain.wants}"
+        )
+    return fitting[0]
+
 
 _LOOKED_AT = 1000
 """The rows that decide the format."""

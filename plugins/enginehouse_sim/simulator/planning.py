@@ -1,20 +1,20 @@
-"""Replays the traffic on every fleet, and judges the fleets by the figures."""
+"""Replays the traffic on every fleet, judges the fleets by the figures, and prints the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
+from rich.console import Console
+from rich.table import Table
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.replay.figures.plot import Curves
 from enginehouse_sim.simulator.replay.figures.record import Slo
 from enginehouse_sim.simulator.replay.figures.report import Distribution, Report
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
-from enginehouse_sim.simulator.replay.traffic import Traffic, reseeded
-from enginehouse_sim.simulator.replay.variants import Outcome, Variant, run_variants
+from enginehouse_sim.simulator.replay.variants import Outcome, Traffic, Variant, reseeded, run_variants
 from enginehouse_sim.simulator.steps.profile import Profile
 
 _FULL = 0.95
@@ -195,13 +195,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     seeds: int = 3
 
 
-class Planned(NamedTuple):
-    """The plan, and the curves of each fleet with the first seed."""
-
-    plan: FoundPlan
-    curves: Sequence[Curves]
-
-
 def fleets_of(instances: Sequence[int], choices: Sequence[tuple[str, Sequence[str]]]) -> list[Fleet]:
     """All combinations of numbers of engines and values of keys."""
     keys = [key for key, _ in choices]
@@ -211,7 +204,7 @@ def fleets_of(instances: Sequence[int], choices: Sequence[tuple[str, Sequence[st
 
 def planned(
     question: Question, profile: Profile, on_progress: Callable[[float], None], jobs: int | None = None
-) -> Planned:
+) -> FoundPlan:
     """Replay the traffic on all fleets, and judge them. Raises ``EnginehouseError``."""
     slo = question.setting.slo
     if slo is None or slo == Slo():
@@ -226,7 +219,7 @@ def planned(
         for fleet, part in zip(question.fleets, parts, strict=True)
     ]
     answer = cheapest(verdicts)
-    plan = FoundPlan(
+    return FoundPlan(
         objectives={name: value for name, value in msgspec.structs.asdict(slo).items() if value is not None},
         share=question.share,
         margin=round(margin, 4),
@@ -236,7 +229,6 @@ def planned(
         answer=None if answer is None else answer.name,
         fleets=verdicts,
     )
-    return Planned(plan, [part[0].curves for part in parts])
 
 
 def _margin(question: Question, profile: Profile) -> tuple[float, str]:
@@ -269,3 +261,63 @@ def _variants(question: Question, fleet: Fleet, margin: float) -> list[Variant]:
 def _replays(fleet: Fleet, outcomes: Sequence[Outcome]) -> FleetReplays:
     *nominal, slower = (each.figures for each in outcomes)
     return FleetReplays(fleet=fleet, nominal=nominal, slower=slower)
+
+
+_MARGINS = {
+    "validated": "the largest error of a median when the profile was compared with its engine",
+    "calibrated": "the error of probes when the profile was calibrated; sim validate compares whole replays",
+    "given": "as given",
+    "assumed": "an assumption: nobody has compared the profile with an engine, see sim validate",
+}
+
+
+def print_plan(plan: FoundPlan) -> None:
+    """Print the verdicts as a table, then the answer."""
+    console = Console()
+    table = Table("")
+    for fleet in plan.fleets:
+        table.add_column(fleet.name.replace(", ", "\n").replace("=", "\n"), justify="right")
+    for name, cells in _rows(plan):
+        table.add_row(name, *cells)
+    console.print(table)
+    console.print(f"profile: {plan.profile}")
+    console.print(
+        f"sure: {plan.seeds} seeds, and steps that take {plan.margin:.0%} longer ({_MARGINS[plan.margin_source]})"
+    )
+    console.print(_answer(plan))
+
+
+def _rows(plan: FoundPlan) -> Iterator[tuple[str, Sequence[str]]]:
+    """The name of each figure, and its value for each fleet."""
+    fleets = plan.fleets
+
+    def percent(value_of: Callable[[FleetPlan], float]) -> Sequence[str]:
+        return [f"{100 * value_of(fleet):.1f}" for fleet in fleets]
+
+    yield "meets the objectives", [fleet.meets for fleet in fleets]
+    yield "in time, %", percent(lambda fleet: fleet.attainment)
+    yield "with the worst seed, %", percent(lambda fleet: fleet.attainment_least)
+    yield f"with {plan.margin:.0%} slower steps, %", percent(lambda fleet: fleet.attainment_slower)
+    for name in plan.objectives:
+        yield f"{name} in time, %", percent(lambda fleet, name=name: fleet.shares[name])  # type: ignore[misc]
+    yield "ttft p99, ms", [f"{fleet.ttft_ms.p99:,.1f}" for fleet in fleets]
+    yield "tpot p99, ms", [f"{fleet.tpot_ms.p99:,.1f}" for fleet in fleets]
+    yield "busy, %", percent(lambda fleet: fleet.busy)
+    yield "fails first", [fleet.fails_first for fleet in fleets]
+    yield "lacks", [fleet.bottleneck for fleet in fleets]
+    if fleets[0].cost_per_hour is not None:
+        yield "price of an hour", [f"{fleet.cost_per_hour:,.2f}" for fleet in fleets]
+        yield "of a million tokens", [_price(fleet.cost_per_million_tokens) for fleet in fleets]
+
+
+def _price(price: float | None) -> str:
+    return "" if price is None else f"{price:,.3f}"
+
+
+def _answer(plan: FoundPlan) -> str:
+    wanted = f"has {plan.share:.1%} of all requests within the objectives"
+    if plan.answer is not None:
+        return f"The smallest fleet that surely {wanted}: [bold]{plan.answer}[/bold]"
+    if any(fleet.meets == "unsure" for fleet in plan.fleets):
+        return f"No fleet surely {wanted}. Try more engines, or a profile that is closer to its engine."
+    return f"No fleet {wanted}. Try more engines."

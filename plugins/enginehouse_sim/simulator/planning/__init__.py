@@ -1,1 +1,0 @@
-"""Plans fleets: how many engines meet the objectives, at what price, and how sure that is."""
