@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse import ConfigError, VirtualSettings
+from enginehouse import ConfigError, VirtualSettings, print_json
 from enginehouse_sim.measure_commands import calibrate, validate
 from enginehouse_sim.simulator.core.options import (
     FORMAT_OPTION,
@@ -20,6 +20,7 @@ from enginehouse_sim.simulator.core.options import (
     can_draw,
     core_options,
     duration_option,
+    progress,
     reports_errors,
 )
 from enginehouse_sim.simulator.domain.constants import CoreSettings
@@ -98,21 +99,42 @@ def replay(
     TRACE is a CSV or JSON lines file with arrival (seconds), input_length, output_length and optionally prefix_ids and
     model, or a trace of Azure, Bailian or Mooncake as published.
     """
-    from enginehouse_sim.simulator.replay.command import run_comparison, run_replay
     from enginehouse_sim.simulator.replay.faults import PlannedFault
+    from enginehouse_sim.simulator.replay.figures.plot import draw
+    from enginehouse_sim.simulator.replay.figures.printing import print_all, print_one
     from enginehouse_sim.simulator.replay.figures.record import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
-    from enginehouse_sim.simulator.replay.variants import TraceFile, choice_of
+    from enginehouse_sim.simulator.replay.variants import (
+        TraceFile,
+        choice_of,
+        replayed_alone,
+        run_variants,
+        variants_of,
+    )
 
     file = TraceFile(path=trace, limit=limit, format=format_name)
     objectives = Slo.parse(slo) if slo else None
-    if config is None and instances is None and not changes and not faults:
-        run_replay(file, core, objectives, as_json, picture)
-        return
-    gateway = VirtualSettings(file=config, instances=instances, seed=core.seed)
-    planned = tuple(PlannedFault.parse(fault) for fault in faults)
-    setting = Setting(gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives, faults=planned)
-    run_comparison(file, setting, [choice_of(change) for change in changes], as_json, picture, jobs)
+    is_alone = config is None and instances is None and not changes and not faults
+    with progress("trace") as on_progress:
+        if is_alone:
+            outcomes = [replayed_alone(file, core, objectives, on_progress)]
+        else:
+            gateway = VirtualSettings(file=config, instances=instances, seed=core.seed)
+            planned = tuple(PlannedFault.parse(fault) for fault in faults)
+            setting = Setting(
+                gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives, faults=planned
+            )
+            variants = variants_of(file, setting, [choice_of(change) for change in changes])
+            outcomes = run_variants(variants, on_progress, jobs)
+    if picture is not None:
+        draw([each.name for each in outcomes], [each.curves for each in outcomes], picture)
+    figures = [each.figures for each in outcomes]
+    if as_json:
+        print_json(msgspec.json.encode(figures[0] if is_alone else {"variants": figures}))
+    elif len(figures) == 1:
+        print_one(figures[0])
+    else:
+        print_all([each.name for each in outcomes], figures)
 
 
 @sim.command(context_settings={"show_default": True})
@@ -126,10 +148,20 @@ def steps(trace: Path, core: CoreSettings, limit: int | None, format_name: str |
     """Print the scheduler's plan for each step of TRACE.
 
     With --json the whole plan, one object in each line."""
-    from enginehouse_sim.simulator.replay.command import run_steps
+    from enginehouse_sim.simulator.core.build import build_core, outside_costs
+    from enginehouse_sim.simulator.domain.fields import fields_of
+    from enginehouse_sim.simulator.replay.simulate import Replay
     from enginehouse_sim.simulator.replay.variants import TraceFile
 
-    run_steps(TraceFile(path=trace, limit=limit, format=format_name), core, as_json)
+    requests = TraceFile(path=trace, limit=limit, format=format_name).open()
+    replay = Replay(requests, build_core(core), outside=outside_costs(core))
+    encoder = msgspec.json.Encoder(order="deterministic", enc_hook=fields_of)
+    for planned in replay.steps():
+        if as_json:
+            click.echo(encoder.encode(planned))
+        else:
+            plan = ", ".join(f"{name}: {tokens}" for name, tokens in planned.num_scheduled_tokens.items())
+            click.echo(f"{replay.now:10.4f} s  step {planned.step}: {plan or 'nothing'}")
 
 
 @sim.command(context_settings={"show_default": True})

@@ -33,7 +33,7 @@ from enginehouse_sim.simulator.replay.figures.record import Record, Slo
 from enginehouse_sim.simulator.replay.played_client import PlayedClient
 from enginehouse_sim.simulator.replay.played_driver import PlayedBootstrapDriver, PlayedDriver, PlayedModels
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
-from enginehouse_sim.simulator.replay.played_llumlet import Moves, PlayedLlumlet
+from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
 from enginehouse_sim.simulator.replay.replay_world import ReplayWorld
 from enginehouse_sim.simulator.replay.simulate import rare_collections
@@ -84,7 +84,6 @@ class GatewayReplay(VirtualEngines):
         self._servers: dict[str, PlayedServer] = {}
         self._read: dict[str, asyncio.Event] = {}
         self._transfer = KvTransfer(kv_shape(setting.core))
-        self._moves = Moves(lambda: self._loop.time(), self.begin_step, self._transfer)
         self._loop: VirtualLoop
         self.gateway: VirtualGateway
         self.world: ReplayWorld
@@ -170,7 +169,9 @@ class GatewayReplay(VirtualEngines):
         return PlayedBootstrapDriver() if bootstraps else PlayedDriver()
 
     def migrator(self, type: str, configured: Migrator) -> Migrator:
-        return PlayedLlumlet(self._moves, self.engines) if type == "llumlet" else configured
+        if type != "llumlet":
+            return configured
+        return PlayedLlumlet(self.engines, self._loop.time, self.begin_step, self._transfer)
 
     async def launch(self, process: VirtualProcess) -> None:
         await asyncio.sleep(self._setting.load_time)

@@ -24,48 +24,24 @@ from enginehouse_sim.simulator.steps.costs import KvTransfer
 _ENDED = "it has ended"
 
 
-class Moves:
-    """Moves requests. ``begin_step`` begins a step of an engine that may be idle."""
+class PlayedLlumlet(Migrator):
+    """Chooses requests of the source and copies them to the destination, as llumlets do. ``engines``: by backend.
+
+    ``begin_step`` begins a step of an engine that may be idle.
+    """
 
     def __init__(
-        self, now: Callable[[], float], begin_step: Callable[[PlayedEngine], None], transfer: KvTransfer
+        self,
+        engines: Mapping[str, PlayedEngine],
+        now: Callable[[], float],
+        begin_step: Callable[[PlayedEngine], None],
+        transfer: KvTransfer,
     ) -> None:
+        self._engines = engines
         self._now = now
         self._begin_step = begin_step
         self._transfer = transfer
         self._count = count(1)
-
-    async def copy(self, moved: PlayedAnswer, destination: PlayedEngine) -> str:
-        """Copy the KV while the request runs, then continue it at ``destination``. Returns why it stays, or nothing."""
-        source, request = moved.engine, moved.engine.state.requests.get(moved.id)
-        if request is None:
-            return _ENDED
-        if destination.refuses(request):
-            return f"'{destination.instance.name}' has no room for it"
-        with (
-            source.slots.outgoing.occupy(request.num_tokens),
-            destination.slots.incoming.occupy(request.num_tokens),
-        ):
-            copied = await copy_stages(source.state, moved.id, self._transfer, asyncio.sleep)
-            if not source.has(moved.id):
-                return _ENDED
-            computed = computed_tokens(request)
-            detached, answer = source.detach(moved.id)
-            await asyncio.sleep(self._transfer.seconds(max(0, computed - copied)))
-        moved.engine, moved.id = destination, f"{moved.id.partition('+')[0]}+{next(self._count)}"
-        answer.has_moved = True
-        detached.request_id = moved.id
-        destination.attach(detached, answer, self._now(), computed)
-        self._begin_step(destination)
-        return ""
-
-
-class PlayedLlumlet(Migrator):
-    """Chooses requests of the source and copies them to the destination, as llumlets do. ``engines``: by backend."""
-
-    def __init__(self, moves: Moves, engines: Mapping[str, PlayedEngine]) -> None:
-        self._moves = moves
-        self._engines = engines
         self._means: MigrationMeans
 
     def prepare(self, means: MigrationMeans) -> None:
@@ -100,12 +76,36 @@ class PlayedLlumlet(Migrator):
 
     async def _move(self, answer: PlayedAnswer, backend: str) -> str:
         """Move one request. Returns why it stays, or nothing."""
-        if why := await self._moves.copy(answer, self._engines[backend]):
+        if why := await self._copy(answer, self._engines[backend]):
             return why
         try:
             await self._means.join(_id(answer), backend, answer.id)
         except RequestError:
             self._means.moved_by_engine(_id(answer), backend)
+        return ""
+
+    async def _copy(self, moved: PlayedAnswer, destination: PlayedEngine) -> str:
+        """Copy the KV while the request runs, then continue it at ``destination``. Returns why it stays, or nothing."""
+        source, request = moved.engine, moved.engine.state.requests.get(moved.id)
+        if request is None:
+            return _ENDED
+        if destination.refuses(request):
+            return f"'{destination.instance.name}' has no room for it"
+        with (
+            source.slots.outgoing.occupy(request.num_tokens),
+            destination.slots.incoming.occupy(request.num_tokens),
+        ):
+            copied = await copy_stages(source.state, moved.id, self._transfer, asyncio.sleep)
+            if not source.has(moved.id):
+                return _ENDED
+            computed = computed_tokens(request)
+            detached, answer = source.detach(moved.id)
+            await asyncio.sleep(self._transfer.seconds(max(0, computed - copied)))
+        moved.engine, moved.id = destination, f"{moved.id.partition('+')[0]}+{next(self._count)}"
+        answer.has_moved = True
+        detached.request_id = moved.id
+        destination.attach(detached, answer, self._now(), computed)
+        self._begin_step(destination)
         return ""
 
 

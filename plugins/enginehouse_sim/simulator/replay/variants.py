@@ -11,13 +11,18 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from itertools import accumulate, pairwise, product
 from pathlib import Path
+from time import perf_counter
 
 import msgspec
 
 from enginehouse import ConfigError, EnginehouseError
+from enginehouse_sim.simulator.core.build import build_core, outside_costs
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.replay.figures.plot import Curves, curves_of
-from enginehouse_sim.simulator.replay.figures.report import VariantReport, report
+from enginehouse_sim.simulator.replay.figures.record import Slo
+from enginehouse_sim.simulator.replay.figures.report import Report, VariantReport, report
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
+from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.reader import Trace
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload
@@ -92,9 +97,10 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The result of one variant: its figures and its curves."""
+    """The result of one replay: its figures and its curves. ``name``: of the variant."""
 
-    figures: VariantReport
+    name: str
+    figures: Report
     curves: Curves
 
 
@@ -133,6 +139,16 @@ def variants_of(traffic: Traffic, setting: Setting, choices: Sequence[tuple[str,
         name = ", ".join(f"{key}={value}" for key, value in pairs) or "as configured"
         made.append(Variant(name, msgspec.structs.replace(setting, gateway=gateway), traffic))
     return made
+
+
+def replayed_alone(
+    trace: TraceFile, core: CoreSettings, slo: Slo | None, on_progress: Callable[[float], None]
+) -> Outcome:
+    """Replay a trace on one engine, without a gateway. Raises ``EnginehouseError``."""
+    began = perf_counter()
+    record = Replay(trace.requests(on_progress), build_core(core, makes_text=False), slo, outside_costs(core)).run()
+    record.real_seconds = perf_counter() - began
+    return Outcome("", report(record), curves_of(record))
 
 
 def run_variants(
@@ -179,7 +195,7 @@ def _replay(variant: Variant, on_progress: Callable[[float], None]) -> Outcome:
     with _no_log():
         record = GatewayReplay(variant.traffic.requests(on_progress), variant.setting).run()
     figures = VariantReport(name=variant.name, **msgspec.structs.asdict(report(record)))
-    return Outcome(figures, curves_of(record))
+    return Outcome(variant.name, figures, curves_of(record))
 
 
 def _ignore(share: float) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse_sim.simulator.replay.figures.report import Distribution, Report, VariantReport
+from enginehouse_sim.simulator.replay.figures.report import Distribution, Report
 
 _LATENCIES = ("ttft", "itl", "tpot", "latency")
 
@@ -88,11 +88,11 @@ _ROWS = (
 )
 
 
-def print_all(variants: Sequence[VariantReport]) -> None:
+def print_all(names: Sequence[str], variants: Sequence[Report]) -> None:
     """Print the figures of all variants side by side, the best of each line in bold."""
     table = Table("", title=None)
-    for variant in variants:
-        table.add_column(variant.name.replace(", ", "\n").replace("=", "\n"), justify="right")
+    for name in names:
+        table.add_column(name.replace(", ", "\n").replace("=", "\n"), justify="right")
     for row in _ROWS:
         values = [row.value_of(variant) for variant in variants]
         if row.name.startswith("within") and variants[0].slo_attainment is None:

@@ -6,12 +6,11 @@ import csv
 import heapq
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,42 +19,69 @@ from enginehouse_sim.simulator.replay.traces.trace import TraceError, TraceReque
 Row = Mapping[str, Any]
 LONGEST = 10_000_000
 """The most tokens of a prompt or an answer: no engine takes longer ones, so the field means something else."""
+_ENOUGH_ROWS = 20
+_FRACTION = re.compile(r"\.(\d+)")
+_LENGTHS = ("input_length", "output_length")
 
 
-class Format(ABC):
-    """Reads rows with the fields ``needs``. ``wants`` names all fields, and ``units`` their units, in error messages.
+class Format(NamedTuple):
+    """A format whose rows have the fields of ``needs``: the arrival, the lengths of input and output, and others.
 
-    ``block``: the tokens for which each hash id stands; 0 without hash ids.
+    ``units`` are those of the fields, and ``more`` are optional fields, both for error messages. ``arrival`` converts
+    the first field to seconds. ``ids``: the field with ids of the prompt's beginning, each for ``block`` tokens.
     """
 
-    name: ClassVar[str]
-    wants: ClassVar[str]
-    units: ClassVar[str]
-    needs: ClassVar[frozenset[str]]
-    block: ClassVar[int] = 0
+    name: str
+    needs: tuple[str, ...]
+    units: str
+    arrival: Callable[[Row, str], float]
+    ids: str = ""
+    block: int = 512
+    more: str = ""
+
+    @property
+    def wants(self) -> str:
+        """The fields of the format."""
+        return ", ".join(self.needs) + (f" and perhaps {self.more}" if self.more else "")
 
     def fits(self, row: Row) -> bool:
         """Whether the row has the fields of this format."""
-        return self.needs <= row.keys()
+        return row.keys() >= set(self.needs) and not (self.name == "mooncake" and "chat_id" in row)
 
     def doubt(self, rows: Sequence[Row]) -> str:
         """Why rows with these fields may have other units; empty if there is no reason."""
-        for length, ids in _blocks(rows) if self.block else ():
-            if abs(-(-length // self.block) - ids) > 1:
-                return f"{ids} hash_ids for {length} tokens are about {length / ids:.0f} tokens each"
+        if self.name == "mooncake" and (why := _in_seconds([row.get("timestamp") for row in rows])):
+            return why
+        for row in rows if self.ids == "hash_ids" else ():
+            length, ids = row.get("input_length"), row.get("hash_ids")
+            if not (isinstance(length, int) and isinstance(ids, list) and ids):
+                continue
+            if abs(-(-length // self.block) - len(ids)) > 1:
+                return f"{len(ids)} hash_ids for {length} tokens are about {length / len(ids):.0f} tokens each"
         return ""
 
-    @abstractmethod
     def request(self, row: Row) -> TraceRequest:
         """Convert a row. Raises ``ValueError``, whose message names the field."""
+        first, input_length, output_length = self.needs[0], *self.needs[-2:]
+        request = TraceRequest(
+            arrival=self.arrival(row, first),
+            input_length=_length(row, input_length),
+            output_length=_length(row, output_length),
+            prefix_ids=_ids(row, self.ids) if self.ids else (),
+            prefix_tokens=self.block,
+        )
+        if self.name != "plain":
+            return request
+        return msgspec.structs.replace(
+            request,
+            prefix_tokens=_length(row, "prefix_tokens") if row.get("prefix_tokens") else self.block,
+            model=str(row.get("model") or ""),
+            key=str(row.get("key") or ""),
+            stream=_flag(row.get("stream")),
+        )
 
 
-def text(row: Row, name: str) -> str:
-    """The field of that name. Raises ``ValueError``."""
-    return _converted(row, name, str, "a text")
-
-
-def number(row: Row, name: str) -> float:
+def _number(row: Row, name: str) -> float:
     """The field of that name, as a finite number. Raises ``ValueError``."""
     found = _converted(row, name, float, "a number")
     if not math.isfinite(found):
@@ -63,7 +89,24 @@ def number(row: Row, name: str) -> float:
     return found
 
 
-def length(row: Row, name: str) -> int:
+def _milliseconds(row: Row, name: str) -> float:
+    return _number(row, name) / 1000
+
+
+def _date(row: Row, name: str) -> float:
+    """Seconds since the epoch; a time without a zone is UTC. The date may have any number of decimal places."""
+    date = _converted(row, name, str, "a text")
+    try:
+        whole = datetime.fromisoformat(_FRACTION.sub("", date).replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"{name} is {date!r}, not a date") from None
+    fraction = _FRACTION.search(date)
+    if whole.tzinfo is None:
+        whole = whole.replace(tzinfo=timezone.utc)
+    return whole.timestamp() + (float(f"0.{fraction[1]}") if fraction else 0.0)
+
+
+def _length(row: Row, name: str) -> int:
     """The field of that name, as a number of tokens. Raises ``ValueError``."""
     found = _converted(row, name, int, "a whole number")
     if not 0 <= found <= LONGEST:
@@ -71,13 +114,21 @@ def length(row: Row, name: str) -> int:
     return found
 
 
-def ids(row: Row, name: str) -> tuple[int, ...]:
+def _ids(row: Row, name: str) -> tuple[int, ...]:
     """The ids in the field of that name, in CSV with spaces between; none without it. Raises ``ValueError``."""
     value = row.get(name) or ()
     try:
         return tuple(map(int, value.split() if isinstance(value, str) else value))
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{name} is {value!r}, not whole numbers") from None
+
+
+def _flag(value: Any) -> bool:
+    """``true`` or ``false``, in CSV as text. Absent, it is true."""
+    text = "true" if value is None or value == "" else str(value).lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"stream is true or false, not {value!r}")
+    return text == "true"
 
 
 _Value = TypeVar("_Value", int, float, str)
@@ -92,128 +143,38 @@ def _converted(row: Row, name: str, to: Callable[[Any], _Value], wanted: str) ->
         raise ValueError(f"{name} is {row[name]!r}, not {wanted}") from None
 
 
-def _blocks(rows: Sequence[Row]) -> Iterator[tuple[int, int]]:
-    """The length and the number of hash ids of each row that has both."""
-    for row in rows:
-        length, ids = row.get("input_length"), row.get("hash_ids")
-        if isinstance(length, int) and isinstance(ids, list) and ids:
-            yield length, len(ids)
+def _in_seconds(values: Sequence[Any]) -> str:
+    """Why timestamps are not whole milliseconds; empty if they may be."""
+    times = [value for value in values if isinstance(value, int | float)]
+    if broken := [time for time in times if time % 1]:
+        return f"a timestamp of {broken[0]} looks like seconds"
+    if len(times) >= _ENOUGH_ROWS and len(times) > max(times) - min(times):
+        return f"{len(times)} requests in {max(times) - min(times)} ms are too many: the timestamps may be seconds"
+    return ""
 
 
-_FRACTION = re.compile(r"\.(\d+)")
-
-
-class Azure(Format):
-    """CSV with a timestamp and two lengths. The timestamps have seven decimal places."""
-
-    name = "azure"
-    wants = "TIMESTAMP, ContextTokens, GeneratedTokens"
-    units = "dates"
-    needs = frozenset({"TIMESTAMP", "ContextTokens", "GeneratedTokens"})
-
-    def request(self, row: Row) -> TraceRequest:
-        return TraceRequest(
-            arrival=_seconds(text(row, "TIMESTAMP")),
-            input_length=length(row, "ContextTokens"),
-            output_length=length(row, "GeneratedTokens"),
-        )
-
-
-def _seconds(date: str) -> float:
-    """Seconds since the epoch; a time without a zone is UTC. Raises ``ValueError``."""
-    try:
-        whole = datetime.fromisoformat(_FRACTION.sub("", date).replace("Z", "+00:00"))
-    except ValueError:
-        raise ValueError(f"TIMESTAMP is {date!r}, not a date") from None
-    fraction = _FRACTION.search(date)
-    if whole.tzinfo is None:
-        whole = whole.replace(tzinfo=timezone.utc)
-    return whole.timestamp() + (float(f"0.{fraction[1]}") if fraction else 0.0)
-
-
-class Bailian(Format):
-    """JSON lines with seconds, two lengths, the turn of a chat, and a hash id for each 16 tokens of the prompt."""
-
-    name = "bailian"
-    wants = "chat_id, timestamp, input_length, output_length and perhaps hash_ids"
-    units = "seconds, 16 tokens for each hash id"
-    needs = frozenset({"chat_id", "timestamp", "input_length", "output_length"})
-    block = 16
-
-    def request(self, row: Row) -> TraceRequest:
-        return TraceRequest(
-            arrival=number(row, "timestamp"),
-            input_length=length(row, "input_length"),
-            output_length=length(row, "output_length"),
-            prefix_ids=ids(row, "hash_ids"),
-            prefix_tokens=self.block,
-        )
-
-
-_MOST_PER_MS = 1.0
-_ENOUGH_ROWS = 20
-
-
-class Mooncake(Format):
-    """JSON lines with whole milliseconds, two lengths, and a hash id for each 512 tokens of the prompt."""
-
-    name = "mooncake"
-    wants = "timestamp, input_length, output_length, hash_ids"
-    units = "whole milliseconds, 512 tokens for each hash id"
-    needs = frozenset({"timestamp", "input_length", "output_length", "hash_ids"})
-    block = 512
-
-    def fits(self, row: Row) -> bool:
-        return super().fits(row) and "chat_id" not in row
-
-    def doubt(self, rows: Sequence[Row]) -> str:
-        times = [row["timestamp"] for row in rows if isinstance(row.get("timestamp"), int | float)]
-        if any(time % 1 for time in times):
-            return f"a timestamp of {next(time for time in times if time % 1)} looks like seconds"
-        if len(times) >= _ENOUGH_ROWS and len(times) > _MOST_PER_MS * (max(times) - min(times)):
-            return f"{len(times)} requests in {max(times) - min(times)} ms are too many: the timestamps may be seconds"
-        return super().doubt(rows)
-
-    def request(self, row: Row) -> TraceRequest:
-        return TraceRequest(
-            arrival=number(row, "timestamp") / 1000,
-            input_length=length(row, "input_length"),
-            output_length=length(row, "output_length"),
-            prefix_ids=ids(row, "hash_ids"),
-            prefix_tokens=self.block,
-        )
-
-
-class Plain(Format):
-    """Arrival in seconds, lengths in tokens; optional prefix ids (in CSV separated by spaces), model, key, stream."""
-
-    name = "plain"
-    wants = "arrival (seconds), input_length, output_length and perhaps prefix_ids, prefix_tokens, model, key, stream"
-    units = "seconds"
-    needs = frozenset({"arrival", "input_length", "output_length"})
-
-    def request(self, row: Row) -> TraceRequest:
-        return TraceRequest(
-            arrival=number(row, "arrival"),
-            input_length=length(row, "input_length"),
-            output_length=length(row, "output_length"),
-            prefix_ids=ids(row, "prefix_ids"),
-            prefix_tokens=length(row, "prefix_tokens") if row.get("prefix_tokens") else 512,
-            model=str(row.get("model") or ""),
-            key=str(row.get("key") or ""),
-            stream=_flag(row.get("stream")),
-        )
-
-
-def _flag(value: Any) -> bool:
-    """``true`` or ``false``, in CSV as text. Absent, it is true."""
-    text = "true" if value is None or value == "" else str(value).lower()
-    if text not in ("true", "false"):
-        raise ValueError(f"stream is true or false, not {value!r}")
-    return text == "true"
-
-
-FORMATS: Sequence[Format] = (Azure(), Bailian(), Mooncake(), Plain())
+FORMATS = (
+    Format("azure", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), "dates", _date),
+    Format(
+        *("bailian", ("timestamp", "chat_id", *_LENGTHS), "seconds, 16 tokens for each hash id", _number),
+        ids="hash_ids",
+        block=16,
+        more="hash_ids",
+    ),
+    Format(
+        *("mooncake", ("timestamp", "hash_ids", *_LENGTHS), "whole milliseconds, 512 tokens for each hash id"),
+        _milliseconds,
+        ids="hash_ids",
+    ),
+    Format(
+        *("plain", ("arrival", *_LENGTHS), "seconds", _number),
+        ids="prefix_ids",
+        more="prefix_ids, prefix_tokens, model, key, stream",
+    ),
+)
+"""The published traces of https://github.com/Azure/AzurePublicDataset (with dates of seven decimal places),
+https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon and https://github.com/kvcache-ai/Mooncake, and the plain
+format: one row for each request, as CSV or JSON lines."""
 
 
 def format_of(rows: Sequence[Row], name: str = "") -> Format:
@@ -233,7 +194,7 @@ def format_of(rows: Sequence[Row], name: str = "") -> Format:
     if doubt := fitting[0].doubt(rows):
         raise TraceError(
             f"the fields are those of {fitting[0].name} ({fitting[0].units}), but {doubt}. "
-            f"Say --format {fitting[0].name} if it is one, or rename the fields to {Plain.wants}"
+            f"Say --format {fitting[0].name} if it is one, or rename the fields to {FORMATS[-1].wants}"
         )
     return fitting[0]
 
