@@ -49,7 +49,7 @@ class _Usage(msgspec.Struct):
     completion_tokens: int = 0
 
 
-class _Event(msgspec.Struct):
+class _StreamEvent(msgspec.Struct):
     """The part of a stream's event that counts tokens."""
 
     choices: list[_ChoiceOfStream] = msgspec.field(default_factory=list)
@@ -87,7 +87,7 @@ class TimedStream:
         payload = text.partition(b"data:")[2].strip()
         if not payload.startswith(b"{"):
             return
-        event = msgspec.json.decode(payload, type=_Event)
+        event = msgspec.json.decode(payload, type=_StreamEvent)
         if event.usage is not None:
             self.tokens = event.usage.completion_tokens or self.tokens
         if any(choice.text or choice.finish_reason is None for choice in event.choices):
