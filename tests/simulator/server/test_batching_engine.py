@@ -14,7 +14,7 @@ from enginehouse_sim.simulator.model.grammar import JSON_OBJECT
 from enginehouse_sim.simulator.model.text import encode
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineFailed
 from enginehouse_sim.simulator.server.metrics import Metrics
-from enginehouse_sim.simulator.server.runs import Answer, Generator, Run
+from enginehouse_sim.simulator.server.runs import Generator, Run, RunAnswer
 from enginehouse_sim.simulator.server.work import EncodedPrompt, Work
 from tests.support.fake_clock import FakeClock
 from tests.support.sampled_text import generate
@@ -41,7 +41,9 @@ async def arrivals(engine: BatchingEngine, clock: FakeClock, work: Work) -> list
         return [clock.now() async for _ in run.pieces()]
 
 
-async def answers(engine: BatchingEngine, clock: FakeClock, work: Work, metrics: Metrics | None = None) -> list[Answer]:
+async def answers(
+    engine: BatchingEngine, clock: FakeClock, work: Work, metrics: Metrics | None = None
+) -> list[RunAnswer]:
     with start(engine, clock, work, metrics) as run:
         return list(await run.finished())
 

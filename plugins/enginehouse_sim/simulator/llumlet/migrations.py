@@ -21,14 +21,14 @@ from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, MovedRequ
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.server.batching_engine import (
     BatchingEngine,
-    Clock,
+    EngineClock,
     EngineFailed,
     Follower,
     Followers,
     RequestListener,
     RequestLocation,
 )
-from enginehouse_sim.simulator.server.runs import Answer
+from enginehouse_sim.simulator.server.runs import RunAnswer
 from enginehouse_sim.simulator.steps.costs import KvTransfer
 
 MIGRATE_IN = "/enginehouse.sim.Migration/MigrateIn"
@@ -183,7 +183,9 @@ Call = grpc.aio.StreamStreamCall[bytes, bytes]
 class OutgoingMigration:
     """The migration of one request over ``call``. Afterwards the request's outputs come back to its listener."""
 
-    def __init__(self, request_id: str, engine: BatchingEngine, call: Call, transfer: KvTransfer, clock: Clock) -> None:
+    def __init__(
+        self, request_id: str, engine: BatchingEngine, call: Call, transfer: KvTransfer, clock: EngineClock
+    ) -> None:
         self.request_id = request_id
         self._engine = engine
         self._call = call
@@ -273,7 +275,7 @@ class OutgoingMigration:
             self._engine.add_request(request, listener)
 
     def _set_location(self, listener: RequestListener, location: RequestLocation) -> None:
-        if isinstance(listener, Answer | Followers):
+        if isinstance(listener, RunAnswer | Followers):
             listener.location = location
 
     def _request(self) -> RequestState | None:

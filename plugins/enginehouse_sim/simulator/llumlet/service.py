@@ -19,7 +19,7 @@ from enginehouse_sim.simulator.llumlet.migrations import (
     encode,
     read_source,
 )
-from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, Clock
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineClock
 from enginehouse_sim.simulator.steps.costs import KvTransfer
 
 _TIMEOUT_S = 5.0
@@ -31,7 +31,12 @@ class Llumlet:
     """Migrates requests of ``engine`` out, and takes others in."""
 
     def __init__(
-        self, engine: BatchingEngine, migrated_kv: MigratedKv, slots: MigrationSlots, transfer: KvTransfer, clock: Clock
+        self,
+        engine: BatchingEngine,
+        migrated_kv: MigratedKv,
+        slots: MigrationSlots,
+        transfer: KvTransfer,
+        clock: EngineClock,
     ) -> None:
         self._engine = engine
         self._slots = slots

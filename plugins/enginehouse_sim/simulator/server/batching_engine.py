@@ -102,7 +102,7 @@ class Follower:
         self.followers.leave(self, status)
 
 
-class Clock(Protocol):
+class EngineClock(Protocol):
     """A monotonic clock in seconds."""
 
     def now(self) -> float: ...
@@ -133,7 +133,7 @@ class BatchingEngine:
     change. ``failure``: the reason why the engine serves nothing any more; empty while it serves.
     """
 
-    def __init__(self, core: EngineCore, clock: Clock) -> None:
+    def __init__(self, core: EngineCore, clock: EngineClock) -> None:
         self.on_step: Callable[[StepResult], None] | None = None
         self.sleep_level = 0
         self.failure = ""

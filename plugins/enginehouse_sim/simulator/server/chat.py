@@ -21,7 +21,7 @@ from enginehouse_sim.simulator.server.bodies import (
 )
 from enginehouse_sim.simulator.server.http import Call
 from enginehouse_sim.simulator.server.reply import Reply, new_id
-from enginehouse_sim.simulator.server.runs import Answer, Piece, Run
+from enginehouse_sim.simulator.server.runs import Piece, Run, RunAnswer
 from enginehouse_sim.simulator.server.simulation import Simulation
 from enginehouse_sim.simulator.server.work import ChatMessage, Work, chat_prompt
 
@@ -76,7 +76,7 @@ class _ChatReply(Reply[ChatBody]):
         super().__init__(simulation, body, work, whole, chunk)
         self._tool = tool
 
-    def _choice(self, answer: Answer) -> dict[str, Any]:
+    def _choice(self, answer: RunAnswer) -> dict[str, Any]:
         text = answer.text
         plain = {"role": "assistant", "content": text, "refusal": None}
         choice: dict[str, Any] = {

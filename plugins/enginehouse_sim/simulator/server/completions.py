@@ -11,7 +11,7 @@ from enginehouse_sim.simulator.model.text import piece_of
 from enginehouse_sim.simulator.server.bodies import Alternatives, Positive, SamplingBody, work_of
 from enginehouse_sim.simulator.server.http import Call
 from enginehouse_sim.simulator.server.reply import Reply, new_id
-from enginehouse_sim.simulator.server.runs import Answer, Piece, Run
+from enginehouse_sim.simulator.server.runs import Piece, Run, RunAnswer
 from enginehouse_sim.simulator.server.simulation import Simulation
 from enginehouse_sim.simulator.server.work import PromptInput, Work, prompts_of
 
@@ -53,7 +53,7 @@ class _CompletionReply(Reply[CompletionBody]):
         super().__init__(simulation, body, work, head, head)
         self._shown = [0] * work.size
 
-    def _choice(self, answer: Answer) -> dict[str, Any]:
+    def _choice(self, answer: RunAnswer) -> dict[str, Any]:
         choice: dict[str, Any] = {
             "index": answer.choice,
             "text": answer.text,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from enginehouse import InvalidRequest, parse_duration
-from enginehouse_sim.simulator.server.batching_engine import Clock
+from enginehouse_sim.simulator.server.batching_engine import EngineClock
 from enginehouse_sim.simulator.server.http import Call
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
@@ -201,7 +201,7 @@ class ActiveFault:
 class ActiveFaults:
     """All active faults. The first one that concerns a call hits it. ``listener`` is set once the server listens."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: EngineClock) -> None:
         self.listener: Refusable | None = None
         self._clock = clock
         self._set: list[ActiveFault] = []

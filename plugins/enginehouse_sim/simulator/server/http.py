@@ -19,7 +19,7 @@ import httptools
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.server.batching_engine import Clock
+from enginehouse_sim.simulator.server.batching_engine import EngineClock
 
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
@@ -48,7 +48,9 @@ class Call:
     ``hooks`` may disturb the response. ``streams``: whether a stream has begun; ``chunks``: the number of chunks sent.
     """
 
-    def __init__(self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes, clock: Clock) -> None:
+    def __init__(
+        self, method: str, target: str, headers: list[tuple[bytes, bytes]], body: bytes, clock: EngineClock
+    ) -> None:
         self.method = method
         self.target = target
         self.headers = headers
@@ -256,7 +258,7 @@ class HttpListener:
     Raises ``OSError`` if the address cannot be used.
     """
 
-    def __init__(self, serve: Callable[[Call], Awaitable[None]], clock: Clock, host: str, port: int) -> None:
+    def __init__(self, serve: Callable[[Call], Awaitable[None]], clock: EngineClock, host: str, port: int) -> None:
         self.serve = serve
         self.clock = clock
         self.connections: set[Connection] = set()

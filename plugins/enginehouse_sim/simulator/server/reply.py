@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from enginehouse_sim.simulator.server.bodies import SamplingBody
 from enginehouse_sim.simulator.server.http import DONE, Call
-from enginehouse_sim.simulator.server.runs import Answer, Piece, Run
+from enginehouse_sim.simulator.server.runs import Piece, Run, RunAnswer
 from enginehouse_sim.simulator.server.simulation import Simulation
 from enginehouse_sim.simulator.server.work import Work
 
@@ -60,7 +60,7 @@ class Reply(ABC, Generic[BodyT]):
                 await call.json(self._whole(run))
 
     @abstractmethod
-    def _choice(self, answer: Answer) -> dict[str, Any]:
+    def _choice(self, answer: RunAnswer) -> dict[str, Any]:
         """A finished answer, as an element of ``choices``."""
 
     @abstractmethod

@@ -15,7 +15,13 @@ from enginehouse import InvalidRequest, NotFound, RequestError
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, TokenLogprobs
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.model.text import piece_of
-from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, Clock, Follower, Followers, RequestLocation
+from enginehouse_sim.simulator.server.batching_engine import (
+    BatchingEngine,
+    EngineClock,
+    Follower,
+    Followers,
+    RequestLocation,
+)
 from enginehouse_sim.simulator.server.metrics import Metrics, RequestMeter
 from enginehouse_sim.simulator.server.work import Work
 
@@ -75,7 +81,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     stop_reason: int | str | None
 
 
-class Answer:
+class RunAnswer:
     """Listens to one request and collects its outputs.
 
     ``location``: where the request runs; a migration changes it. ``on_piece`` gets each piece, and ``on_end`` is called
@@ -196,7 +202,7 @@ class Answer:
 class Generator:
     """Runs work on the engine, and meters it."""
 
-    def __init__(self, engine: BatchingEngine, metrics: Metrics, clock: Clock) -> None:
+    def __init__(self, engine: BatchingEngine, metrics: Metrics, clock: EngineClock) -> None:
         self.engine = engine
         self.metrics = metrics
         self.clock = clock
@@ -215,7 +221,7 @@ class Run:
 
     def __init__(self, generator: Generator, work: Work, streams: bool) -> None:
         self.work = work
-        self.answers: Sequence[Answer] = ()
+        self.answers: Sequence[RunAnswer] = ()
         self._generator = generator
         self._streams = streams
         self._pieces: deque[Piece] = deque()
@@ -224,7 +230,7 @@ class Run:
         self._changed: asyncio.Future[None] | None = None
 
     def __enter__(self) -> Run:
-        answers: list[Answer] = []
+        answers: list[RunAnswer] = []
         self.answers = answers
         try:
             if self.work.follows is not None:
@@ -252,7 +258,7 @@ class Run:
         """The tokens of all answers so far; of streamed answers, those delivered."""
         return self._num_delivered if self._streams else sum(len(answer.token_ids) for answer in self.answers)
 
-    async def finished(self) -> Sequence[Answer]:
+    async def finished(self) -> Sequence[RunAnswer]:
         """Wait for all answers. Raises the ``RequestError`` of one that failed."""
         while self._num_unfinished:
             await self._wait()
@@ -270,7 +276,7 @@ class Run:
                 await self._wait()
         self._raise_error()
 
-    def _begin(self, answers: list[Answer], number: int) -> None:
+    def _begin(self, answers: list[RunAnswer], number: int) -> None:
         engine, clock = self._generator.engine, self._generator.clock
         request_id = self.work.id if self.work.size == 1 else f"{self.work.id}-{number}"
         if engine.is_known(request_id):
@@ -278,11 +284,11 @@ class Run:
         request = self.work.request(number, request_id)
         meter = RequestMeter(self._generator.metrics, clock.now(), request.num_prompt_tokens)
         on_piece = self._push if self._streams else None
-        answer = Answer(self.work, number, request_id, engine, meter, self._ended, on_piece)
+        answer = RunAnswer(self.work, number, request_id, engine, meter, self._ended, on_piece)
         engine.add_request(request, answer)
         answers.append(answer)
 
-    def _follow(self, answers: list[Answer], request_id: str) -> None:
+    def _follow(self, answers: list[RunAnswer], request_id: str) -> None:
         """Join the followers of a request that migrated here, and catch up with the tokens after the prompt."""
         engine, now = self._generator.engine, self._generator.clock.now()
         request, followers = engine.state.requests.get(request_id), engine.listener(request_id)
@@ -293,7 +299,9 @@ class Run:
             raise InvalidRequest(f"The request '{request_id}' does not continue this prompt")
         follower = Follower(followers)
         meter = RequestMeter(self._generator.metrics, now, 0)
-        answer = Answer(self.work, 0, request_id, follower, meter, self._ended, self._push if self._streams else None)
+        answer = RunAnswer(
+            self.work, 0, request_id, follower, meter, self._ended, self._push if self._streams else None
+        )
         answers.append(answer)
         follower.begin(answer)
         if made := tokens[len(prompt) :]:

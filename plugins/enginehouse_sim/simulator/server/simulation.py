@@ -7,7 +7,7 @@ from typing import Any
 
 from enginehouse import InvalidRequest, ModelNotFound
 from enginehouse_sim.simulator.core.engine_core import StepResult
-from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, Clock
+from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineClock
 from enginehouse_sim.simulator.server.faults import ActiveFaults
 from enginehouse_sim.simulator.server.instance_status import ConstantStatus, StatusReporter
 from enginehouse_sim.simulator.server.metrics import Metrics
@@ -26,7 +26,7 @@ class Simulation:
     side channel.
     """
 
-    def __init__(self, settings: Settings, engine: BatchingEngine, clock: Clock) -> None:
+    def __init__(self, settings: Settings, engine: BatchingEngine, clock: EngineClock) -> None:
         self.settings = settings
         self.engine = engine
         self.fetch_kv: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None

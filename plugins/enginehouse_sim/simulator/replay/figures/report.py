@@ -59,7 +59,7 @@ class StepCost(msgspec.Struct, frozen=True, kw_only=True):
     mean_us_per_request: float
 
 
-class InstanceReport(msgspec.Struct, frozen=True, kw_only=True):
+class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one engine. ``busy``: the share of the replay in which it computed."""
 
     name: str
@@ -121,7 +121,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     real_seconds: float
     speed: float
     step_costs: list[StepCost]
-    per_instance: list[InstanceReport]
+    per_instance: list[EngineReport]
 
 
 class VariantReport(Report, frozen=True, kw_only=True):
@@ -187,8 +187,8 @@ def _slo_shares(record: Record) -> dict[str, float]:
     return shares
 
 
-def _instance(instance: InstanceRecord, duration: float) -> InstanceReport:
-    return InstanceReport(
+def _instance(instance: InstanceRecord, duration: float) -> EngineReport:
+    return EngineReport(
         name=instance.name,
         requests=instance.requests,
         input_tokens=instance.input_tokens,
