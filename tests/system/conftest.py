@@ -33,7 +33,13 @@ from tests.support.operated_gateway import (
 from tests.support.parallel import all_of
 
 _DECIDE_THEMSELVES = ("test_real_upgrades", "test_take_over", "test_tokens", "test_usage", "test_workers")
-_LOOK_AT_ONE_PROCESS = ("test_default", "test_hand_over", "test_kills", "test_several_gateways")
+_LOOK_AT_ONE_PROCESS = (
+    "test_default",
+    "test_hand_over",
+    "test_hostile_requests",
+    "test_kills",
+    "test_several_gateways",
+)
 _EXPECT_ONE_MEMORY = ("test_kv_events", "test_vllm_kv_events", "test_remembered", "test_routing")
 _ALONE = frozenset((*_DECIDE_THEMSELVES, *_LOOK_AT_ONE_PROCESS, *_EXPECT_ONE_MEMORY, "test_moved_streams"))
 """Modules whose gateways have no workers unless their tests say so."""

@@ -15,8 +15,8 @@ from enginehouse.telemetry.request_facts import RequestFacts
 MOST: Final = 1000
 """The number of requests that are remembered."""
 _LARGE: Final = 4096
-"""The bytes of a head whose values are remembered whole."""
-_LONGEST_VALUE: Final = 256
+"""The bytes of a head that is remembered whole."""
+_LONGEST: Final = 256
 _MOST_HEADERS: Final = 32
 
 
@@ -54,10 +54,13 @@ class Activity:
 
 
 def _cut(headers: Headers) -> Headers:
-    size = 0
-    for _, value in headers:
-        size += len(value)
-    return headers if size <= _LARGE else [(name, value[:_LONGEST_VALUE]) for name, value in headers[:_MOST_HEADERS]]
+    if len(headers) <= _MOST_HEADERS:
+        size = 0
+        for name, value in headers:
+            size += len(name) + len(value)
+        if size <= _LARGE:
+            return headers
+    return [(name[:_LONGEST], value[:_LONGEST]) for name, value in headers[:_MOST_HEADERS]]
 
 
 def _ended(number: int, at: float, known: RequestFacts | RequestRecord, headers: Headers, address: str) -> EndedRequest:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from enginehouse.telemetry.activity import Activity
 from enginehouse.testing import request_record
 from tests.support.request_facts import facts_of
@@ -13,11 +15,25 @@ def test_the_last_requests_are_kept_and_all_are_counted() -> None:
     assert activity.count == 3
 
 
-def test_a_large_head_is_cut() -> None:
-    activity = Activity(most=2)
-    small, large = [(b"user-agent", b"a" * 1000)], [(b"x-%d" % number, b"b" * 10_000) for number in range(100)]
-    for headers in (small, large):
-        activity.add(0.0, facts_of(request_record()), headers, "::1")
-    kept, cut = [ended.headers for ended in activity.since(0)]
-    assert kept is small
-    assert sum(len(value) for _, value in cut) <= 32 * 256
+def test_a_small_head_is_kept_as_it_is() -> None:
+    activity, headers = Activity(), [(b"user-agent", b"a" * 1000)]
+    activity.add(0.0, facts_of(request_record()), headers, "::1")
+    [kept] = activity.since(0)
+    assert kept.headers is headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"x-%d" % number, b"b" * 10_000) for number in range(100)],
+        [(b"x" * 10_000, b"")],
+        [(b"a", b"b")] * 1000,
+    ],
+    ids=["values", "names", "lines"],
+)
+def test_a_large_head_is_cut(headers: list[tuple[bytes, bytes]]) -> None:
+    activity = Activity()
+    activity.add(0.0, facts_of(request_record()), headers, "::1")
+    [cut] = activity.since(0)
+    assert len(cut.headers) <= 32
+    assert all(len(name) <= 256 and len(value) <= 256 for name, value in cut.headers)
