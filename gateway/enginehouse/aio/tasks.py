@@ -44,7 +44,7 @@ async def _repeat(seconds: float, act: Callable[[], Awaitable[None] | None]) -> 
             if done is not None:
                 await done
         except Exception:
-            _log.exception("Something that is done regularly has failed, and is tried again")
+            _log.exception("A periodic task has failed, and will run again")
 
 
 async def wait_for_first(tasks: Collection[asyncio.Future[Any]], stop: asyncio.Future[Any]) -> None:

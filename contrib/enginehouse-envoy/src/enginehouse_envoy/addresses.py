@@ -88,7 +88,7 @@ def check_urls(urls: Iterable[str]) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or parts.path.rstrip("/"):
             remedy = "let Envoy's cluster speak TLS or rewrite the path, and configure http://HOST:PORT here"
-            raise ConfigError(f"Envoy is told an IP address and a port, which cannot say {url}", remedy=remedy)
+            raise ConfigError(f"Envoy gets an IP address and a port, which cannot express {url}", remedy=remedy)
 
 
 @lru_cache(maxsize=4096)

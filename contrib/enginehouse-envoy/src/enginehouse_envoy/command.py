@@ -33,7 +33,7 @@ def envoy() -> None:
 @click.option("--http-port", type=_PORT, default=9001, show_default=True, help="Port for ext_authz over HTTP/1.1.")
 @click.option("--socket", metavar="PATH", default="", help="Unix socket for ext_authz too: cheaper than a port.")
 @click.option("--grpc-port", type=_PORT, default=9002, show_default=True, help="Port for ext_proc and access logs.")
-@click.option("--health-port", type=_PORT, help="Port for gRPC's health service alone, always without TLS.")
+@click.option("--health-port", type=_PORT, help="Port for only gRPC's health service, always without TLS.")
 @click.option("--port", type=_PORT, help="Port for what `enginehouse serve` does too: its pages, metrics and relay.")
 @click.option("--tls", metavar="self-signed|CERT,KEY", default="", help="Encrypt the first two ports.")
 @click.option(
@@ -85,8 +85,8 @@ def _objective(given: str) -> tuple[str, int]:
 
 
 @envoy.command(name="config")
-@click.option("--listen", type=_PORT, default=10000, show_default=True, help="Envoy's port that asks by ext_authz.")
-@click.option("--listen-ext-proc", type=_PORT, default=10001, show_default=True, help="The one that asks by ext_proc.")
+@click.option("--listen", type=_PORT, default=10000, show_default=True, help="Envoy's port that uses ext_authz.")
+@click.option("--listen-ext-proc", type=_PORT, default=10001, show_default=True, help="Envoy's port that uses ext_proc.")
 @click.option("--http-port", type=_PORT, default=9001, show_default=True, help="As of `enginehouse envoy serve`.")
 @click.option("--socket", metavar="PATH", default="", help="In place of --http-port.")
 @click.option("--grpc-port", type=_PORT, default=9002, show_default=True, help="As of `enginehouse envoy serve`.")

@@ -75,7 +75,7 @@ class Cluster:
         """Raises ``ActorLost``, and ``LoadFailed`` for any other problem."""
         agent = self._agent
         if agent is None or agent.stdin is None or agent.returncode is not None:
-            raise ActorLost("the process that speaks with Ray has ended")
+            raise ActorLost("the process that connects to Ray has ended")
         number = next(self._numbers)
         future = self._open[number] = asyncio.get_running_loop().create_future()
         message = pickle.dumps(Call(number, method, arguments))
@@ -101,7 +101,7 @@ class Cluster:
         await agent.wait()
         for waits in self._open.values():
             if not waits.done():
-                waits.set_result(Answer(0, None, lost=True, problem="the process that speaks with Ray has ended"))
+                waits.set_result(Answer(0, None, lost=True, problem="the process that connects to Ray has ended"))
 
 
 def room(nodes: Sequence[Node], wanted: Mapping[str, float], labels: Mapping[str, str], count: int) -> str:

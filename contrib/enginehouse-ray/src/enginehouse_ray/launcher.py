@@ -179,7 +179,7 @@ class RayLauncher(Launcher):
         try:
             kept = await self._cluster.ask(names[0], "place", address, *ports, count)
         except ActorLost as error:
-            raise LoadFailed(f"Node {found[0].name} of the Ray cluster has no place: {error}") from error
+            raise LoadFailed(f"Node {found[0].name} of the Ray cluster has no free resources: {error}") from error
         labels = [self._label(each) for each in found]
         return Place(
             port=kept[0],

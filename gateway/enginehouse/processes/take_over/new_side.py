@@ -61,7 +61,7 @@ class Predecessor:
         """Get the listening sockets, on which the running gateway goes on to accept. Raises ``TakeOverFailed``."""
         offer, descriptors = await self._ask(Hello.of_this_process("engines"), TakeOverOffer)
         if offer.refused:
-            raise self._failed(f"and goes on: process {offer.pid} refuses: {offer.refused}")
+            raise self._failed(f"and keeps serving: process {offer.pid} refuses: {offer.refused}")
         self.listening = [socket(fileno=each) for each in descriptors]
         self.pid = offer.pid
 
@@ -72,7 +72,7 @@ class Predecessor:
         """
         left, descriptors = await self._ask(Built(), EnginesLeft)
         if left.refused or not descriptors:
-            raise self._failed(f"and goes on: it refuses: {left.refused}")
+            raise self._failed(f"and keeps serving: it refuses: {left.refused}")
         return descriptors[0]
 
     async def retire(self) -> Mapping[str, TakenLimit]:
@@ -103,7 +103,7 @@ class Predecessor:
         try:
             return await run_within(_ANSWER_S, self._send_and_receive(message, answer))
         except ChannelClosed as error:
-            raise self._failed(f"and goes on: {error}") from None
+            raise self._failed(f"and keeps serving: {error}") from None
         except TimeoutError:
             remedy = "if it hangs, end it with SIGKILL and start this one again, which finds its engines"
             raise self._failed(f"because {who} has not answered for {_ANSWER_S:g} s: {remedy}") from None

@@ -102,7 +102,7 @@ class TakeOverServer:
                 else:
                     await self._offer(channel, hello)
             except (ChannelClosed, TimeoutError) as error:
-                _log.info("A gateway that wanted to take over has given up: %s", str(error) or "it said nothing")
+                _log.info("A gateway that wanted to take over has given up: %s", str(error) or "it gave no reason")
 
     async def _offer(self, channel: MessageChannel, hello: Hello) -> None:
         if refused := self._why_not(hello):
@@ -123,7 +123,7 @@ class TakeOverServer:
         try:
             await run_within(_BUILD_S, channel.receive(Built))
         except TimeoutError:
-            _log.error("Process %d was not ready to take over within %g s, and may do so no more", pid, _BUILD_S)
+            _log.error("Process %d was not ready to take over within %g s, and is refused from now on", pid, _BUILD_S)
             await channel.send(EnginesLeft(refused=f"this gateway was not ready within {_BUILD_S:g} s; start it again"))
             return False
         return True
@@ -148,7 +148,7 @@ class TakeOverServer:
             await run_within(_TAKE_S, channel.receive(EnginesTaken))
             await channel.send(Retired(limits=self._gateway.taken()))
         except (ChannelClosed, TimeoutError) as error:
-            _log.error("Process %d has not taken over, and this gateway goes on: %s", pid, str(error) or "too late")
+            _log.error("Process %d has not taken over, and this gateway keeps serving: %s", pid, str(error) or "too late")
             self._gateway.resume()
             self.close()
             self.open()  # the other one may have taken the place in the folder

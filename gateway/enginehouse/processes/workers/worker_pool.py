@@ -205,7 +205,7 @@ class WorkerPool(Observer):
             return
         why = "hung" if link.is_hung else "died"
         self.replaced[why] += 1
-        _log.error("The worker with pid %d has %s: another one takes its place", link.pid, why)
+        _log.error("The worker with pid %d has %s, and is replaced", link.pid, why)
         if self._now() - link.started >= _YOUNG_S:
             self._pause.pop(number, None)
             pause = 0.0

@@ -172,7 +172,7 @@ def test_a_refusal_reaches_the_operator(tmp_path: Path, monkeypatch: pytest.Monk
     async def test(running: Running, folder: Path) -> None:
         monkeypatch.setattr("enginehouse.processes.take_over.messages.FORMAT", FORMAT + 1)
         with pytest.raises(
-            TakeOverFailed, match=rf"goes on: process \d+ refuses: it hands over as {re.escape(VERSION)} in format"
+            TakeOverFailed, match=rf"keeps serving: process \d+ refuses: it hands over as {re.escape(VERSION)} in format"
         ):
             await found(folder).connect()
 
@@ -242,7 +242,7 @@ def test_a_new_gateway_that_hangs_with_the_engines_has_the_old_one_go_on(
         hung.listening[0].close()
         os.close(await hung.leave_engines())
         await until(lambda: running.events == ["paused", "resumed"])
-        with pytest.raises(TakeOverFailed, match="goes on"):
+        with pytest.raises(TakeOverFailed, match="keeps serving"):
             await hung.retire()
 
     in_loop(test, tmp_path)
