@@ -86,7 +86,9 @@ def _objective(given: str) -> tuple[str, int]:
 
 @envoy.command(name="config")
 @click.option("--listen", type=_PORT, default=10000, show_default=True, help="Envoy's port that uses ext_authz.")
-@click.option("--listen-ext-proc", type=_PORT, default=10001, show_default=True, help="Envoy's port that uses ext_proc.")
+@click.option(
+    "--listen-ext-proc", type=_PORT, default=10001, show_default=True, help="Envoy's port that uses ext_proc."
+)
 @click.option("--http-port", type=_PORT, default=9001, show_default=True, help="As of `enginehouse envoy serve`.")
 @click.option("--socket", metavar="PATH", default="", help="In place of --http-port.")
 @click.option("--grpc-port", type=_PORT, default=9002, show_default=True, help="As of `enginehouse envoy serve`.")

@@ -148,7 +148,9 @@ class TakeOverServer:
             await run_within(_TAKE_S, channel.receive(EnginesTaken))
             await channel.send(Retired(limits=self._gateway.taken()))
         except (ChannelClosed, TimeoutError) as error:
-            _log.error("Process %d has not taken over, and this gateway keeps serving: %s", pid, str(error) or "too late")
+            _log.error(
+                "Process %d has not taken over, and this gateway keeps serving: %s", pid, str(error) or "too late"
+            )
             self._gateway.resume()
             self.close()
             self.open()  # the other one may have taken the place in the folder

@@ -172,7 +172,8 @@ def test_a_refusal_reaches_the_operator(tmp_path: Path, monkeypatch: pytest.Monk
     async def test(running: Running, folder: Path) -> None:
         monkeypatch.setattr("enginehouse.processes.take_over.messages.FORMAT", FORMAT + 1)
         with pytest.raises(
-            TakeOverFailed, match=rf"keeps serving: process \d+ refuses: it hands over as {re.escape(VERSION)} in format"
+            TakeOverFailed,
+            match=rf"keeps serving: process \d+ refuses: it hands over as {re.escape(VERSION)} in format",
         ):
             await found(folder).connect()
 
