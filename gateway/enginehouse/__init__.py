@@ -166,6 +166,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.engine_caches import CacheFollower as CacheFollower
     from enginehouse.interfaces.drivers import SupportsHandOver as SupportsHandOver
     from enginehouse.interfaces.drivers import SupportsBootstrap as SupportsBootstrap
+    from enginehouse.interfaces.drivers import KeepsCache as KeepsCache
     from enginehouse.interfaces.driver_support import DriverSupport as DriverSupport
     from enginehouse.interfaces.driver_support import support_of as support_of
     from enginehouse.interfaces.launch_spec import EngineOptions as EngineOptions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,7 @@ from enginehouse import (
     EngineClient,
     FoundModel,
     InstanceStatus,
+    KeepsCache,
     LaunchSpec,
     ModelFacts,
     OpenAICompatibleDriver,
@@ -27,7 +28,7 @@ from enginehouse_llamacpp.options import SWITCHES, LlamaCppOptions
 from enginehouse_llamacpp.status import read_status
 
 
-class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams):
+class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams, KeepsCache):
     """llama.cpp's ``llama-server``. It is healthy when its model is loaded; ``/props`` has the context per request."""
 
     idle_connections = 4
@@ -46,6 +47,8 @@ class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams)
         context = ["-c", str(whole)] if whole else []
         where = ["--host", spec.bind, "--port", str(spec.port), "--metrics"]
         flags = option_arguments(options, switches=SWITCHES)
+        if spec.cache_folder and options.slot_save_path is None and not options.embedding and not options.reranking:
+            flags = [*flags, "--slot-save-path", f"{spec.cache_folder}/"]
         return ["llama-server", "-m", spec.path, "--alias", spec.model, *where, *context, *flags]
 
     def why_not(self, spec: LaunchSpec) -> str:
@@ -86,8 +89,36 @@ class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams)
         response = await engine.request("GET", "/props")
         return (read_json(response, _Properties).total_slots or None) if response.status == 200 else None
 
+    async def save_cache(self, engine: EngineClient) -> Mapping[str, int]:
+        """Save every slot that has served, the one that was used last first."""
+        slots = read_json(await engine.request("GET", "/slots"), list[_Slot])
+        used = sorted((each for each in slots if each.id_task is not None), key=lambda each: -(each.id_task or 0))
+        return {f"slot-{each.id}": await _slot(engine, each.id, "save", f"slot-{each.id}") for each in used}
+
+    async def restore_cache(self, engine: EngineClient, files: Sequence[str]) -> int:
+        return sum([await _slot(engine, int(file.removeprefix("slot-")), "restore", file) for file in files])
+
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         return await read_status(engine)
+
+
+class _Slot(msgspec.Struct):
+    """A slot in ``/slots``. Only one that has served has had a task."""
+
+    id: int
+    id_task: int | None = None
+
+
+class _Moved(msgspec.Struct):
+    n_saved: int = 0
+    n_restored: int = 0
+
+
+async def _slot(engine: EngineClient, slot: int, action: str, file: str) -> int:
+    """The tokens of ``slot`` that were saved to ``file`` or restored from it. Raises ``UpstreamError``."""
+    body = msgspec.json.encode({"filename": file})
+    moved = read_json(await engine.request("POST", f"/slots/{slot}?action={action}", body), _Moved)
+    return moved.n_saved or moved.n_restored
 
 
 class _Settings(msgspec.Struct):

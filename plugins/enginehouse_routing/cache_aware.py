@@ -112,7 +112,7 @@ class CacheAware(Strategy):
         is_picked, is_plain, there = requirements is self._picked, chosen is self._plain, _NOTHING
         prompt = self._prompt if is_picked else prompt_of(requirements)
         engine = self._costs.used(chosen.backend)
-        if not is_plain and chosen.state in _WITHOUT_CACHE:
+        if not is_plain and _is_empty(chosen):
             self._prefixes.forget(chosen.replica)
             is_picked = False
         prefix: PrefixFacts | None = None
@@ -140,7 +140,7 @@ class CacheAware(Strategy):
         if prompt is None:
             return PrefixFacts(requirements.estimated_tokens, 0, 0, "new")
         there = self._prefixes.leading(prompt)
-        if chosen.state in _WITHOUT_CACHE:
+        if _is_empty(chosen):
             had = there.get(chosen.replica, 0)
             there = {replica: tokens for replica, tokens in there.items() if replica != chosen.replica}
             if had > max(there.values(), default=0):
@@ -205,7 +205,7 @@ class CacheAware(Strategy):
     def _verdict(
         self, candidate: Candidate, explained: tuple[float, CostParts], cached: Mapping[str, int], tokens: int
     ) -> Verdict:
-        there = min(tokens, cached.get(candidate.replica, 0)) if candidate.state not in _WITHOUT_CACHE else 0
+        there = min(tokens, cached.get(candidate.replica, 0)) if not _is_empty(candidate) else 0
         cost, parts = explained
         figures = {
             "cached_tokens": there,
@@ -217,6 +217,11 @@ class CacheAware(Strategy):
             figures["writing_ms"] = round(1e3 * parts.writing, 3)
         figures |= {name: each for name, each in self._costs.rates(candidate.backend).items() if each}
         return Verdict(_score(cost), figures)
+
+
+def _is_empty(candidate: Candidate) -> bool:
+    """Whether the engine of ``candidate`` begins without a prefix cache."""
+    return candidate.state in _WITHOUT_CACHE and not candidate.cache_kept
 
 
 def _score(cost: float) -> float:

@@ -9,6 +9,7 @@ from typing import Any, cast
 from enginehouse import Launcher
 from enginehouse.engines.host_gpus import HostGpus
 from enginehouse.engines.host_launcher import HostLauncher
+from enginehouse.engines.kept_cache import CacheReports
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
@@ -31,6 +32,7 @@ def host_launcher(
         state_file or no_state_file(),
         gpus or HostGpus(),
         ownership or EngineOwnership(),
+        CacheReports(lambda model, outcome: None, list, lambda: 0.0),
     )
 
 

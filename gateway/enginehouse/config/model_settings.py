@@ -103,7 +103,8 @@ class ModelSettings(CapabilitySettings, frozen=True):
         str,
         about(
             "launch line that replaces the driver's, with `${port}`, `${bind}`, `${path}`, `${model}`, "
-            "`${env:NAME}`, and `${nodes}`, `${node_rank}`, `${meet_at}` of an engine on several machines"
+            "`${env:NAME}`, `${cache_folder}`, and `${nodes}`, `${node_rank}`, `${meet_at}` of an engine on several "
+            "machines"
         ),
     ] = ""
     options: Annotated[dict[str, Any], about("options of the driver, for its own launch line")] = {}
@@ -162,6 +163,14 @@ class ModelSettings(CapabilitySettings, frozen=True):
             "evict, for `cache_aware`; a `command` needs `--kv-events-config ${kv_events}`"
         ),
     ] = False
+    keep_cache: Annotated[
+        ByteSize,
+        about(
+            "space on disk for the prefix cache of an engine that is stopped, which the next one gets back; "
+            "0 for none. For llama.cpp's engines on this machine; a `command` needs `--slot-save-path ${cache_folder}`"
+        ),
+    ] = 2 << 30
+    keep_cache_wait: Annotated[Duration, about("longest time by which that delays a swap")] = 0.5
     placement: Annotated[
         dict[str, Any], about("options of its host's launcher, over those in `hosts.*.placement`")
     ] = {}

@@ -80,6 +80,8 @@ class Candidate:
     """Whether its engine only passes requests on, so that it waits in no queue and needs no load."""
     wake_s: float = 0.0
     """The expected seconds until a replica that is not ready can serve."""
+    cache_kept: bool = False
+    """Whether a launched engine that does not run gets its prefix cache back when it is launched again."""
     priority: int = 0
     """The backend's priority in the configuration; lower is better."""
     weight: float = 1.0

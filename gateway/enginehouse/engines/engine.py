@@ -13,6 +13,7 @@ from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnough
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines.host_launcher import HostLauncher
 from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.kept_cache import KeptCache, kept_caches
 from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.second_tries import TryAgain, never_again
@@ -81,6 +82,8 @@ class Engine:
         self.problem = self._hung = ""
         self.is_lost = False
         self._launcher = launcher
+        self._cache = KeptCache(self.name, managed.model_name, kept_caches(launcher.state_file), launcher.caches)
+        self._is_warm = False
         self._connect = connect
         self._on_state = on_state
         self._errors = StartErrors(managed.model_name, self.log)
@@ -102,8 +105,14 @@ class Engine:
     def _look_again(self) -> None:
         """Make launch lines by the files of now."""
         managed = self.managed
+        keeps = managed.model.keep_cache and managed.driver.cache is not None and not self.elsewhere
         self._line = ModelLaunch(
-            managed.model_name, managed.model, managed.driver.launch, managed.rules, backend=self.name
+            managed.model_name,
+            managed.model,
+            managed.driver.launch,
+            managed.rules,
+            backend=self.name,
+            cache_folder=str(self._cache.folder) if keeps else "",
         )
 
     @property
@@ -133,6 +142,11 @@ class Engine:
     def place(self) -> Place | None:
         """Where the engine runs; ``None`` if it does not."""
         return self._run.place if self._run else None
+
+    @property
+    def cache_kept(self) -> bool:
+        """Whether the next launch gets the prefix cache of this engine back."""
+        return self._cache.tokens > 0
 
     @property
     def is_asleep(self) -> bool:
@@ -332,6 +346,7 @@ class Engine:
                 await self._have_files(start)
                 run = await self._launch_in(await self._place(start), start)
                 await self._until_ready(run, start)
+                await self._restore_cache(run)
             except NotEnoughMemory:
                 start.is_over = True
                 if not await again():
@@ -343,6 +358,8 @@ class Engine:
                 start.is_over = True
 
     async def _take_over(self, run: EngineRun, asleep: bool) -> None:
+        if self.managed.driver.cache is not None:
+            await self._cache.recall()
         if asleep:
             await self._woken(run)
         await self._until_ready(run, _Start(self.managed, self.log))
@@ -380,6 +397,7 @@ class Engine:
             if server is not None:
                 process = await server.load(self.managed.model_name, longest_silence(model), self.log)
             else:
+                await self._prepare_cache(line, start)
                 process = await launcher.launch(self.name, line, self.log)
         run = EngineRun(process, self._connect(process.address), place, start.first_line)
         if start.is_over:  # the start was cancelled, and the launcher resisted that
@@ -430,10 +448,35 @@ class Engine:
 
     def _be_ready(self, run: EngineRun) -> None:
         self._hung = ""
+        self._is_warm = True
         if self._watching is not None:
             self._watching.cancel()
         self._watching = asyncio.create_task(self._watch(run))
         self._become(ReplicaState.READY)
+
+    # --- the prefix cache
+
+    async def _prepare_cache(self, line: LaunchLine, start: _Start) -> None:
+        """Have a folder for the cache of an engine that is launched with ``line``, if it is to be kept."""
+        folder = str(self._cache.folder)
+        if not any(folder in word for word in line.command):
+            return
+        try:
+            await self._cache.prepare(self._line.fingerprint, line.command, self._line.files)
+        except OSError as error:
+            why = f"the folder for its cache cannot be made: {error} (keep_cache = 0 does without it)"
+            raise self._errors.did_not_start(why, start.first_line) from None
+
+    async def _restore_cache(self, run: EngineRun) -> None:
+        if (driver := self.managed.driver.cache) is not None and self.managed.model.keep_cache:
+            await self._cache.restore(driver, run.client)
+
+    async def _save_cache(self, run: EngineRun) -> None:
+        """Save the cache of an engine that was ready, before it stops or sleeps."""
+        driver, model = self.managed.driver.cache, self.managed.model
+        if self._is_warm and driver is not None and model.keep_cache:
+            await self._cache.save(driver, run.client, model.keep_cache_wait, model.keep_cache)
+        self._is_warm = False
 
     # --- sleep and end
 
@@ -442,6 +485,7 @@ class Engine:
 
     async def _sleep_or_end(self, run: EngineRun, wanted: bool) -> None:
         sleep, within = self.managed.driver.sleep.sleep_as_launched, self.managed.model.stop_timeout
+        await self._save_cache(run)
         if not (wanted and await self._agrees(sleep, run, within)):
             await self._end(run)
         elif self._run is run and len(self._endings) == 1:  # else a stop is in progress too
@@ -480,6 +524,8 @@ class Engine:
     async def _end(self, run: EngineRun, timeout: float | None = None) -> None:
         try:
             within = self.managed.model.stop_timeout if timeout is None else timeout
+            if within:
+                await self._save_cache(run)
             await self._launcher.ownership.stop(run.process, within)
             self._launcher.ended(run.process)
         except PluginFailed as error:
@@ -491,7 +537,7 @@ class Engine:
                     self._become(ReplicaState.STOPPED)
 
     def _clear(self, run: EngineRun) -> None:
-        self._run = None
+        self._run, self._is_warm = None, False
         self._launcher.vacated(run.place)
         self.log.finish()
 

@@ -156,6 +156,10 @@ def _are_texts(answer: Any) -> bool:
     return isinstance(answer, dict) and _list_of(str)([*answer, *answer.values()])
 
 
+def _are_counts(answer: Any) -> bool:
+    return isinstance(answer, dict) and all(type(name) is str and type(count) is int for name, count in answer.items())
+
+
 def _are_marks(answer: Any) -> bool:
     return isinstance(answer, dict) and all(type(pid) is int and type(text) is str for pid, text in answer.items())
 
@@ -194,6 +198,8 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     "wake": _BOOL,
     "sleep_as_launched": _BOOL,
     "wake_as_launched": _BOOL,
+    "save_cache": ("a dict of numbers by file", _are_counts),
+    "restore_cache": ("an int", _exactly(int)),
     "concurrency": _NUMBER,
     "status": ("an InstanceStatus or None", _instance(InstanceStatus, type(None))),
     "metadata": ("an InstanceMetadata", _instance(InstanceMetadata)),

@@ -76,7 +76,9 @@ class Host(QueueListener):
         context, settings = self._context, self._context.config.host_settings(self.name)
         launcher = context.make_launcher(settings.launcher, self.name)
         own_ports, gpus = ports.within(*parse_ports(settings.ports)), host_gpus(settings, launcher)
-        return HostLauncher(self.name, launcher, own_ports, state_file, gpus, ownership, context.downloads)
+        return HostLauncher(
+            self.name, launcher, own_ports, state_file, gpus, ownership, context.caches, context.downloads
+        )
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""
@@ -306,7 +308,7 @@ class Host(QueueListener):
             if state is ReplicaState.READY:
                 self._publisher.ready(replica, managed, engine)
             else:
-                self._publisher.not_ready(replica, managed, state, engine.problem)
+                self._publisher.not_ready(replica, managed, state, engine)
             if state is ReplicaState.FAILED and engine.is_lost:
                 self._drains.cut_off(replica, engine.problem)
         self._publisher.state(replica, state)

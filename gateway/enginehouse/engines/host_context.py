@@ -10,6 +10,7 @@ from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.kept_cache import CacheReports
 from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.placements import placement_of
 from enginehouse.fleet.fleet import Fleet
@@ -41,6 +42,7 @@ class HostContext(NamedTuple):
     make_scheduler: Callable[[], Scheduler]
     make_swapper: Callable[[HostFacts], GuardedSwapper]
     make_launcher: Callable[[str, str], Launcher]
+    caches: CacheReports
     downloads: Downloads | None = None
     has_launcher: Callable[[str], bool] = lambda host: True
 

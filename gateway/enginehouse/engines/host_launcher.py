@@ -16,6 +16,7 @@ from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.guards import unguarded_launcher
 from enginehouse.engines.host_gpus import CUDA_VISIBLE_DEVICES, HostGpus
 from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.kept_cache import CacheReports
 from enginehouse.engines.launch_line import fingerprint, is_own_port
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.placements import decode_placement
@@ -54,12 +55,14 @@ class HostLauncher:
         state_file: StateFile,
         gpus: HostGpus,
         ownership: EngineOwnership,
+        caches: CacheReports,
         downloads: Downloads | None = None,
     ) -> None:
         self.host = host
         self.state_file = state_file
         self.gpus = gpus
         self.ownership = ownership
+        self.caches = caches
         self.downloads = downloads
         self.places_gpus = launcher.places_gpus
         self.places = getattr(type(unguarded_launcher(launcher)), "place", None) is not Launcher.place

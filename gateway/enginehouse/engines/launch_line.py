@@ -62,7 +62,7 @@ def launch_rules(config: Config) -> LaunchRules:
 class ModelLaunch:
     """The launch of an engine of the model ``name``. What does not depend on its port is found once.
 
-    ``backend``: its name; by default that of the model.
+    ``backend``: its name; by default that of the model. ``cache_folder``: of an engine on this machine.
 
     Its methods raise ``ConfigError``, naming the key, for options that the driver does not take, an unknown
     placeholder, an unset variable, a command that cannot be split, and a missing ``command`` if the driver has no
@@ -77,8 +77,10 @@ class ModelLaunch:
         rules: LaunchRules = NO_RULES,
         environ: Mapping[str, str] = os.environ,
         backend: str = "",
+        cache_folder: str = "",
     ) -> None:
         self._name = name
+        self._cache_folder = cache_folder
         self._backend = backend or name
         self._model = model
         self._driver = driver
@@ -95,6 +97,7 @@ class ModelLaunch:
             nodes=len(addresses),
             node_rank=rank,
             meet_at=place.meet_at,
+            cache_folder=self._cache_folder if is_own_port(place) else "",
         )
 
     def line(self, place: Place, gpus: str = "") -> LaunchLine:
@@ -164,6 +167,7 @@ class ModelLaunch:
             "node_rank": str(spec.node_rank),
             "meet_at": spec.meet_at,
             "kv_events": spec.kv_events,
+            "cache_folder": spec.cache_folder,
             **more,
         }
         return _Words(f"models.{self._name}", values, self._environ)

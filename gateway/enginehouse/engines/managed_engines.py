@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks, wait_for_first
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import Config
@@ -18,6 +20,7 @@ from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_replicas import RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory
+from enginehouse.engines.kept_cache import kept_caches, remove_others
 from enginehouse.engines.load_request import load, preload
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
@@ -59,6 +62,7 @@ class ManagedEngines:
         self.ownership = EngineOwnership()
         self._context = context
         self._make_host: Callable[[str, HostContext], Host]
+        self._caches: Path
         self._hosts: Mapping[str, Host] = {}
         self._listed: dict[str, Sequence[ServedModel]] = {}
         self._tasks = BackgroundTasks()
@@ -74,6 +78,7 @@ class ManagedEngines:
         if state_file.is_lost:  # engines of an earlier gateway may run on any of them
             names += filter(self._context.has_launcher, host_names(self._context.config))
         self._hosts = {name: self._make_host(name, self._context) for name in dict.fromkeys(names)}
+        self._caches = kept_caches(state_file)
         self.remote.open()
         self._list_queues()
 
@@ -102,6 +107,7 @@ class ManagedEngines:
         self._listed.clear()
         await asyncio.gather(*(host.open(drained) for host in self._hosts.values()))
         self._tasks.start(self._keep_sweeping())
+        self._remove_caches()
         self._preload(self.models)
 
     def prepare(self, context: HostContext) -> EngineChange:
@@ -133,6 +139,7 @@ class ManagedEngines:
             host.reject_removed()
         self.remote.reject_removed()
         self._preload([model for model in self.models if model not in before])
+        self._remove_caches()
 
     def reject_loads(self, error: RequestError) -> None:
         """Refuse the requests that wait for an engine which is not ready."""
@@ -308,6 +315,12 @@ class ManagedEngines:
                 for host in self._hosts.values():
                     for replica in host.replicas.of_model(model):
                         self._tasks.start(preload(host.queue, replica))
+
+    def _remove_caches(self) -> None:
+        """Remove the caches that are kept for models that are no longer configured."""
+        models = self._context.config.models.items()
+        names = [backend for name, model in models if model.keep_cache for backend in model.possible_backends(name)]
+        self._tasks.start(run_slowly(remove_others, self._caches, frozenset(names)))
 
     async def _keep_sweeping(self) -> None:
         while True:

@@ -60,18 +60,18 @@ class StatusPublisher:
         self.context.fleet.set_state(replica, ReplicaState.READY)
         self.context.fleet.succeeded(managed.backend)
 
-    def not_ready(self, replica: str, managed: ManagedReplica, state: ReplicaState, problem: str) -> None:
+    def not_ready(self, replica: str, managed: ManagedReplica, state: ReplicaState, engine: Engine) -> None:
         """Keep requests from an engine that is not ready."""
         if managed.server is None:
             self._prober.remove(managed.backend)
             self.context.upstreams[managed.backend].locate("")
-        self.show(replica, state, problem)
+        self.show(replica, state, engine.problem, cache_kept=engine.cache_kept)
 
-    def show(self, replica: str, state: ReplicaState, problem: str = "") -> None:
-        """Show routing the state of a replica."""
+    def show(self, replica: str, state: ReplicaState, problem: str = "", *, cache_kept: bool = False) -> None:
+        """Show routing the state of a replica. ``cache_kept``: it gets its prefix cache back when it is launched."""
         wake_s = 0.0 if state is ReplicaState.READY else self._wake_s.get(replica, ASSUMED_LOAD_S)
         with suppress(NotFound):  # a server elsewhere no longer lists its model
-            self.context.fleet.set_state(replica, state, wake_s, problem)
+            self.context.fleet.set_state(replica, state, wake_s, problem, cache_kept=cache_kept)
 
     def probe(
         self,

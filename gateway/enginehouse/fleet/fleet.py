@@ -280,8 +280,18 @@ class Fleet:
         """Send the backend new requests again."""
         self._set_draining(name, False)
 
-    def set_state(self, replica: str, state: ReplicaState, wake_s: float = 0.0, problem: str = "") -> None:
+    def set_state(
+        self,
+        replica: str,
+        state: ReplicaState,
+        wake_s: float = 0.0,
+        problem: str = "",
+        *,
+        cache_kept: bool = False,
+    ) -> None:
         """Set the state of a managed replica. ``wake_s``: the expected seconds until it can serve.
+
+        ``cache_kept``: it gets its prefix cache back then.
 
         A ``problem`` becomes the last error of its backend. A launched replica that is not ready counts as healthy,
         because a request may start it again.
@@ -290,7 +300,7 @@ class Fleet:
         forgiven = not live.info.loads_models and state is not ReplicaState.READY and live.health.reset()
         if problem:
             live.health.note(problem, self._clock())
-        live.states[model] = (state, wake_s)
+        live.states[model] = (state, wake_s, cache_kept)
         if state is not live.offers[model].state:
             live.state_since[model] = self._clock()
         if state is not ReplicaState.READY:

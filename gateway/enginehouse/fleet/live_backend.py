@@ -14,8 +14,8 @@ from enginehouse.fleet.error_window import ErrorWindow
 from enginehouse.fleet.health import HealthTracker
 from enginehouse.fleet.pauses import RoutingPauses
 
-_READY = (ReplicaState.READY, 0.0)
-_STOPPED = (ReplicaState.STOPPED, ASSUMED_LOAD_S)
+_READY = (ReplicaState.READY, 0.0, False)
+_STOPPED = (ReplicaState.STOPPED, ASSUMED_LOAD_S, False)
 
 
 class LiveBackend:
@@ -55,7 +55,7 @@ class LiveBackend:
         self.has_listed = False
         self.discovered: dict[str, Capabilities] = {}
         self.proxied: frozenset[str] = frozenset()
-        self.states: dict[str, tuple[ReplicaState, float]] = {}
+        self.states: dict[str, tuple[ReplicaState, float, bool]] = {}
         self.state_since: dict[str, float] = {}
         self.health_since: float | None = None
         self.offers: dict[str, Candidate] = {}
@@ -76,7 +76,7 @@ class LiveBackend:
         """The state of its engine: a server that loads models itself always runs, a managed engine has one model."""
         if self.info.loads_models:
             return ReplicaState.READY
-        return next((state for state, _ in self.states.values()), ReplicaState.READY)
+        return next((state for state, _, _ in self.states.values()), ReplicaState.READY)
 
     @property
     def runs(self) -> bool:
@@ -113,7 +113,8 @@ class LiveBackend:
     def _candidate(self, model: str, capabilities: Capabilities, now: float) -> Candidate:
         backend, offered = self.info, self.offers.get(model)
         proxied = model in self.proxied
-        state, wake_s = _READY if proxied else self.states.get(model, _STOPPED if backend.loads_models else _READY)
+        unknown = _STOPPED if backend.loads_models else _READY
+        state, wake_s, cache_kept = _READY if proxied else self.states.get(model, unknown)
         candidate = Candidate(
             model=model,
             backend=backend.name,
@@ -129,6 +130,7 @@ class LiveBackend:
             state=state,
             proxied=proxied,
             wake_s=wake_s,
+            cache_kept=cache_kept,
             priority=backend.priority,
             weight=backend.weight,
             role=backend.role,

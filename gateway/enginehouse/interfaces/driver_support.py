@@ -10,6 +10,7 @@ from enginehouse.domain.errors import CannotContinue
 from enginehouse.interfaces.drivers import (
     Driver,
     EngineClient,
+    KeepsCache,
     SupportsBootstrap,
     SupportsCacheEvents,
     SupportsContinuation,
@@ -30,6 +31,7 @@ SUPPORTS = (
     SupportsCacheEvents,
     SupportsHandOver,
     SupportsBootstrap,
+    KeepsCache,
 )
 """The interfaces that a driver may implement besides ``Driver``."""
 
@@ -50,6 +52,7 @@ class DriverSupport(NamedTuple):
     cache_events: SupportsCacheEvents | None
     hand_over: SupportsHandOver | None
     bootstrap: SupportsBootstrap | None
+    cache: KeepsCache | None
 
 
 def support_of(driver: Driver) -> DriverSupport:
@@ -64,6 +67,7 @@ def support_of(driver: Driver) -> DriverSupport:
         cache_events=driver if isinstance(driver, SupportsCacheEvents) else None,
         hand_over=driver if isinstance(driver, SupportsHandOver) else None,
         bootstrap=driver if isinstance(driver, SupportsBootstrap) else None,
+        cache=driver if isinstance(driver, KeepsCache) else None,
     )
 
 

@@ -82,7 +82,7 @@ class Driver(ABC):
     One object serves all backends of its kind, so it keeps no state about any of them. A driver of a plain server needs
     these two methods. For further abilities of its engines, a driver also inherits from ``SupportsLaunch``,
     ``SupportsLoading``, ``SupportsSleep``, ``SupportsFigures``, ``SupportsContinuation``, ``SupportsCacheEvents``,
-    ``SupportsHandOver`` or ``SupportsBootstrap``.
+    ``SupportsHandOver``, ``SupportsBootstrap`` or ``KeepsCache``.
     """
 
     endpoints: Collection[str] = ()
@@ -222,6 +222,28 @@ class SupportsSleep(ABC):
     async def wake_as_launched(self, engine: EngineClient, spec: LaunchSpec) -> bool:
         """Do as ``wake``, for an engine that ``sleep_as_launched`` has put to sleep."""
         return await self.wake(engine)
+
+
+class KeepsCache(ABC):
+    """A driver of engines that write their prefix cache into files, and read it again after another launch.
+
+    The launch line must name ``LaunchSpec.cache_folder``, in which the files lie, if that is not empty.
+    """
+
+    @abstractmethod
+    async def save_cache(self, engine: EngineClient) -> Mapping[str, int]:
+        """Have a ready engine write its cache. Return the files in its folder, each with the number of its tokens.
+
+        The first ones are the most useful: later ones are removed if together they are too large. The gateway waits
+        only for a short time, and then stops the engine.
+        """
+
+    @abstractmethod
+    async def restore_cache(self, engine: EngineClient, files: Sequence[str]) -> int:
+        """Have an engine that has just become ready read these ``files``. Return the number of tokens.
+
+        Raise ``UpstreamError`` if it refuses one.
+        """
 
 
 class SupportsFigures:

@@ -53,6 +53,9 @@ class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     kv_events: str = ""
     """The JSON that vLLM and SGLang take as ``--kv-events-config``; empty if the engine need not publish its events."""
 
+    cache_folder: str = ""
+    """The folder in which the engine may keep its prefix cache; empty if it need not. Only for ``KeepsCache``."""
+
     def options_as(self, type: type[OptionsT]) -> OptionsT:
         """The options, which are of ``type``; its defaults if none are given."""
         return self.options if isinstance(self.options, type) else type()

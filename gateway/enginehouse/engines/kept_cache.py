@@ -1,0 +1,216 @@
+"""The prefix cache of an engine, kept in files while the engine does not run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+import msgspec
+
+from enginehouse.aio.slow_work import run_slowly
+from enginehouse.aio.timeouts import run_within
+from enginehouse.domain.request_record import RequestRecord
+from enginehouse.engines.state_file import StateFile, replace_file
+from enginehouse.interfaces.drivers import EngineClient, KeepsCache
+
+_log = logging.getLogger(__name__)
+_RESTORE_S: Final = 30.0
+_FEW: Final = 256
+"""Tokens. What an engine should have of a shorter prefix is estimated too roughly to show anything."""
+_KEPT, _LAUNCHED = "kept.json", "launched"
+
+
+class CacheReports(NamedTuple):
+    """What is told of kept caches, and what tells of their use.
+
+    ``note`` takes a model and what became of its cache. ``answered``: the last requests, the newest first. ``now``:
+    the clock of their times.
+    """
+
+    note: Callable[[str, str], None]
+    answered: Callable[[], Iterable[RequestRecord]]
+    now: Callable[[], float]
+
+
+def kept_caches(state_file: StateFile) -> Path:
+    """The folder with a folder for each backend."""
+    return state_file.folder / "kept_caches"
+
+
+def remove_others(folder: Path, backends: Collection[str]) -> None:
+    """Remove the caches of all backends but these. To be called in a thread."""
+    known = {quote(each, safe="") for each in backends}
+    for found in folder.iterdir() if folder.is_dir() else ():
+        if found.name not in known:
+            shutil.rmtree(found, ignore_errors=True)
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """``engine``: what wrote the files. ``files``: by name, the tokens in each."""
+
+    engine: str
+    files: dict[str, int]
+
+
+class KeptCache:
+    """Saves the prefix cache of the engine of ``backend`` before it stops, and restores it after the next launch.
+
+    Only an engine of the same program, launch line and model files gets it back. One that then reads again what it
+    should have, although it says that it has it, gets no cache back any more.
+
+    ``tokens``: how many are kept for the next launch.
+    """
+
+    def __init__(self, backend: str, model: str, caches: Path, reports: CacheReports) -> None:
+        self.folder = caches / quote(backend, safe="")
+        self.tokens = 0
+        self._backend = backend
+        self._model = model
+        self._reports = reports
+        self._engine = ""
+        self._useless = ""
+        self._restored_at: float | None = None
+
+    async def prepare(self, launch: str, command: Sequence[str], files: Sequence[str]) -> None:
+        """Make the folder for an engine with this fingerprint of its ``launch``, before it. Raises ``OSError``."""
+        self._engine = await run_slowly(_prepared, self.folder, launch, command, files)
+
+    async def recall(self) -> None:
+        """Take over an engine of an earlier gateway, which has prepared its launch."""
+        self._engine = await run_slowly(_launched, self.folder)
+
+    async def restore(self, driver: KeepsCache, engine: EngineClient) -> None:
+        """Give an engine that is ready the cache that was saved. Raises nothing."""
+        self._restored_at = None
+        if not self._engine:  # none was prepared
+            return
+        kept = await run_slowly(_kept, self.folder, self._engine) if self._engine != self._useless else None
+        if kept is None:
+            self.tokens = 0
+            return
+        try:
+            restored = await run_within(_RESTORE_S, driver.restore_cache(engine, list(kept.files)))
+        except Exception as error:
+            _log.warning("%s could not restore its cache: %s", self._backend, error or type(error).__name__)
+            await self._forget("refused")
+        else:
+            _log.info("%s has %d tokens in its cache again", self._backend, restored)
+            self._restored_at = self._reports.now()
+            self._reports.note(self._model, "restored")
+
+    async def save(self, driver: KeepsCache, engine: EngineClient, within: float, most: int) -> None:
+        """Save the cache of an engine that stops, in so many seconds and up to ``most`` bytes. Raises nothing."""
+        if self._restored_at is not None and _is_unconfirmed(
+            self._backend, self._restored_at, self._reports.answered()
+        ):
+            _log.warning("%s did not have what it said that it had restored: no cache is kept for it", self._backend)
+            self._useless = self._engine
+            await self._forget("unconfirmed")
+        self._restored_at = None
+        if not self._engine or self._engine == self._useless:
+            return
+        await run_slowly(_forget, self.folder)  # first: files that are only half written must not look whole
+        self.tokens = 0
+        try:
+            files = await run_within(within, driver.save_cache(engine))
+            self.tokens = await run_slowly(_keep, self.folder, _Kept(self._engine, dict(files)), most)
+        except TimeoutError:
+            self._reports.note(self._model, "late")
+        except Exception as error:
+            _log.warning("The cache of %s could not be saved: %s", self._backend, error or type(error).__name__)
+            self._reports.note(self._model, "failed")
+        else:
+            if self.tokens:
+                _log.info("%d tokens of %s's cache are kept", self.tokens, self._backend)
+                self._reports.note(self._model, "saved")
+
+    async def _forget(self, outcome: str) -> None:
+        self.tokens = 0
+        await run_slowly(_forget, self.folder)
+        self._reports.note(self._model, outcome)
+
+
+def _is_unconfirmed(backend: str, since: float, answered: Iterable[RequestRecord]) -> bool:
+    """Whether the first answer of ``backend`` that tells shows that it has not what it should have in its cache."""
+    wrong = False
+    for record in answered:  # the newest first
+        if record.sent is None or record.sent < since:
+            break
+        expected, had = record.prefix, record.tokens_cached
+        if record.backend == backend and expected is not None and had is not None and expected.cached > _FEW:
+            wrong = had < expected.cached / 2
+    return wrong
+
+
+# --- files, in a thread
+
+
+def _prepared(folder: Path, launch: str, command: Sequence[str], files: Sequence[str]) -> str:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    engine = _identity(launch, command, files)
+    replace_file(folder / _LAUNCHED, engine.encode())
+    return engine
+
+
+def _identity(launch: str, command: Sequence[str], files: Sequence[str]) -> str:
+    """A hash that changes with the launch line, the program and the model's files, whose times and sizes tell."""
+    program = shutil.which(command[0]) or command[0]
+    facts = [launch]
+    for file in (program, *files):
+        try:
+            found = os.stat(file)
+        except OSError:
+            continue
+        facts.append(f"{os.path.realpath(file)} {found.st_size} {found.st_mtime_ns}")
+    return sha256("\n".join(facts).encode()).hexdigest()
+
+
+def _launched(folder: Path) -> str:
+    try:
+        return (folder / _LAUNCHED).read_text()
+    except OSError:
+        return ""
+
+
+def _kept(folder: Path, engine: str) -> _Kept | None:
+    """What is kept for ``engine``. What is kept for another one is removed."""
+    try:
+        kept = msgspec.json.decode((folder / _KEPT).read_bytes(), type=_Kept)
+    except (OSError, ValueError):
+        kept = None
+    if kept is None or kept.engine != engine:
+        _forget(folder)
+        return None
+    return kept
+
+
+def _keep(folder: Path, kept: _Kept, most: int) -> int:
+    """Keep the first files that take at most ``most`` bytes, and remove the others; returns the tokens in them."""
+    files: dict[str, int] = {}
+    left = most
+    for name, tokens in kept.files.items():
+        size = (folder / name).stat().st_size
+        if tokens > 0 and size <= left:
+            left -= size
+            files[name] = tokens
+    if files:
+        replace_file(folder / _KEPT, msgspec.json.encode(_Kept(kept.engine, files)))
+    _remove_others(folder, {_KEPT, _LAUNCHED, *files} if files else {_LAUNCHED})
+    return sum(files.values())
+
+
+def _forget(folder: Path) -> None:
+    (folder / _KEPT).unlink(missing_ok=True)
+    _remove_others(folder, {_LAUNCHED})
+
+
+def _remove_others(folder: Path, names: Iterable[str]) -> None:
+    for file in folder.iterdir() if folder.is_dir() else ():
+        if file.name not in names and file.is_file():
+            file.unlink(missing_ok=True)
