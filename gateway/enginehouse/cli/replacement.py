@@ -113,6 +113,9 @@ class Replacement(ReplaceableGateway):
     def taken(self) -> Mapping[str, TakenLimit]:
         return self._gateway.callers.store.taken()
 
+    def drains_within(self) -> float:
+        return self._gateway.config.server.drain_timeout
+
     def leave(self, pid: int) -> None:
         self._left.set()
         self._on_left(pid)

@@ -73,9 +73,13 @@ class EnginesTaken(TakeOverMessage, frozen=True, kw_only=True):
 
 
 class Retired(TakeOverMessage, frozen=True, kw_only=True):
-    """The new gateway is the only one from now on. ``limits``: what is taken of those of keys."""
+    """The new gateway is the only one from now on. ``limits``: what is taken of those of keys.
+
+    ``ends_within``: the seconds in which the running one drains.
+    """
 
     limits: Mapping[str, TakenLimit] = {}
+    ends_within: float = 600.0
 
 
 class PassedConnection(TakeOverMessage, frozen=True, kw_only=True):

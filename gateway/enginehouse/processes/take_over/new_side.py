@@ -31,6 +31,8 @@ _SAID_S = 10.0
 """After so long without an answer, the operator learns what is waited for."""
 _ANSWER_S = 40.0
 """A gateway that has not answered by then hangs. It may have waited for engines that are being stopped."""
+_END_S = 60.0
+"""A gateway that has drained ends within this time: it writes its usage and stops its workers."""
 
 
 class TakeOverFailed(EnginehouseError):
@@ -48,6 +50,7 @@ class Predecessor:
         self.pid = 0
         self._channel = channel
         self._retired = asyncio.Event()
+        self._ends_within = 0.0
 
     @classmethod
     def find(cls, folder: Path) -> Predecessor | None:
@@ -81,14 +84,23 @@ class Predecessor:
         Returns what is taken of the limits of keys.
         """
         retired, _ = await self._ask(EnginesTaken(), Retired)
+        self._ends_within = retired.ends_within + _END_S
         self._retired.set()
         return retired.limits
 
     async def gone(self) -> None:
-        """Wait until it has retired, drained and ended."""
+        """Wait until it has retired, drained and ended; or until it should have, for it may hang.
+
+        Its answers are lost then, and its engines are free.
+        """
         await self._retired.wait()
-        with suppress(ChannelClosed):
-            await self._channel.receive(Retired)
+        try:
+            await run_within(self._ends_within, self._channel.receive(Retired))
+        except ChannelClosed:
+            pass
+        except TimeoutError:
+            text = "Process %d has not ended %g s after it handed over, and is waited for no more: end it with SIGKILL"
+            _log.error(text, self.pid, self._ends_within)
 
     def close(self) -> None:
         """End the conversation: the running gateway goes on unless it has retired."""

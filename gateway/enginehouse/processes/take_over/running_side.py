@@ -56,6 +56,9 @@ class ReplaceableGateway(Protocol):
     def taken(self) -> Mapping[str, TakenLimit]:
         """What is taken of the limits of keys."""
 
+    def drains_within(self) -> float:
+        """The seconds in which it drains."""
+
     def leave(self, pid: int) -> None:
         """The process ``pid`` has taken over: drain, give it the connections, and end."""
 
@@ -146,7 +149,8 @@ class TakeOverServer:
         try:
             await channel.send(EnginesLeft(), [lock])
             await run_within(_TAKE_S, channel.receive(EnginesTaken))
-            await channel.send(Retired(limits=self._gateway.taken()))
+            gateway = self._gateway
+            await channel.send(Retired(limits=gateway.taken(), ends_within=gateway.drains_within()))
         except (ChannelClosed, TimeoutError) as error:
             _log.error(
                 "Process %d has not taken over, and this gateway keeps serving: %s", pid, str(error) or "too late"

@@ -54,6 +54,9 @@ class Running:
     def taken(self) -> Mapping[str, TakenLimit]:
         return TAKEN
 
+    def drains_within(self) -> float:
+        return 5.0
+
     def leave(self, pid: int) -> None:
         self.events.append(pid)
 
@@ -204,6 +207,23 @@ def test_a_gateway_that_hangs_is_waited_for_only_so_long(
     ):
         asyncio.run(found(tmp_path).connect())
     assert f"Waiting for the running gateway: process {os.getpid()} has not" in caplog.text
+
+
+def test_a_gateway_that_hands_over_and_never_ends_is_waited_for_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(running: Running, folder: Path) -> None:
+        predecessor = await accepted(folder)
+        predecessor.listening[0].close()
+        os.close(await predecessor.leave_engines())
+        monkeypatch.setattr(new_side, "_END_S", -4.9)
+        gone = asyncio.ensure_future(predecessor.gone())
+        await predecessor.retire()
+        await gone
+        predecessor.close()
+
+    in_loop(test, tmp_path)
+    assert f"Process {os.getpid()} has not ended 0.1 s after it handed over" in caplog.text
 
 
 @pytest.mark.parametrize("says_hello", [False, True])
