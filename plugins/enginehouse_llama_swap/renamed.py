@@ -12,13 +12,19 @@ from enginehouse import Envelope, Forwarded, Protocol, ProtocolRequest
 
 
 class Versionless(Protocol):
-    """Forwards every request below ``/v/`` to the same path below ``/v1/``."""
+    """Forwards requests without ``/v``, for servers whose URL has the version, such as ``https://api.z.ai/.../v4``.
+
+    See https://github.com/mostlygeek/llama-swap/issues/728.
+    """
 
     name: ClassVar[str] = "llama_swap"
-    paths = ("/v/{path:path}",)
+    paths = (
+        *("/v/chat/completions", "/v/completions", "/v/embeddings", "/v/responses"),
+        *("/v/messages", "/v/messages/count_tokens", "/v/rerank", "/v/reranking"),
+    )
 
     def translate(self, request: ProtocolRequest) -> Forwarded:
-        return Forwarded("/v1/" + request.path.removeprefix("/v/"), request.body)
+        return Forwarded(request.path.removeprefix("/v"), request.body)
 
     def error(self, status: int, envelope: Envelope) -> bytes:
         return msgspec.json.encode(envelope)

@@ -167,3 +167,13 @@ async def test_the_head_of_a_page_is_that_of_get(house: OpenGateway, engine: Sta
     head, whole = [await gateway.ask(method + lines) for method in (b"HEAD", b"GET")]
     assert (head.status, head.value("content-length")) == (200, whole.value("content-length"))
     assert (head.body, len(whole.body)) == (b"", int(whole.value("content-length")))
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages/count_tokens", "reranking"])
+async def test_llama_swaps_versionless_paths_are_those_of_a_url_with_a_version(
+    house: OpenGateway, engine: StartEngine, path: str
+) -> None:
+    served = await engine()
+    gateway = await house(served, backend={"url": f"{served.url}/api/v4"}, compat={"llama_swap": True})
+    assert (await gateway.ask(gateway.post({"model": "m"}, path=f"/v/{path}"))).status == 200
+    assert (await served.call()).request_line == f"POST /api/v4/{path} HTTP/1.1".encode()

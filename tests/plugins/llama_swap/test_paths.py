@@ -67,10 +67,6 @@ def test_an_unknown_model_cannot_be_unloaded(client: httpx.Client) -> None:
     assert client.post("/api/models/unload/nothing").status_code == 404
 
 
-def test_a_versionless_path_is_the_one_below_v1(client: httpx.Client) -> None:
-    assert ask(client, "/v/chat/completions").json()["object"] == "chat.completion"
-
-
 def test_the_model_list_has_both_paths(client: httpx.Client) -> None:
     ids = [[card["id"] for card in client.get(path).json()["data"]] for path in ("/models", "/v1/models")]
     assert ids[0] == ids[1]
