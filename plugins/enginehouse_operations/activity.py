@@ -54,7 +54,7 @@ class HistoryAnswer(msgspec.Struct):
 @click.option("--status", help="Only answers with this status, such as 404 or 5xx.")
 @click.option("--json", "form", flag_value="json", help="Print each request as a JSON object on a line of its own.")
 @click.option("--csv", "form", flag_value="csv", help="Print a line of values for each request, with a heading.")
-@click.option("--follow", is_flag=True, help="Then show each request as it ends.")
+@click.option("--follow", is_flag=True, help="Then show further requests as they end.")
 def activity(
     gateway: GatewayClient,
     limit: int,

@@ -49,7 +49,7 @@ class _ChatEvent(msgspec.Struct, frozen=True):
 @click.option("--system", help="Instructions for the model.")
 @click.option("--stats", is_flag=True, help="Print time to first token and tokens per second.")
 def chat(gateway: GatewayClient, model: str, prompt: str | None, system: str | None, stats: bool) -> None:
-    """Talk with MODEL.
+    """Chat with MODEL.
 
     PROMPT, or a text on standard input, is asked once. Without it, this is a conversation: each line is a turn, Ctrl-C
     stops an answer, and Ctrl-D ends.

@@ -38,7 +38,7 @@ class _LoadedAnswer(msgspec.Struct):
 @gateway_options
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 def ps(gateway: GatewayClient, as_json: bool) -> None:
-    """Show the models that a gateway has loaded or loads now."""
+    """Show the models that a gateway has loaded or is loading."""
     answer = gateway.get("/api/status")
     shown = [each for each in gateway.read(answer, _LoadedAnswer).replicas if each.condition.word not in _AT_REST]
     if as_json:

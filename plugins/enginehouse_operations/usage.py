@@ -35,11 +35,11 @@ class _Audit(msgspec.Struct):
 @click.command()
 @gateway_options
 @click.option(
-    "--by", default="key", show_default=True, help="Fields of the sums: key, model, user and day, with commas."
+    "--by", default="key", show_default=True, help="Fields to group by: key, model, user and day, separated by commas."
 )
-@click.option("--since", help="Only from then on: 7d, a date such as 2026-01-31, or seconds since 1970.")
-@click.option("--until", help="Only before then.")
-@click.option("--own", is_flag=True, help="Only the usage of the key that asks, which need not be an admin key.")
+@click.option("--since", help="Only from this time on: 7d, a date such as 2026-01-31, or seconds since 1970.")
+@click.option("--until", help="Only before this time.")
+@click.option("--own", is_flag=True, help="Only the usage of the requesting key, which need not be an admin key.")
 @click.option("--json", "form", flag_value="json", help="Print the gateway's answer.")
 @click.option("--csv", "form", flag_value="csv", help="Print a line of values for each sum, with a heading.")
 def usage(gateway: GatewayClient, by: str, since: str | None, until: str | None, own: bool, form: str | None) -> None:
@@ -82,7 +82,7 @@ def _say_why(gateway: GatewayClient) -> None:
 
 @click.command()
 @gateway_options
-@click.option("--since", help="Only from then on: 7d, a date such as 2026-01-31, or seconds since 1970.")
+@click.option("--since", help="Only from this time on: 7d, a date such as 2026-01-31, or seconds since 1970.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most entries to show.")
 @click.option("--json", "as_json", is_flag=True, help="Print the gateway's answer.")
 def audit(gateway: GatewayClient, since: str | None, limit: int, as_json: bool) -> None:

@@ -27,7 +27,7 @@ def enginehouse() -> None:
 def explain() -> None:
     """Explain decisions.
 
-    All but those of scale need no running gateway."""
+    They need no running gateway, but can ask one."""
 
 
 @enginehouse.group("import", cls=GroupWithPlugins, within="import")
