@@ -29,6 +29,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
     from enginehouse.interfaces.services import Service as Service
     from enginehouse.interfaces.interceptors import Interceptor as Interceptor
+    from enginehouse.interfaces.authenticators import Authenticator as Authenticator
     from enginehouse.interfaces.guards import Guard as Guard
     from enginehouse.interfaces.limit_stores import LimitStore as LimitStore
     from enginehouse.interfaces.usage_stores import UsageStore as UsageStore
@@ -236,6 +237,13 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.interceptors import AnswerFilter as AnswerFilter
     from enginehouse.interfaces.interceptors import Event as Event
     from enginehouse.interfaces.interceptors import Passed as Passed
+
+    # --- Callers
+    from enginehouse.interfaces.authenticators import Caller as Caller
+    from enginehouse.api.keys import shown_credentials as shown_credentials
+    from enginehouse.config.auth import JwtSettings as JwtSettings
+    from enginehouse.config.auth import LimitAmounts as LimitAmounts
+    from enginehouse.domain.client_names import kept_name as kept_name
 
     # --- Limits and usage of callers
     from enginehouse.aio.tasks import BackgroundTasks as BackgroundTasks

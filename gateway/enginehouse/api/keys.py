@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from time import time
 from typing import Final, Protocol
 
+from enginehouse.api.authenticated import AuthenticatedCallers
 from enginehouse.api.callers import CallerLimits, KeyHolder, configured
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, Overloaded, RequestError, Unauthorized
@@ -42,13 +43,14 @@ class Recogniser(Protocol):
 class Keyring:
     """All keys. Without any, every caller may do everything.
 
-    ``limits`` counts what they use. ``recognisers`` are asked for what is no key of the configuration. ``epoch`` tells
-    the time of day.
+    ``limits`` counts what they use. ``recognisers`` are asked for what is no key of the configuration, and then those
+    that are ``authenticated`` by plugins; ``None`` for nobody. ``epoch`` tells the time of day.
     """
 
     def __init__(self, keys: Sequence[KeySettings], limits: CallerLimits, epoch: Callable[[], float] = time) -> None:
         self.limits = limits
         self.recognisers: list[Recogniser] = []
+        self.authenticated: AuthenticatedCallers | None = None
         self._epoch = epoch
         self._holders: dict[bytes, KeyHolder] = {}
         self._seen: dict[bytes, KeyHolder] = {}
@@ -63,7 +65,7 @@ class Keyring:
     @property
     def is_open(self) -> bool:
         """Whether no keys are set."""
-        if self._holders:
+        if self._holders or self.authenticated is not None:
             return False
         for each in self.recognisers:  # noqa: SIM110 - each request asks, and a loop is faster than a generator
             if each.is_active:
@@ -75,6 +77,8 @@ class Keyring:
         """Whether anyone may use operators' pages now."""
         now = self._epoch()
         if any(holder.admin and now < holder.expires for holder in self._holders.values()):
+            return True
+        if self.authenticated is not None and self.authenticated.has_operator:
             return True
         return self.is_open or any(each.has_operator for each in self.recognisers)
 
@@ -93,7 +97,10 @@ class Keyring:
         return holder if behalf is None else holder.on_behalf(behalf)
 
     def _first_right(self, headers: Headers) -> KeyHolder:
-        """The caller of the first header that shows a valid key. Raises the error of the first one that does not."""
+        """The caller of the first header that shows a valid key, or whom an authenticator knows.
+
+        Raises the error of an authenticator, else that of the first header.
+        """
         problem: RequestError | None = None
         for value in _key_headers(headers):
             try:
@@ -104,6 +111,15 @@ class Keyring:
                 problem = problem or error
             else:
                 return holder
+        try:
+            found = self.authenticated.find(headers) if self.authenticated is not None else None
+        except Unauthorized as error:
+            raise (problem if isinstance(problem, Overloaded) else error) from None
+        if found is not None:
+            holder, until = found
+            if until != math.inf and self._epoch() >= until:
+                raise Unauthorized("The credential has expired")
+            return holder
         raise problem or Unauthorized("No API key: send it as 'Authorization: Bearer KEY'")
 
     def _holder(self, value: bytes) -> KeyHolder:
@@ -162,6 +178,11 @@ def _key_headers(headers: Headers) -> list[bytes]:
     """As ``_key_header``, of all headers that show one, up to a few: checking one may take long."""
     found = [_key_header([header]) for header in headers]
     return [value for value in found if _bare(value)][:_MOST_SHOWN]
+
+
+def shown_credentials(head: Headers) -> list[bytes]:
+    """What a request shows in ``Authorization: Bearer``, ``x-api-key`` and ``api-key``, for authenticators."""
+    return [_bare(value) for value in _key_headers(head)]
 
 
 def _bare(value: bytes) -> bytes:

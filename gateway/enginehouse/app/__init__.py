@@ -21,7 +21,6 @@
     config_change       prepares such a change, then carries it out in one step
     strategy_memory     what strategies have learned, through reloads and restarts
     callers             the keys, limits and usage of callers
-    token_keys          the keys by which an identity provider signs
     usage_keeper        writes what callers have used
     services/           runs services of plugins, and is the gateway as they see it
     virtual/            the gateway's decisions on a virtual clock, for simulations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -11,23 +13,26 @@ from starlette.routing import BaseRoute
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.api.address_limits import AddressLimits
+from enginehouse.api.authenticated import ActiveAuthenticator, AuthenticatedCallers
 from enginehouse.api.callers import CallerLimits, month_of
 from enginehouse.api.kept_keys import KeptKeys
 from enginehouse.api.keys import Keyring
 from enginehouse.api.pages.key_pages import KeyPages
-from enginehouse.api.tokens import TokenCallers, token_library
-from enginehouse.app.plugin_instances import create, prepare
-from enginehouse.app.token_keys import TokenKeys
+from enginehouse.app.plugin_instances import ConfiguredPlugins, create, identity, prepare
 from enginehouse.app.usage_keeper import UsageKeeper
 from enginehouse.config.schema import Config, LimitSettings
 from enginehouse.config.usage import Prices
-from enginehouse.domain.errors import ConfigError
+from enginehouse.domain.errors import ConfigError, EnginehouseError
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.usage import AuditEntry, UsageRow
+from enginehouse.interfaces.authenticators import Authenticator
 from enginehouse.interfaces.limit_stores import Limit, LimitRule, LimitStore
+from enginehouse.interfaces.services import Configured
 from enginehouse.interfaces.usage_stores import UsageStore
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
 from enginehouse.telemetry.observers import Observers, notify
+from enginehouse.telemetry.plugin_failures import await_plugin
 from enginehouse.telemetry.usage_meter import UsageMeter
 
 _log = logging.getLogger(__name__)
@@ -63,34 +68,40 @@ class Callers:
         self.keyring = Keyring(config.auth.keys, counting, clock.epoch)
         self._kept = KeptKeys(counting, lambda: [key.name for key in self._config.auth.keys], clock.epoch)
         self.keeper = UsageKeeper(UsageMeter(clock.epoch, counting.prices), config.usage.keep, clock.epoch)
-        self._token_keys: TokenKeys | None = None
+        self._configured = ConfiguredPlugins(config, registry)
+        self._authenticators = make_authenticators(config, registry)
         self._folder: Path | None = None
         self._tasks = BackgroundTasks()
         self._written = 0
         self._had_operator = True
         self._deliver: Deliver | None = None
-        self._use_recognisers()
+        self.keyring.recognisers = [self._kept]
+        self._use_authenticators()
         self._addresses = AddressLimits(config.server, counting)
         if config.usage.store not in ("", _NO_STORE):
             registry.get("usage_store", config.usage.store, "usage.store")
 
-    def _use_recognisers(self) -> None:
-        settings, self._token_keys = self._config.auth.jwt, None
-        self.keyring.recognisers = [self._kept]
-        if settings is not None:
-            tokens = TokenCallers(settings, self.keyring.limits, self._clock.epoch)
-            self.keyring.recognisers.append(tokens)
-            self._token_keys = TokenKeys(tokens, self._clock.now)
+    def _use_authenticators(self) -> None:
+        """Ask those that are active with the configuration in force. One that fails is: nobody gets in for that."""
+        active: list[ActiveAuthenticator] = []
+        for each in self._authenticators:
+            try:
+                is_active = prepare_authenticator(self._registry, each, self._configured)
+            except EnginehouseError as error:
+                is_active = True
+                _log.error("%s", error)
+            if is_active:
+                active.append(each)
+        self.keyring.authenticated = AuthenticatedCallers(active, self.keyring.limits) if active else None
 
     def configure(self, config: Config) -> None:
-        before, self._config = self._config, config
+        self._config, self._configured = config, ConfiguredPlugins(config, self._registry)
         self.keyring.configure(config.auth.keys)
         self.keyring.limits.prices = self.keeper.meter.prices = Prices(config.prices)
         self.keeper.keep = config.usage.keep
         self._addresses.configure(config.server)
         self._use_addresses()
-        if before.auth.jwt != config.auth.jwt:
-            self._use_recognisers()
+        self._use_authenticators()
 
     def _use_addresses(self) -> None:
         """Count requests by their addresses, but only if addresses have limits: counting takes time."""
@@ -126,8 +137,8 @@ class Callers:
         await self.store.open()
         await self._recall()
         self._tasks.every(_EVERY_S, self._write)
-        self._tasks.start(self._fetch_keys())
-        self._tasks.every(_EVERY_S, self._fetch_keys)
+        for plugin, authenticator in self._authenticators:
+            self._tasks.start(self._refreshing(plugin, authenticator))
 
     async def close(self) -> None:
         self._tasks.cancel()
@@ -181,10 +192,12 @@ class Callers:
         except Exception:
             _log.exception("what callers use could not be kept")
 
-    async def _fetch_keys(self) -> None:
-        """Keep the keys of the identity provider, if there is one. Nothing waits for it."""
-        if self._token_keys is not None:
-            await self._token_keys.refresh()
+    async def _refreshing(self, plugin: PluginId, authenticator: Authenticator) -> None:
+        """Have an authenticator fetch what it needs every second. Nothing waits for it."""
+        while True:
+            with suppress(EnginehouseError):  # the log has it
+                await await_plugin(plugin, authenticator.refresh)
+            await asyncio.sleep(_EVERY_S)
 
     def _hand_on(self) -> None:
         if self._deliver is None:
@@ -210,8 +223,8 @@ class Callers:
             holder = self.keyring.named(name)
             if holder is not None:
                 holder.account.recall(used, now)
-            elif self._token_keys is not None and name.startswith("jwt/"):
-                self._token_keys.callers.recall(name, used, now)
+            elif self.keyring.authenticated is not None:
+                self.keyring.authenticated.recall(name, used, now)
 
     def _limit_store(self) -> LimitStore:
         """The store that counts what keys have used of their limits. It is not open yet."""
@@ -226,11 +239,33 @@ class Callers:
 
 
 def check_callers(config: Config, registry: Registry) -> None:
-    """Raise ``ConfigError`` if callers are configured, and no plugin can count what they use."""
+    """Raise ``ConfigError`` or ``PluginError`` if the callers of ``config`` could not be known, or what they use."""
     if config.auth.keys or config.auth.jwt or config.server.per_address or config.limits != LimitSettings():
         registry.get("limit_store", config.limits.store, "limits.store")
     if config.auth.jwt is not None:
-        token_library()
+        registry.get("authenticator", "jwt", "auth.jwt")
+    for each in make_authenticators(config, registry):
+        prepare_authenticator(registry, each, ConfiguredPlugins(config, registry))
+        space = f"{each.plugin.type}/"
+        for key in config.auth.keys:
+            if key.name.startswith(space):
+                problem = f"'{key.name}' begins as names of callers whom the authenticator '{each.plugin.type}' knows"
+                raise ConfigError(problem, key="auth.keys", remedy=f"choose a name that does not begin with '{space}'")
+
+
+def make_authenticators(config: Config, registry: Registry) -> list[ActiveAuthenticator]:
+    """All that are installed. One that cannot be made is never left out: that would let everyone in."""
+    return [
+        ActiveAuthenticator(identity(registry, "authenticator", type), create(config, registry, "authenticator", type))
+        for type in registry.types("authenticator")
+    ]
+
+
+def prepare_authenticator(registry: Registry, each: ActiveAuthenticator, configured: Configured) -> bool:
+    """Whether it is active; only ``False`` says that it is not. Raises ``ConfigError`` or ``PluginError``."""
+    said: list[object] = []
+    prepare(registry, "authenticator", each.plugin.type, lambda: said.append(each.authenticator.prepare(configured)))
+    return said[0] is not False
 
 
 class NoLimits(LimitStore):

@@ -86,6 +86,27 @@ def make_plugin(
     return identity(registry, kind, type), made
 
 
+class ConfiguredPlugins:
+    """The ``Configured`` of ``config``."""
+
+    def __init__(self, config: Config, registry: Registry) -> None:
+        self._config = config
+        self._registry = registry
+
+    def table(self, name: str) -> Any:
+        return getattr(self._config, name)
+
+    def plugin(
+        self,
+        kind: str,
+        type: str,
+        key: str,
+        parameters: Mapping[str, Any] | None = None,
+        prepare: Callable[[Any], None] | None = None,
+    ) -> tuple[PluginId, Any]:
+        return make_plugin(self._config, self._registry, kind, type, key, parameters, prepare)
+
+
 def routes_of_plugins(config: Config, registry: Registry, *, of_compat: bool) -> Sequence[str]:
     """The types of routes that the gateway has: those ``of_compat`` that ``[compat]`` wants, or all others.
 

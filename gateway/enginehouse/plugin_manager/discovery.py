@@ -66,9 +66,13 @@ def load_plugins(settings: PluginSettings) -> LoadedPlugins:
     """Load the plugins that ``settings`` allow.
 
     With ``on_error = "fail"``, raises the first problem: ``PluginError`` for a plugin that cannot be used,
-    ``ConfigError`` for a name that no plugin has. With ``"skip"``, logs the problems and returns them.
+    ``ConfigError`` for a name that no plugin has. With ``"skip"``, logs the problems and returns them, except for a
+    plugin that may have an authenticator: without it, a gateway would let everyone in.
     """
     loaded = collect(settings)
+    for broken in loaded.broken:
+        if has_words(broken.module, ("register_authenticators",)):
+            raise broken.problem
     for problem in loaded.problems:
         if settings.on_error == "fail":
             raise problem

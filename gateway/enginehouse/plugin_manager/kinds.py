@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from enginehouse.domain.foreign import shown
+from enginehouse.interfaces.authenticators import Authenticator
 from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.driver_support import SUPPORTS
 from enginehouse.interfaces.drivers import Driver
@@ -110,6 +111,13 @@ KINDS = (
         "interceptors, chosen by ``interceptors``, in that order.",
         stays=True,
         acts=True,
+    ),
+    Kind(
+        "authenticator",
+        "register_authenticators",
+        Authenticator,
+        "authenticators. The first that knows a credential says whose it is; keys come before them.",
+        stays=True,
     ),
     Kind("guard", "register_guards", Guard, "guards, chosen by ``guards``, in that order.", stays=True, acts=True),
     Kind(

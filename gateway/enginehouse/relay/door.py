@@ -133,7 +133,7 @@ class WebSocketDoor(Protocol):
         """Send a close frame; does nothing once the client has sent one or is disconnected."""
 
 
-class Caller(Protocol):
+class AdmittedCaller(Protocol):
     """The sender of a request, as far as permissions and limits go.
 
     - ``name``: of the caller's key.
@@ -157,6 +157,9 @@ class Caller(Protocol):
 
     def may_use(self, model: str) -> bool:
         """Whether the caller may use ``model``."""
+
+
+Caller = AdmittedCaller
 
 
 class ClientAddresses(Protocol):

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from enginehouse_kit.checks.launchers import check_launcher as check_launcher
     from enginehouse_kit.checks.discoverers import check_discoverer as check_discoverer
     from enginehouse_kit.checks.interceptors import check_interceptor as check_interceptor
+    from enginehouse_kit.checks.authenticators import check_authenticator as check_authenticator
     from enginehouse_kit.checks.guards import check_guard as check_guard
     from enginehouse_kit.checks.model_sources import check_model_source as check_model_source
     from enginehouse_kit.checks.limit_stores import check_limit_store as check_limit_store

@@ -120,11 +120,11 @@ async def test_a_provider_that_does_not_answer_keeps_nothing_waiting(
 ) -> None:
     asked = asyncio.Event()
 
-    async def hang(_: object) -> None:
+    async def hang(*_: object) -> None:
         asked.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("enginehouse.app.token_keys.TokenKeys.refresh", hang)
+    monkeypatch.setattr("enginehouse_callers.provider_keys.ProviderKeys.refresh", hang)
     auth = {"jwt": {"issuer": "https://login.example.org", "audience": "house"}}
     running = Running(tmp_path, NOON, auth=auth)
     await asyncio.wait_for(running.callers.start(), 5)

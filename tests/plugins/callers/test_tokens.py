@@ -15,14 +15,16 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from enginehouse import RateLimited, Requirements, Unauthorized
+from enginehouse.api.authenticated import ActiveAuthenticator, AuthenticatedCallers
 from enginehouse.api.callers import KeyHolder
 from enginehouse.api.keys import Keyring
-from enginehouse.api.tokens import TokenCallers
-from enginehouse.app.token_keys import TokenKeys
-from enginehouse.config.auth import JwtSettings
+from enginehouse.config.auth import AuthSettings, JwtSettings
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.usage import UsageRow
+from enginehouse.testing import FakeServiceGateway
+from enginehouse_callers import TokenAuthenticator
 from tests.support.fake_clock import StoppedClock
 from tests.support.served_gateway import limits_at
 
@@ -44,11 +46,13 @@ class Provider:
     def __init__(self, **settings: Any) -> None:
         self.clock = StoppedClock(jwt_now())
         self.ring = Keyring([KeySettings(name="ops", key="ops-secret")], limits_at(self.clock), self.clock)
-        self.tokens = TokenCallers(
-            JwtSettings(issuer=ISSUER, audience="house", **settings), self.ring.limits, self.clock
-        )
-        self.tokens.use_keys(key_set())
-        self.ring.recognisers.append(self.tokens)
+        self.tokens = TokenAuthenticator(self.clock)
+        gateway = FakeServiceGateway()
+        gateway.tables["auth"] = AuthSettings(jwt=JwtSettings(issuer=ISSUER, audience="house", **settings))
+        assert self.tokens.prepare(gateway)
+        self.tokens.keys.use(key_set())
+        active = [ActiveAuthenticator(PluginId("authenticator", "jwt"), self.tokens)]
+        self.ring.authenticated = self.callers = AuthenticatedCallers(active, self.ring.limits)
 
     def who(self, token: str) -> Any:
         return self.ring.caller([(b"authorization", b"Bearer " + token.encode())])
@@ -77,8 +81,8 @@ def test_what_was_used_before_a_restart_counts_when_its_token_comes() -> None:
     provider = Provider(tokens_per_day=100, budget_per_month=5)
     hour = int(provider.clock()) // 3600 * 3600
     ann, ben = f"jwt/{ISSUER}/ann", f"jwt/{ISSUER}/ben"
-    provider.tokens.recall(ann, [UsageRow(hour, ann, "m", tokens_out=100)], provider.clock())
-    provider.tokens.recall(ben, [UsageRow(hour - 40 * 86400, ben, "m", tokens_out=100, cost=5)], provider.clock())
+    provider.callers.recall(ann, [UsageRow(hour, ann, "m", tokens_out=100)], provider.clock())
+    provider.callers.recall(ben, [UsageRow(hour - 40 * 86400, ben, "m", tokens_out=100, cost=5)], provider.clock())
     with pytest.raises(RateLimited, match="tokens_per_day"):
         provider.who(token()).admit(Requirements(model="m"), 1)
     provider.who(token(sub="ben")).admit(Requirements(model="m"), 1)
@@ -188,16 +192,15 @@ async def test_keys_are_fetched_again_when_a_token_names_an_unknown_one(monkeypa
         asked.append(url)
         return pages[url]
 
-    monkeypatch.setattr("enginehouse.app.token_keys._read", read)
-    keys = TokenKeys(provider.tokens, provider.clock)
-    await keys.refresh()
+    monkeypatch.setattr("enginehouse_callers.provider_keys._read", read)
+    await provider.tokens.refresh()
     assert provider.who(token(kid="new")).name == f"jwt/{ISSUER}/ann"
-    await keys.refresh()
+    await provider.tokens.refresh()
     assert len(asked) == 2, "ten minutes have not passed"
     with pytest.raises(Unauthorized):
         provider.who(token(kid="newer"))
     provider.clock.now += 11
-    await keys.refresh()
+    await provider.tokens.refresh()
     assert len(asked) == 4
 
 
@@ -209,10 +212,9 @@ async def test_keys_stay_while_the_provider_is_away(
     def away(url: str) -> dict[str, Any]:
         raise OSError("connection refused")
 
-    monkeypatch.setattr("enginehouse.app.token_keys._read", away)
-    keys = TokenKeys(provider.tokens, provider.clock)
+    monkeypatch.setattr("enginehouse_callers.provider_keys._read", away)
     for _ in range(3):
-        await keys.refresh()
+        await provider.tokens.refresh()
         provider.clock.now += 601
     assert caplog.text.count("connection refused") == 1
     provider.clock.now -= 3 * 601
@@ -222,7 +224,7 @@ async def test_keys_stay_while_the_provider_is_away(
 def test_a_page_that_is_no_key_set_changes_nothing() -> None:
     provider = Provider()
     with pytest.raises(ValueError, match="not a key set"):
-        provider.tokens.use_keys({"error": "not found"})
+        provider.tokens.keys.use({"error": "not found"})
     assert provider.who(token()).name == f"jwt/{ISSUER}/ann"
 
 

@@ -1,0 +1,153 @@
+"""The authenticator ``jwt``: signed tokens of an identity provider, checked with the provider's public keys."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from enginehouse import (
+    Authenticator,
+    Caller,
+    ConfigError,
+    Configured,
+    Headers,
+    JwtSettings,
+    LimitAmounts,
+    Unauthorized,
+    kept_name,
+    shown_credentials,
+)
+from enginehouse_callers.provider_keys import ProviderKeys
+
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Of keys whose public part is no secret: with others, whoever knows it could sign."""
+_LEEWAY_S = 30
+_MOST_CALLERS = 10_000
+
+
+class TokenAuthenticator(Authenticator):
+    """Tokens (JWT) that ``[auth.jwt]`` describes. Rights belong to a token, limits to its subject.
+
+    ``keys``: the provider's. ``now`` tells the time of day.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._settings: JwtSettings | None = None
+        self._known: dict[bytes, Caller] = {}
+        self.keys = ProviderKeys(now, self._known.clear)
+        self._jwt: Any = None
+
+    def prepare(self, configured: Configured) -> bool:
+        settings = configured.table("auth").jwt
+        if settings is not None:
+            self._jwt = token_library()
+        if settings != self._settings:
+            self._settings = settings
+            self._known.clear()
+            self.keys = ProviderKeys(self._now, self._known.clear)
+        return settings is not None
+
+    def caller(self, head: Headers) -> Caller | None:
+        settings, problem = self._settings, None
+        if settings is None:
+            return None
+        for shown in shown_credentials(head):
+            if shown.count(b".") != 2:
+                continue
+            try:
+                return self._caller(shown, settings)
+            except Unauthorized as error:
+                problem = problem or error
+        if problem is not None:
+            raise problem
+        return None
+
+    def has_operators(self) -> bool:
+        return self._settings is not None and bool(self._settings.admin_claim)
+
+    def limits_of(self, name: str) -> LimitAmounts | None:
+        settings = self._settings
+        return settings if settings is not None and name.startswith(f"{settings.issuer}/") else None
+
+    async def refresh(self) -> None:
+        if self._settings is not None:
+            await self.keys.refresh(self._settings)
+
+    def _caller(self, shown: bytes, settings: JwtSettings) -> Caller:
+        digest = hashlib.sha256(shown).digest()
+        known = self._known.get(digest)
+        if known is None:
+            known = self._checked(shown, settings)
+            if len(self._known) >= _MOST_CALLERS:
+                self._known.clear()
+            self._known[digest] = known
+        if self._now() >= known.until:
+            raise Unauthorized("The token has expired")
+        return known
+
+    def _checked(self, shown: bytes, settings: JwtSettings) -> Caller:
+        jwt = self._jwt
+        try:
+            key = self.keys.find(str(jwt.get_unverified_header(shown).get("kid") or ""))
+            if key is None:
+                raise Unauthorized("The token is signed with a key that the gateway does not know yet; try again")
+            claims = jwt.decode(
+                shown,
+                key.key,
+                algorithms=_ALGORITHMS,
+                issuer=settings.issuer,
+                audience=settings.audience,
+                leeway=_LEEWAY_S,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+        except Unauthorized:
+            raise
+        except jwt.PyJWTError as error:
+            raise Unauthorized(f"The token is not valid: {error}") from None
+        except Exception as error:  # the library raises others too, such as for an algorithm of another kind of key
+            raise Unauthorized(f"The token is not valid: {type(error).__name__}: {error}") from None
+        return _named(claims, settings, float(claims["exp"]) + _LEEWAY_S)
+
+
+def _named(claims: Mapping[str, Any], settings: JwtSettings, until: float) -> Caller:
+    """The caller whom ``claims`` name, with the rights that they give to this token."""
+    name = claims.get(settings.name_claim)
+    if not isinstance(name, str) or not name:
+        raise Unauthorized(f"The token has no claim '{settings.name_claim}'")
+    return Caller(
+        f"{settings.issuer}/{kept_name(name)}",
+        models=tuple(_models(claims, settings.models_claim)),
+        admin=_is_admin(claims, settings.admin_claim),
+        limits=settings,
+        until=until,
+    )
+
+
+def token_library() -> Any:
+    """PyJWT, which checks tokens. Raises ``ConfigError`` if it is not installed."""
+    try:
+        import jwt
+    except ImportError:
+        remedy = "pip install enginehouse[jwt]"
+        raise ConfigError("tokens need the library PyJWT", key="auth.jwt", remedy=remedy) from None
+    return jwt
+
+
+def _models(claims: Mapping[str, Any], claim: str) -> list[str]:
+    if not claim:
+        return ["*"]
+    value = claims.get(claim)
+    if isinstance(value, str):
+        return value.split()
+    return [name for name in value if isinstance(name, str)] if isinstance(value, Sequence) else []
+
+
+def _is_admin(claims: Mapping[str, Any], claim: str) -> bool:
+    name, equal, wanted = claim.partition("=")
+    value = claims.get(name) if name else None
+    if not equal:
+        return value is True
+    return value == wanted or (isinstance(value, list) and wanted in value)

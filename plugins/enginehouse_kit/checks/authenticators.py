@@ -1,0 +1,61 @@
+"""The conformance check of authenticators: heads without and with credentials, most of which nobody knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from enginehouse import Authenticator, Caller, Headers, LimitAmounts, RequestError
+from enginehouse_kit.checks.speed import warn_if_slow
+from enginehouse_kit.expect import expect
+from enginehouse_kit.fake_service_gateway import FakeServiceGateway
+
+_STRANGE = (b"", b"x", b"a.b.c", b"..", b"\xff\xfe", b"Bearer", b"x" * 4096, b'{"alg":"none"}')
+"""Credentials that nobody has given to anyone."""
+
+
+def check_authenticator(factory: Callable[[], Authenticator]) -> None:
+    """Check an authenticator against the rules of its interface. Raises ``AssertionError``.
+
+    A request that shows nothing, or what nobody has given to anyone, has no caller: ``caller`` returns ``None`` or
+    raises a ``RequestError``, whatever stands in the head. ``prepare`` says whether it is active.
+    """
+    it, gateway = factory(), FakeServiceGateway()
+    active: Any = it.prepare(gateway)
+    expect(isinstance(active, bool), f"prepare must return whether it is active, got {active!r}")
+    expect(it.prepare(gateway) is active, "prepare must say the same of the same configuration")
+    expect(isinstance(it.has_operators(), bool), f"has_operators must return a bool, got {it.has_operators()!r}")
+    limits: Any = it.limits_of("nobody")
+    expect(limits is None or isinstance(limits, LimitAmounts), f"limits_of must return LimitAmounts, got {limits!r}")
+    asyncio.run(_refresh(it))
+    for head in _heads():
+        found = _caller(it, head)
+        expect(found is None, f"nobody has the credential in {head}, so caller must not return {found!r}")
+    warn_if_slow("caller", lambda: _caller(it, [(b"authorization", b"Bearer x")]))
+
+
+async def _refresh(it: Authenticator) -> None:
+    try:
+        await asyncio.wait_for(it.refresh(), 10)
+    except (asyncio.TimeoutError, TimeoutError):
+        raise AssertionError("refresh must return within 10 seconds") from None
+
+
+def _heads() -> list[Headers]:
+    empty: list[Headers] = [[], [(b"host", b"gateway"), (b"content-type", b"application/json")]]
+    names = [(b"authorization", b"Bearer "), (b"x-api-key", b""), (b"api-key", b""), (b"cookie", b"session=")]
+    shown: list[Headers] = [[(name, before + each)] for name, before in names for each in _STRANGE]
+    return [*empty, *shown, [(name, before + b"x") for name, before in names]]
+
+
+def _caller(it: Authenticator, head: Headers) -> Caller | None:
+    before = list(head)
+    try:
+        found: Any = it.caller(head)
+    except RequestError:
+        return None
+    expect(head == before, "caller must not change the head")
+    expect(found is None or isinstance(found, Caller), f"caller must return a Caller or None, got {found!r}")
+    checked: Caller | None = found
+    return checked

@@ -1,0 +1,150 @@
+"""Authenticators of plugins: who gets in, and that nothing that fails lets anyone in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import httpx
+import msgspec
+import pytest
+
+from enginehouse import Authenticator, Caller, ConfigError, Configured, Headers, LimitAmounts, PluginError, Unauthorized
+from enginehouse.app import Gateway
+from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registered
+from tests.support import plain_httpx
+from tests.support.plugins import Install
+
+ADMIN = {"x-name": "boss"}
+
+
+class Names(Authenticator):
+    """Knows ``ann`` and ``boss``, who need no password."""
+
+    active: object = True
+    raises: BaseException | None = None
+    returns: object = None
+
+    def prepare(self, configured: Configured) -> bool:
+        return self.active  # type: ignore[return-value]
+
+    def caller(self, head: Headers) -> Caller | None:
+        if self.raises is not None:
+            raise self.raises
+        if self.returns is not None:
+            return self.returns  # type: ignore[return-value]
+        name = dict(head).get(b"x-name", b"").decode()
+        if name == "mallory":
+            raise Unauthorized("mallory has no right")
+        if name == "late":
+            return Caller(name, admin=True, until=time.time() - 1)
+        return Caller(name, admin=name == "boss", limits=LimitAmounts(requests_per_minute=1)) if name else None
+
+
+class Others(Names):
+    """Knows those who show another header."""
+
+    def caller(self, head: Headers) -> Caller | None:
+        return Caller("other", admin=True) if dict(head).get(b"x-other") else None
+
+
+Open = Callable[..., httpx.AsyncClient]
+
+
+def gateway(*types: type[Authenticator], **sections: object) -> Gateway:
+    registry = load_plugins(PluginSettings()).registry
+    origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
+    for each in types:
+        registry.add([Registered(kind="authenticator", type=each.__name__.lower(), factory=each, **origin)])
+    return Gateway(msgspec.convert(sections, Config), registry)
+
+
+async def status(house: Gateway, **headers: str) -> int:
+    transport = httpx.ASGITransport(house.application)
+    async with plain_httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        shown = {name.replace("_", "-"): value for name, value in headers.items()}
+        return (await client.get("/api/status", headers=shown)).status_code
+
+
+async def test_whom_an_authenticator_knows_gets_in_and_nobody_else() -> None:
+    house = gateway(Names)
+    assert await status(house) == 401
+    assert await status(house, x_name="boss") == 200
+    assert await status(house, x_name="ann") == 403
+    assert await status(house, x_name="mallory") == 401
+    assert await status(house, x_name="late") == 401
+    assert await status(house, authorization="Bearer x") == 401
+
+
+async def test_one_credential_of_several_is_enough() -> None:
+    house = gateway(Names, Others, auth={"keys": [{"name": "ops", "key": "secret-of-ops", "admin": True}]})
+    assert await status(house, x_name="mallory", x_other="1") == 200
+    assert await status(house, x_name="mallory", authorization="Bearer secret-of-ops") == 200
+    assert await status(house, x_name="boss", authorization="Bearer wrong") == 200
+    assert await status(house, x_name="mallory", authorization="Bearer wrong") == 401
+
+
+def test_a_name_stands_behind_the_type_and_has_limits_of_its_own() -> None:
+    keyring = gateway(Names).callers.keyring
+    ann = keyring.caller([(b"x-name", b"ann")])
+    assert ann is not None
+    assert ann.name == "names/ann"
+    assert keyring.caller([(b"x-name", b"ann")]) is ann
+    assert ann.account.name == "names/ann"
+    assert not ann.account.is_free
+    long = keyring.caller([(b"x-name", b"n" * 10_000)])
+    assert long is not None
+    assert len(long.name) < 600
+
+
+def test_no_key_may_have_a_name_of_an_authenticators_callers() -> None:
+    with pytest.raises(ConfigError, match=r"'names/ann' begins as names of callers"):
+        gateway(Names, auth={"keys": [{"name": "names/ann", "key": "secret-of-ann"}]})
+
+
+@pytest.mark.parametrize("returns", ["boss", True, ("boss",), {"name": "boss", "admin": True}])
+async def test_one_that_returns_anything_else_lets_nobody_in(returns: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Names, "returns", returns)
+    assert await status(gateway(Names), x_name="boss") == 500
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), SystemExit(), RuntimeError("secret")])
+async def test_one_that_raises_lets_nobody_in(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Names, "raises", error)
+    assert await status(gateway(Names), x_name="boss") == 500
+    assert await status(gateway(Names)) == 500
+
+
+@pytest.mark.parametrize(("active", "code"), [(True, 401), (None, 401), (0, 401), (False, 200)])
+async def test_only_one_that_says_so_is_not_active(active: object, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Names, "active", active)
+    assert await status(gateway(Names)) == code
+
+
+async def test_one_that_fails_with_another_configuration_keeps_the_gateway_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = gateway(Names)
+
+    def fails(self: Names, configured: Configured) -> bool:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(Names, "prepare", fails)
+    with pytest.raises(PluginError, match="authenticator 'names' cannot be prepared"):
+        house.current.prepare(Config())
+    house.callers.configure(Config())
+    assert await status(house) == 401
+
+
+def test_one_that_cannot_be_made_or_loaded_is_never_left_out(install: Install) -> None:
+    class Unmade(Names):
+        def __init__(self) -> None:
+            raise RuntimeError("no")
+
+    with pytest.raises(PluginError, match="cannot be made"):
+        gateway(Unmade, plugins={"on_error": "skip"})
+    install("acme", "raise RuntimeError('no')\ndef register_authenticators(register): ...\n")
+    with pytest.raises(PluginError, match="cannot be imported"):
+        load_plugins(PluginSettings(on_error="skip"))
