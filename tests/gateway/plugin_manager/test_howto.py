@@ -15,7 +15,12 @@ HOW_TO = DOCS / "how-to" / "write-a-plugin.md"
 
 @pytest.mark.parametrize(
     ("page", "name", "count"),
-    [("write-a-plugin", "calm", 3), ("write-a-driver", "ping", 2), ("write-a-protocol", "story", 2)],
+    [
+        ("write-a-plugin", "calm", 3),
+        ("write-a-driver", "ping", 2),
+        ("write-a-protocol", "story", 2),
+        ("write-a-service", "impatient", 2),
+    ],
 )
 def test_the_plugin_of_a_page_works_and_passes_its_tests(install: Install, page: str, name: str, count: int) -> None:
     plugin, tests = re.findall(r"```python\n(.*?)```", (DOCS / "how-to" / f"{page}.md").read_text(), re.DOTALL)
