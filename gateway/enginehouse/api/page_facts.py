@@ -27,7 +27,7 @@ class UsageSums(Protocol):
 
 
 class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page of a plugin knows of its gateway: ``request.app.state.facts``. Each call tells the current state."""
+    """The gateway's state for pages of plugins: ``request.app.state.facts``. Each call returns the current one."""
 
     epoch: Callable[[], float]
     """The time of day in seconds."""
@@ -53,13 +53,13 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     usage: UsageSums
     """What callers have used between two times."""
     audit: Callable[[float, int], Awaitable[Sequence[AuditEntry]]]
-    """The acts of operators since a time, at most so many, the newest first."""
+    """The actions of operators since a time, at most that many, the newest first."""
     caller: Callable[[Headers], str]
     """The name of the key in a request's headers, empty if no keys are set. Raises ``Unauthorized``, ``Forbidden``."""
     pulled: Callable[[], PulledModels]
     """The models that were downloaded, and the sources of more, as ``[pull]`` says."""
     observe: Callable[[Observer], None]
-    """Lets an observer hear of the requests of all processes, until ``ignore``. Workers report them only then."""
+    """Lets an observer get the requests of all processes, until ``ignore``. Workers report them only then."""
     ignore: Callable[[Observer], None]
     closing: asyncio.Event
     """Set when the gateway begins to stop: streams without an end must then end."""

@@ -89,8 +89,8 @@ class EngineTimings(msgspec.Struct, frozen=True, gc=False):
 class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     """What the gateway knows of a request that has ended, without its contents.
 
-    Times are in seconds of one clock, whose zero means nothing: subtract them. A step that was not reached is ``None``,
-    and so is all that the gateway did not learn, such as the model of a request that it refused unread.
+    Times are in seconds of one clock with an arbitrary zero, so use only differences. A step that was not reached is
+    ``None``, and so is all that the gateway did not learn, such as the model of a request that it refused unread.
     """
 
     id: str

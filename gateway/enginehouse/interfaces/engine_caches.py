@@ -10,7 +10,7 @@ from enginehouse.domain.cache_events import CacheEvent, PromptTokens
 
 
 class EngineCaches(Protocol):
-    """Tells what engines have in their caches, and the tokens of prompts."""
+    """What engines have in their caches, and the tokens of prompts."""
 
     def follows(self, backend: str) -> bool:
         """Whether ``backend`` publishes the events of its cache, as the configuration says."""
@@ -19,7 +19,7 @@ class EngineCaches(Protocol):
         """Call ``on_events`` with each backend's events, in their order, beginning with what is still known of it."""
 
     def tokenize(self, backend: str, model: str, body: bytes, on_tokens: Callable[[PromptTokens], None]) -> None:
-        """Have the engine of ``backend`` tokenize the prompt of a request with this ``body``.
+        """Ask the engine of ``backend`` to tokenize the prompt of a request with this ``body``.
 
         ``model``: the engine's name for the model. ``on_tokens`` is called later, or never if the engine is busy with
         others or cannot.

@@ -90,7 +90,7 @@ class Exporter(Observer):
 
     @cached_property
     def counters(self) -> ExportCounters:
-        """What became of the requests that it was given, for ``/metrics``."""
+        """Counts what happened to its requests, for ``/metrics``."""
         return ExportCounters()
 
     @abstractmethod
@@ -106,7 +106,7 @@ class Exporter(Observer):
     ) -> None:
         """Get ready to export, before ``start``; nothing is sent yet. Raises ``ConfigError``.
 
-        ``collect`` returns the metrics of ``/metrics`` as they are then. ``observe`` adds an observer that hears of the
+        ``collect`` returns the metrics of ``/metrics`` as they are then. ``observe`` adds an observer that gets the
         requests of all processes.
         """
 

@@ -69,7 +69,7 @@ class Translation(ABC):
         return b""
 
     def end(self) -> bytes:
-        """Return the end of the client's stream, once the engine's has ended as it should."""
+        """Return the end of the client's stream, once the engine's has ended normally."""
         return b""
 
     def error_event(self, status: int, envelope: Envelope) -> bytes:
@@ -77,7 +77,7 @@ class Translation(ABC):
         return b""
 
     def ping(self) -> bytes:
-        """Return what a client of a silent stream passes over. Streams of events get a comment instead."""
+        """Return what a client of a silent stream ignores. Streams of events get a comment instead."""
         return b""
 
 
@@ -97,8 +97,8 @@ class ChatPiece(NamedTuple):
 class TypedAnswer(ABC):
     """The stream of an engine that speaks the protocol itself, which another engine can continue as a chat.
 
-    It has events with types. The gateway passes them as they come, and reads them only when their engine breaks off or
-    the stream is moved. Then this writes such events in place of the chat's.
+    It has events with types. The gateway forwards them as they come, and reads them only when their engine breaks off
+    or the stream is moved. Then this writes such events in place of the chat's.
     """
 
     is_begun: bool = False

@@ -40,7 +40,7 @@ class Placement:
         """The body of the answer begins. Not called for one with an error status."""
 
     def counted(self, tokens: Tokens) -> None:
-        """The answer is whole and good, and had so many ``tokens``.
+        """The answer is complete and good, and had these ``tokens``.
 
         Not called if the engine counted none and the answer is not a stream, or if another engine gave a part of it.
         """

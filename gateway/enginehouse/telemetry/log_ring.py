@@ -24,8 +24,8 @@ class LogLine(NamedTuple):
 class LogRing:
     """The last lines that an engine or the gateway printed: at most ``max_lines``, at most ``max_bytes``.
 
-    Writing never waits. Each reader keeps its own place; one that falls behind loses the oldest lines and reads their
-    number. Lines are numbered from 0 over the ring's whole life: ``written`` is the number of the next one.
+    Writing never waits. Each reader keeps its own position; one that falls behind loses the oldest lines and reads
+    their number. Lines are numbered from 0 over the ring's whole life: ``written`` is the number of the next one.
     ``received``: the number of bytes written, also of a line that has not ended.
     """
 

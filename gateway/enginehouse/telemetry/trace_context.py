@@ -29,7 +29,7 @@ _SAMPLED: Final = frozenset(b"13579bdf")
 SPANS_PER_ATTEMPT: Final = 8
 """The number of span numbers for each attempt."""
 UPSTREAM_SPAN: Final = 3
-"""The place, in an attempt, of the span of the call to its engine, which has got that number."""
+"""The index, in an attempt, of the span of the call to its engine, which has got that number."""
 MOST_CAPTURED = 256 * 1024
 """The most bytes of a prompt, and of an answer, that a trace may have."""
 
