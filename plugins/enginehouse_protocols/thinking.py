@@ -1,7 +1,9 @@
 """How much a model thinks: efforts, levels and budgets of the dialects as engines take them.
 
 Engines know ``low``, ``medium`` and ``high`` (``reasoning_effort``), and whether the template lets the model think at
-all: ``enable_thinking`` in Qwen's and most others, ``thinking`` in DeepSeek's and Granite's.
+all: ``enable_thinking`` in Qwen's and most others, ``thinking`` in DeepSeek's and Granite's. llama-server takes a budget
+of tokens too (``thinking_budget_tokens``), which the others leave unread: vLLM's ``thinking_token_budget`` is an error
+without its ``--reasoning-parser``.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ def effort_fields(effort: Effort | None) -> dict[str, Any]:
 
 def budget_fields(tokens: int) -> dict[str, Any]:
     """The fields of a chat for so many tokens of reasoning."""
-    return {"reasoning_effort": next((level for most, level in _BUDGETS if tokens <= most), "high")}
+    level = next((level for most, level in _BUDGETS if tokens <= most), "high")
+    return {"reasoning_effort": level, "thinking_budget_tokens": tokens}
 
 
 def switch_fields(*, on: bool) -> dict[str, Any]:

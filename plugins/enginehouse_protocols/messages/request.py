@@ -298,13 +298,12 @@ def _format(format: Format | None) -> dict[str, Any] | None:
 
 
 def _thinking(body: MessagesBody) -> dict[str, Any]:
-    if body.output_config is not None and (effort := body.output_config.effort) is not None:
-        return effort_fields(effort)
+    effort = effort_fields(body.output_config.effort if body.output_config else None)
     thinking = body.thinking
     if thinking is None:
-        return {}
+        return effort
     if thinking.type == "disabled":
-        return switch_fields(on=False)
+        return effort or switch_fields(on=False)
     if thinking.type == "enabled" and thinking.budget_tokens is not None:
-        return budget_fields(thinking.budget_tokens)
-    return {}
+        return budget_fields(thinking.budget_tokens) | effort
+    return effort

@@ -96,7 +96,8 @@ def test_a_conversation_with_tools_images_and_thoughts_as_a_chat() -> None:
 def test_the_effort_of_a_message_is_a_level_that_engines_know(effort: str, level: str) -> None:
     thinking = {"type": "enabled", "budget_tokens": 9000}
     user = {"role": "user", "content": "hi"}
-    assert asked(message(user, thinking=thinking, output_config={"effort": effort}))["reasoning_effort"] == level
+    made = asked(message(user, thinking=thinking, output_config={"effort": effort}))
+    assert (made["reasoning_effort"], made["thinking_budget_tokens"]) == (level, 9000)
     assert asked(message(user, thinking=thinking, output_config={}))["reasoning_effort"] == "medium"
 
 
