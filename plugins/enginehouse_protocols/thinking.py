@@ -1,9 +1,9 @@
 """How much a model thinks: efforts, levels and budgets of the dialects as engines take them.
 
 Engines know ``low``, ``medium`` and ``high`` (``reasoning_effort``), and whether the template lets the model think at
-all: ``enable_thinking`` in Qwen's and most others, ``thinking`` in DeepSeek's and Granite's. llama-server takes a budget
-of tokens too (``thinking_budget_tokens``), which the others leave unread: vLLM's ``thinking_token_budget`` is an error
-without its ``--reasoning-parser``.
+all: ``enable_thinking`` in Qwen's and most others, ``thinking`` in DeepSeek's and Granite's. llama-server also takes a
+budget of tokens (``thinking_budget_tokens``), which the others leave unread: vLLM's ``thinking_token_budget`` is an
+error without its ``--reasoning-parser``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One conversation of an agent through each dialect, in front of a real llama-server that is asked only for chats."""
+"""One conversation of an agent through each dialect, in front of real engines that are asked only for chats."""
 
 from __future__ import annotations
 
@@ -7,25 +7,33 @@ from typing import Any
 
 import anthropic
 import ollama
+import openai
 import pytest
 
 from enginehouse.testing.gateway import RunningGateway
 from tests.support.openai_clients import openai_client
-from tests.support.real_gateways import llama_server, llama_table, ready_gateway
+from tests.support.real_gateways import VLLM_START_S, llama_server, llama_table, ready_gateway, vllm, vllm_table
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 NAMES = ("weather", "time", "news")
 SYSTEM = "You help travellers"
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+M8AAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+BLIND = r"multimodal|image|vision"
 ROME: dict[str, Any] = {"city": "Rome"}
 
 
-@pytest.fixture(scope="module")
-def gateway() -> Iterator[RunningGateway]:
-    engine = llama_server()
-    table = llama_table("tiny", engine, context_length="4096", preload="true", endpoints="[]")
-    with ready_gateway(engine, table, "tiny") as gateway:
+@pytest.fixture(scope="module", params=["llama-server", pytest.param("vllm", marks=pytest.mark.slow)])
+def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    if request.param == "vllm":
+        engine, timeout = vllm(tmp_path_factory.mktemp("tiny-hf")), float(VLLM_START_S)
+        tools = 'enable_auto_tool_choice = true, tool_call_parser = "hermes"'
+        table = vllm_table("tiny", engine, options=tools, preload="true", endpoints="[]")
+    else:
+        engine, timeout = llama_server(), 60.0
+        table = llama_table("tiny", engine, context_length="4096", preload="true", endpoints="[]")
+    with ready_gateway(engine, table, "tiny", timeout=timeout) as gateway:
         yield gateway
 
 
@@ -103,6 +111,36 @@ def test_ollamas_chat(gateway: RunningGateway) -> None:
     assert "".join(piece.message.content or "" for piece in pieces) == whole.message.content
     assert whole.eval_count == pieces[-1].eval_count == 8
     client._client.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_image_that_the_model_cannot_see_is_told_in_each_dialect(gateway: RunningGateway, stream: bool) -> None:
+    source = {"type": "base64", "media_type": "image/png", "data": PNG}
+    result: Any = {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "image", "source": source}]}
+    use: Any = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
+    turns: Any = [
+        {"role": "user", "content": "Look"},
+        {"role": "assistant", "content": [use]},
+        {"role": "user", "content": [result]},
+    ]
+    with (
+        anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0) as client,
+        pytest.raises(anthropic.APIError, match=BLIND),
+    ):
+        list(client.messages.create(model="tiny", max_tokens=8, messages=turns, stream=stream))
+    seen = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG}"}
+    items: Any = [
+        {"role": "user", "content": "Look"},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": [seen]},
+    ]
+    with openai_client(gateway.url) as responses, pytest.raises(openai.APIError, match=BLIND):
+        list(responses.responses.create(model="tiny", input=items, stream=stream))
+    lines: Any = ollama.Client(host=gateway.url)
+    with pytest.raises(ollama.ResponseError, match=BLIND):
+        list(lines.chat(model="tiny", messages=[{"role": "user", "content": "Look", "images": [PNG]}], stream=stream))
+    lines._client.close()
+    assert gateway.status()["backends"][0]["health"] == "healthy"
 
 
 def test_a_prompt_that_is_too_long_is_told_in_each_dialect(gateway: RunningGateway) -> None:
