@@ -32,7 +32,7 @@ def check(config: Path | None, in_full: bool, as_json: bool, strict: bool) -> No
 
     It refuses what `serve` refuses: it loads all plugins and builds the whole gateway, but starts nothing.
 
-    Warnings and errors go to standard error, a line each; the exit status is 1 when there are errors, or with
+    Warnings and all errors go to standard error, a line each; the exit status is 1 when there are errors, or with
     --strict warnings.
     """
     try:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from enginehouse.app import rehearse_start
 from enginehouse.app.build_router import settle
-from enginehouse.config.load_config import load_config
+from enginehouse.cli.all_errors import check_all
+from enginehouse.config.load_config import LoadedConfig, find_document, read_document
 from enginehouse.config.render import changed, effective, effective_data
 from enginehouse.config.schema import Config
 from enginehouse.config.server import WorkerCount, worker_count
@@ -58,8 +59,16 @@ class CheckedConfig(NamedTuple):
 
 
 def check_config(file: Path | None) -> CheckedConfig:
-    """Build a gateway as ``serve`` does, and start nothing. Raises the ``ConfigError`` or ``PluginError`` of that."""
-    loaded = load_config(file, os.environ)
+    """Build a gateway as ``serve`` does, and start nothing.
+
+    Raises all errors that keep it from starting: ``ConfigError``, ``ConfigErrors`` or ``PluginError``.
+    """
+    environ = dict(os.environ)
+    document, found = find_document(file, environ)
+    return check_all(lambda data: _checked(read_document(data, found, environ)), document, environ)
+
+
+def _checked(loaded: LoadedConfig) -> CheckedConfig:
     heard = BufferingHandler(sys.maxsize)  # a full one would drop what it has
     logging.getLogger().addHandler(heard)
     try:

@@ -70,8 +70,14 @@ def load_config(file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:
 
     Raises ``ConfigError``, or ``ConfigErrors`` for several problems.
     """
+    document, found = find_document(file, environ)
+    return read_document(document, found, environ)
+
+
+def find_document(file: Path | None, environ: Mapping[str, str]) -> tuple[dict[str, Any], Path | None]:
+    """The document of the file that ``find_config`` finds, and that file. Raises ``ConfigError``."""
     found = find_config(file, environ)
-    return read_document(_parse(found) if found else {}, found, environ)
+    return _parse(found) if found else {}, found
 
 
 def load_config_or_embedded(file: Path | None, environ: Mapping[str, str]) -> LoadedConfig:

@@ -82,7 +82,7 @@ class ConfigErrors(ConfigError):
         super().__init__("\n".join(str(error) for error in errors))
 
     def located(self, file: str) -> ConfigError:
-        return self
+        return ConfigErrors([error.located(file) for error in self.errors])
 
     def rows(self) -> list[dict[str, str]]:
         return [row for error in self.errors for row in error.rows()]

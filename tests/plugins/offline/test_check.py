@@ -129,6 +129,52 @@ def test_all_types_that_no_plugin_has_are_told_at_once(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+FAULTY = """
+[server]
+prot = 1
+port = "x"
+[routing]
+fallbacks = { m = ["only-in-a"] }
+[routing.aliases]
+x = "y"
+y = "x"
+[backends.a]
+driver = "nope"
+url = "http://x:1"
+models = ["only-in-a"]
+[backends.b]
+driver = "vllm"
+url = "http://x:1"
+timeouts = { connect = 3 }
+[backends.c]
+driver = "openai"
+[models.z]
+command = "x"
+[models.q]
+driver = "sim"
+args = ["${nothing}"]
+[plugins.cache_aware]
+nothing = 3
+"""
+
+
+def test_errors_of_the_schema_the_rules_and_the_build_are_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No error is there only because something else was wrong: nothing is said of the model of backend a."""
+    monkeypatch.setenv("ENGINEHOUSE_SERVER_WORKERS", "some")
+    file = tmp_path / "enginehouse.toml"
+    file.write_text(FAULTY)
+    result = CliRunner().invoke(check, ["--config", str(file), "--json"])
+    errors = json.loads(result.stdout)["errors"]
+    assert {error["key"] for error in errors} == {
+        *("ENGINEHOUSE_SERVER_WORKERS", "server.prot", "server.port", "backends.b.timeouts.connect", "backends.c.url"),
+        *("routing.aliases.x", "models.z.command", "backends.a.driver", "models.q.args", "plugins.cache_aware.nothing"),
+    }
+    assert len(errors) == 10
+    assert {error["file"] for error in errors} == {str(file), ""}
+
+
 def test_a_model_that_an_engine_may_list_is_no_error_of_a_strict_check(tmp_path: Path) -> None:
     file = tmp_path / "enginehouse.toml"
     file.write_text("[backends.a]\nurl = 'http://h'\n[routing.aliases]\n'gpt-4' = 'llama3'\n")
