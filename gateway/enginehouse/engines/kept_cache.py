@@ -51,7 +51,7 @@ def remove_others(folder: Path, backends: Collection[str]) -> None:
             shutil.rmtree(found, ignore_errors=True)
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _CacheFiles(msgspec.Struct, frozen=True):
     """``engine``: what wrote the files. ``files``: by name, the tokens in each."""
 
     engine: str
@@ -119,7 +119,7 @@ class KeptCache:
         self.tokens = 0
         try:
             files = await run_within(within, driver.save_cache(engine))
-            self.tokens = await run_slowly(_keep, self.folder, _Kept(self._engine, dict(files)), most)
+            self.tokens = await run_slowly(_keep, self.folder, _CacheFiles(self._engine, dict(files)), most)
         except TimeoutError:
             self._reports.note(self._model, "late")
         except Exception as error:
@@ -178,10 +178,10 @@ def _launched(folder: Path) -> str:
         return ""
 
 
-def _kept(folder: Path, engine: str) -> _Kept | None:
+def _kept(folder: Path, engine: str) -> _CacheFiles | None:
     """What is kept for ``engine``. What is kept for another one is removed."""
     try:
-        kept = msgspec.json.decode((folder / _KEPT).read_bytes(), type=_Kept)
+        kept = msgspec.json.decode((folder / _KEPT).read_bytes(), type=_CacheFiles)
     except (OSError, ValueError):
         kept = None
     if kept is None or kept.engine != engine:
@@ -190,7 +190,7 @@ def _kept(folder: Path, engine: str) -> _Kept | None:
     return kept
 
 
-def _keep(folder: Path, kept: _Kept, most: int) -> int:
+def _keep(folder: Path, kept: _CacheFiles, most: int) -> int:
     """Keep the first files that take at most ``most`` bytes, and remove the others; returns the tokens in them."""
     files: dict[str, int] = {}
     left = most
@@ -200,7 +200,7 @@ def _keep(folder: Path, kept: _Kept, most: int) -> int:
             left -= size
             files[name] = tokens
     if files:
-        replace_file(folder / _KEPT, msgspec.json.encode(_Kept(kept.engine, files)))
+        replace_file(folder / _KEPT, msgspec.json.encode(_CacheFiles(kept.engine, files)))
     _remove_others(folder, {_KEPT, _LAUNCHED, *files} if files else {_LAUNCHED})
     return sum(files.values())
 
