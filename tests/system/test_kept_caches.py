@@ -20,6 +20,8 @@ pytestmark = pytest.mark.engine
 PROMPT = " ".join(f"word{number}" for number in range(150))
 OTHER = " ".join(f"other{number}" for number in range(150))
 ARGS = ["-c", "8192", "-np", "2"]
+PATIENT = {"keep_cache_wait": '"60s"'}
+"""However busy the machine is."""
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def model(engine: RealEngine, tmp_path: Path) -> RealEngine:
 @pytest.fixture
 def gateway(model: RealEngine) -> Iterator[RunningGateway]:
     """A gateway that runs either ``a`` or ``b``, or ``cold``, whose cache is not kept."""
-    tables = [llama_table(name, model, *ARGS) for name in "ab"]
+    tables = [llama_table(name, model, *ARGS, **PATIENT) for name in "ab"]
     with gateway_for(model, "".join([*tables, llama_table("cold", model, *ARGS, keep_cache="0")])) as gateway:
         yield gateway
 
