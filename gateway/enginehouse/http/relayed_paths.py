@@ -23,6 +23,8 @@ from enginehouse.routing.body.form import is_form
 _UPSTREAM: Final = b"/upstream/"
 ENGINE_PAGES: Final = frozenset({"/props", "/slots", "/v1/audio/voices", "/sdapi/v1/loras"})
 """Pages of an engine about one model, which the query names."""
+REALTIME: Final = "/v1/realtime"
+"""OpenAI's WebSocket for audio, whose query names the model."""
 _SMALL: Final = 1 << 20
 """In bytes. A form up to this size is kept until it is answered, so that it can be sent again."""
 
@@ -90,11 +92,16 @@ class RelayedPaths:
         if method == b"POST":
             return self._posted(target.path, headers)
         if method == b"GET" and target.path in ENGINE_PAGES:
-            return self._direct(_page_call(target))
+            call = _page_call(target)
+            if not call.model:
+                raise InvalidRequest("The query has no 'model': name the model, as in /props?model=NAME", param="model")
+            return self._direct(call)
         return None
 
     def web_socket(self, target: Target) -> EngineCall | None:
         """The engine's side of a WebSocket; ``None`` if it is not for an engine."""
+        if target.path == REALTIME:
+            return _page_call(target)
         if not target.raw_path.startswith(_UPSTREAM):
             return None
         return self._call(self.upstream(target.raw_path), "GET", target.query)
@@ -169,6 +176,4 @@ def content_length(headers: Headers) -> int | None:
 def _page_call(target: Target) -> EngineCall:
     query = target.query.decode("latin-1")
     model = parse_qs(query).get("model", [""])[0]
-    if not model:
-        raise InvalidRequest("The query has no 'model': name the model, as in /props?model=NAME", param="model")
-    return EngineCall(model, "GET", f"{target.path}?{query}")
+    return EngineCall(model, "GET", f"{target.path}?{query}", is_named=True)

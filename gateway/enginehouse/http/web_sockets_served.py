@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
@@ -16,6 +16,8 @@ from enginehouse.http.web_socket import ClientWebSocket
 from enginehouse.relay.door import Caller, Farewell
 from enginehouse.relay.jobs.engine_job import EngineCall
 
+_OFFERED_KEY: Final = "openai-insecure-api-key."
+
 
 async def serve_engine(
     client: ClientWebSocket, path: str, headers: Headers, call: EngineCall, admission: Admission
@@ -23,7 +25,7 @@ async def serve_engine(
     """Connect ``client`` with the engine of ``call``. A refused handshake gets the error's envelope."""
 
     def enter() -> Caller | None:
-        caller = admission.admit_web_socket(headers)
+        caller = admission.admit_web_socket(_with_offered_key(headers, client))
         check_path(call.target)
         return caller
 
@@ -35,6 +37,18 @@ async def serve_engine(
         if error.retry_after is not None:
             lines.append((b"retry-after", b"%d" % error.retry_after))
         await client.refuse(error.status, lines, msgspec.json.encode(error.envelope()))
+
+
+def _with_offered_key(headers: Headers, client: ClientWebSocket) -> Headers:
+    """``headers`` with the key that the client offers as a subprotocol, which no engine gets.
+
+    OpenAI's SDK does so in browsers, whose WebSockets have no headers.
+    """
+    keys = [each for each in client.subprotocols if each.startswith(_OFFERED_KEY)]
+    if not keys:
+        return headers
+    client.subprotocols = [each for each in client.subprotocols if each not in keys]
+    return [*headers, (b"authorization", b"Bearer " + keys[0].removeprefix(_OFFERED_KEY).encode("latin-1"))]
 
 
 async def serve_application(client: ClientWebSocket, scope: Scope, application: ASGIApp) -> None:

@@ -69,6 +69,43 @@ async def test_a_handshake_reaches_the_engine_as_a_request_does(
     assert accepted(socket).headers["x-enginehouse-reason"] == "alias"
 
 
+@pytest.mark.parametrize("named", ["m", "alias"])
+async def test_realtime_goes_to_an_engine_of_the_model_that_its_query_names(
+    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial, named: str
+) -> None:
+    served = await socket_engine()
+    gateway = await house(served, backend={"models": {"m": {"upstream": "there"}}}, routing={"aliases": {"alias": "m"}})
+    socket = await dial(gateway, f"/v1/realtime?model={named}&intent=a%20b")
+    assert served.requests[0].path == "/v1/realtime?model=there&intent=a+b"
+    await socket.send('{"type": "session.update"}')
+    assert await within(socket.recv()) == '{"type": "session.update"}'
+    assert [each.endless for each in gateway.relay.live] == [True]
+
+
+@pytest.mark.parametrize(("query", "status"), [("", 400), ("?model=", 400), ("?model=other", 404)])
+async def test_realtime_without_a_known_model_is_refused(
+    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial, query: str, status: int
+) -> None:
+    gateway = await house(await socket_engine())
+    with pytest.raises(InvalidStatus) as refused:
+        await dial(gateway, f"/v1/realtime{query}")
+    assert refused.value.response.status_code == status
+
+
+async def test_a_browser_offers_its_key_as_a_subprotocol(
+    house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial
+) -> None:
+    served = await socket_engine(subprotocols=[Subprotocol("realtime")])
+    gateway = await house(served, auth={"keys": [{"name": "k", "key": "sk-1"}]})
+    offered = [Subprotocol("realtime"), Subprotocol("openai-insecure-api-key.sk-1")]
+    socket = await dial(gateway, "/v1/realtime?model=m", subprotocols=offered)
+    assert socket.subprotocol == "realtime"
+    assert "sk-1" not in str(served.requests[0].headers)
+    with pytest.raises(InvalidStatus) as refused:
+        await dial(gateway, "/v1/realtime?model=m", subprotocols=[Subprotocol("openai-insecure-api-key.sk-2")])
+    assert refused.value.response.status_code == 401
+
+
 async def test_a_bare_name_is_the_engines_root(
     house: OpenGateway, socket_engine: StartSocketEngine, dial: Dial
 ) -> None:

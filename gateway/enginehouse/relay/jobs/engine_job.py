@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 from enginehouse.domain.errors import Forbidden, NotLoaded
 from enginehouse.domain.replica import Candidate, ReplicaState
@@ -30,13 +30,23 @@ _IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELET
 class EngineCall(NamedTuple):
     """A call to the engine of ``model``: ``target`` is a path and perhaps a query, as they stand on the wire.
 
-    ``loads``: the model is loaded for it.
+    ``loads``: the model is loaded for it. ``is_named``: the query names the model.
     """
 
     model: str
     method: str
     target: str
     loads: bool = True
+    is_named: bool = False
+
+    def target_at(self, chosen: Candidate) -> str:
+        """The target, with the name that the engine of ``chosen`` has for the model."""
+        name = chosen.name_there or chosen.model
+        if not self.is_named or name == self.model:
+            return self.target
+        path, _, query = self.target.partition("?")
+        pairs = parse_qsl(query, keep_blank_values=True)
+        return f"{path}?{urlencode([(key, name if key == 'model' else value) for key, value in pairs])}"
 
 
 class EngineJob(Job):

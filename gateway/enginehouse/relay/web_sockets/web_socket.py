@@ -33,7 +33,7 @@ class WebSocket(Request):
 
     def __init__(self, job: EngineJob, largest: int, endings: Endings) -> None:
         super().__init__(job, endings)
-        self._target = job.call.target
+        self._call = job.call
         self._largest = largest
         self._subprotocols: Sequence[str] = ()
         self._answer: HandshakeAnswer | None = None
@@ -101,7 +101,7 @@ class WebSocket(Request):
         try:
             self._answer = await open_web_socket(
                 attempt.upstream,
-                self._target,
+                self._call.target_at(attempt.route.chosen),
                 job.engine_headers,
                 job.request_id,
                 subprotocols=self._subprotocols,
