@@ -50,6 +50,18 @@ def test_one_engine_behind_a_gateway_does_what_it_does_alone() -> None:
         assert getattr(behind, field) == pytest.approx(getattr(alone, field)), field
 
 
+def test_a_heartbeat_is_no_first_token() -> None:
+    core = CoreSettings(ttft=5.0, tpot=0.1, constants=SchedulerConstants(max_num_seqs=1))
+    times = [
+        replayed(every(1, 3), Setting(gateway=engines(1, ("streams.heartbeat", heartbeat)), core=core))[
+            0
+        ].times_to_first
+        for heartbeat in ("0s", "1s")
+    ]
+    assert times[1] == times[0]
+    assert min(times[1]) >= 5
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_looking_ahead_changes_nothing(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Neither alone nor behind a gateway, whose rescheduler looks at the engines and moves streams."""
