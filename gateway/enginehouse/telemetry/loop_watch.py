@@ -23,6 +23,7 @@ _TURNS_A_SECOND = 10
 _TURN_S = 1 / _TURNS_A_SECOND
 _LOOK_S = 0.025
 _SLOW_S = 0.1
+_LONG_S = 1.0
 _STUCK_S = 5.0
 _LOG_EVERY_S = 10.0
 _LOOP_RUNNERS = frozenset({"asyncio.runners", "uvicorn.server", "uvicorn._compat"})
@@ -120,6 +121,7 @@ class LoopWatchdog(threading.Thread):
         self._running.acquire()
         self._limit = RateLimit(_LOG_EVERY_S)
         self._told_at = 0.0
+        self._blamed = ""
         self._stopping_since: float | None = None
 
     def run(self) -> None:
@@ -136,12 +138,14 @@ class LoopWatchdog(threading.Thread):
         held, turned = self._monitor.held(), self._monitor.turned
         if self._stopping() and self._stopping_since is None:
             self._stopping_since = monotonic()
+        if self._blamed and turned != self._told_at:
+            self._tell_length(turned - self._told_at - _TURN_S)
         if held < _SLOW_S:
             return
         frame = sys._current_frames().get(self._watched)
         plugin = self._plugin_on(frame)
         if turned != self._told_at and plugin:
-            self._told_at = turned  # once for each time that the loop is held
+            self._told_at, self._blamed = turned, plugin  # once for each time that the loop is held
             self._monitor.slow[plugin] += 1
             if self._limit.passes(plugin) is not None:
                 _log.warning("The plugin %s has blocked the event loop for more than %d ms", plugin, held * 1000)
@@ -149,6 +153,12 @@ class LoopWatchdog(threading.Thread):
             stack = "".join(traceback.format_stack(frame)) if frame else ""
             _log.error("The event loop has been blocked for %.0f s by %s:\n%s", held, plugin or "no plugin", stack)
         self._leave_if_stuck(held, plugin)
+
+    def _tell_length(self, held: float) -> None:
+        """Tell how long the plugin has held the loop, once it turns again."""
+        plugin, self._blamed = self._blamed, ""
+        if held >= _LONG_S and self._limit.passes(f"{plugin} took long") is not None:
+            _log.warning("The plugin %s blocked the event loop for %.1f s", plugin, held)
 
     def _leave_if_stuck(self, held: float, plugin: str) -> None:
         since, limit = self._stopping_since, max(1.0, self._drain_timeout())

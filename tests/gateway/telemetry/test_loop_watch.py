@@ -43,6 +43,17 @@ def test_a_slow_plugin_is_named_and_counted(caplog: pytest.LogCaptureFixture) ->
     assert len(caplog.records) == 1
 
 
+def test_the_time_that_a_plugin_took_is_told_when_the_loop_turns_again(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    stage.look(3.0)
+    stage.monitor.turned += 3.1  # the next turn, a tenth of a second after the plugin
+    stage.watchdog.look()
+    stage.watchdog.look()
+    assert [record.getMessage() for record in caplog.records][1:] == [
+        f"The plugin {ACME} blocked the event loop for 3.0 s"
+    ]
+
+
 @pytest.mark.parametrize(("held", "in_plugin"), [(0.1, True), (1.0, False)])
 def test_a_loop_that_turns_and_a_loop_without_a_plugin_are_not_told(
     caplog: pytest.LogCaptureFixture, held: float, in_plugin: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from tests.support.operated_gateway import ServeAlone, table
@@ -49,3 +50,27 @@ def test_an_observer_gets_swaps_and_states(serve_alone: ServeAlone, install: Ins
         "b@b ready",
         "done b@b None",
     ]
+
+
+SLEEPER = """
+    import time
+
+    class Sleeper(Observer):
+        def finished(self, record):
+            time.sleep(1.5)
+
+    @hookimpl
+    def register_observers(register):
+        register("sleeper", Sleeper)
+"""
+
+
+def test_an_observer_that_blocks_is_named_with_the_time_that_it_took(
+    serve_alone: ServeAlone, install: Install, tmp_path: Path
+) -> None:
+    install("sleeper", SLEEPER)
+    gateway = serve_alone(table("a"), PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    assert gateway.ask("a").status_code == 200
+    told = re.compile(r"The plugin 'sleeper' \(.*\) blocked the event loop for [1-9]")
+    gateway.until(lambda _: told.search(gateway.log) is not None)
+    assert gateway.ask("a").status_code == 200
