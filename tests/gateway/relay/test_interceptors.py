@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -1034,3 +1035,18 @@ async def test_a_joined_stream_that_waits_gets_heartbeats(
         assert all(each.body.endswith(event("a") + DONE) for each in replies)
     assert len(served.calls) == 1
     assert (await record(gateway, "r2"))["outcome"] == ("no" if broken else "joined")
+
+
+async def test_without_interceptors_a_request_makes_no_call_for_them(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    gateway = await house(served, interceptors=[])
+    called: set[str] = set()
+    for stream in (False, True):
+        if stream:
+            served.streams(event("a"), DONE, served.END)
+        sys.setprofile(lambda frame, what, _: called.add(frame.f_code.co_filename))
+        reply = await ask(gateway, stream=stream)
+        sys.setprofile(None)
+        assert reply.status == 200
+    assert any("relay" in file for file in called)
+    assert not [file for file in called if "relay/intercept" in file]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,7 @@ from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.relay.events.plain_event import data_of
 from enginehouse.relay.events.sse import is_whole, read_events
 from enginehouse.relay.heads.headers import lines_without, read_lines
 from enginehouse.relay.intercepting.sharing_door import SharingDoor
@@ -329,17 +330,14 @@ class FilteringDoor(PassingDoor):
                 return b""
             chunk = self._held.take()
         pieces: list[bytes] = []
-        begin = 0
         try:
-            for event in read_events(chunk):
-                raw = chunk[begin : event.end]
-                begin = event.end
-                if event.data is None:
+            for data, raw in _read(chunk):
+                if data is None:
                     pieces.append(raw)
-                elif event.data == _DONE:
+                elif data == _DONE:
                     pieces += (self._last_events(), raw)
                 else:
-                    pieces.append(self._event(event.data, raw))
+                    pieces.append(self._event(data, raw))
             if last:
                 pieces.append(self._last_events())
         except Exception as error:
@@ -394,6 +392,19 @@ class FilteringDoor(PassingDoor):
         except (TypeError, ValueError, RecursionError) as error:
             stage = by or next(each for each in self._stages if each.reads)
             raise plugin_failed(stage.terms.plugin, error) from error
+
+
+def _read(chunk: bytes) -> Iterator[tuple[bytes | None, bytes]]:
+    """The events of a piece of a stream: their data, and how they came."""
+    try:
+        whole = data_of(chunk).strip(), chunk
+    except ValueError:
+        begin = 0
+        for event in read_events(chunk):
+            yield event.data, chunk[begin : event.end]
+            begin = event.end
+    else:
+        yield whole
 
 
 def _with_json(lines: bytes) -> bytes:
