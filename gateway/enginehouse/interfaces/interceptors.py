@@ -44,8 +44,9 @@ class Answer(msgspec.Struct, frozen=True):
 class Join(msgspec.Struct, frozen=True):
     """The client gets the answer that the live request with this id gets, from its beginning.
 
-    The request goes its own way if there is no such request in this process, if its path is another one or only one of
-    both asks for a stream, or if more of its answer has passed than is kept.
+    If that has just ended, the interceptor is asked once more. The request goes its own way if there is no such request
+    in this process, if its path is another one or only one of both asks for a stream, or if more of its answer has
+    passed than is kept.
     """
 
     request_id: str

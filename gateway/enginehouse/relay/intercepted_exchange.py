@@ -144,26 +144,30 @@ class InterceptedExchange(OpenExchange):
         try:
             for each in self._interceptors.before:
                 said = await each.before(self._request)
-                if self._ended or self._inner.has_ended:
+                if isinstance(said, Join) and not self._gone and not self._join(said, each):
+                    said = await each.before(self._request)  # what it wanted to join may just have ended
+                    if isinstance(said, Join) and not self._gone and not self._join(said, each):
+                        continue
+                if self._gone or isinstance(said, Join):
                     return
-                if said is None:
-                    continue
                 if isinstance(said, Answer):
                     self._count(each, "answered")
                     self._answer(said, each)
                     return
-                if isinstance(said, bytes):
+                if said is not None:
                     self._count(each, "changed")
                     self._request = msgspec.structs.replace(self._request, body=said, model=model_named(said) or "")
-                elif self._join(said):
-                    self._count(each, "joined")
-                    return
         except RequestError as error:
             self._refuse(error)
         except Exception as error:
             self._inner.fail_alone(error)
         else:
             self._attempt()
+
+    @property
+    def _gone(self) -> bool:
+        """Whether nobody waits for a decision any more."""
+        return self._ended or self._inner.has_ended
 
     def _count(self, by: InterceptorInForce, outcome: str) -> None:
         self._job.context.counters.intercepted[by.terms.plugin.type, outcome] += 1
@@ -221,7 +225,7 @@ class InterceptedExchange(OpenExchange):
         else:
             door.settle(partial(self._settled, said.status, "answered", len(body)))
 
-    def _join(self, said: Join) -> bool:
+    def _join(self, said: Join, by: InterceptorInForce) -> bool:
         """Give the client the answer of another request; whether there is one. Raises ``RequestError``."""
         own = self._sharing
         assert own is not None
@@ -234,6 +238,7 @@ class InterceptedExchange(OpenExchange):
             names = job.request_id, wanted, job.limit_lines
             own.own_lines = b"x-request-id: %s\r\nx-enginehouse-joined: %s\r\n%s" % names
             source.join(own)
+            self._count(by, "joined")
             return True
         return False
 

@@ -54,7 +54,8 @@ async def _check_before(it: Interceptor) -> None:
     for body in BODIES:
         plain, other = [await it.before(_request(each)) for each in (encoded(body), escaped(body))]
         why = "before must decide alike about a text that JSON writes with escapes: decode the body, or use text"
-        expect(type(plain) is type(other), f"{why}, got {plain!r} and {other!r}")
+        again = isinstance(plain, (Answer, Join)) or isinstance(other, (Answer, Join))  # it remembers requests
+        expect(again or type(plain) is type(other), f"{why}, got {plain!r} and {other!r}")
 
 
 def _check_said(said: Any) -> None:

@@ -77,12 +77,15 @@ class Recorder(AnswerFilter):
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
+        self.data: list[str] = []
 
     def head(self, status: int, headers: Mapping[str, str]) -> None:
         self.calls.append(("head", status))
 
     def event(self, event: Event) -> Any:
         self.calls.append((event.kind, event.choice, event.text))
+        if event.kind == "text":
+            self.data.append(event.data["choices"][0]["delta"]["content"])
         return event
 
     def whole(self, body: bytes) -> Any:
@@ -508,6 +511,7 @@ async def test_filters_follow_each_other(house: OpenGateway, engine: StartEngine
     served.streams(event("a", "stop"), DONE, served.END)
     assert text_of((await ask(gateway, stream=True)).body) == "A"
     assert ("text", 0, "A") in made.calls
+    assert made.data == ["A"], "the data have the changed text too"
 
 
 class Twice(AnswerFilter):

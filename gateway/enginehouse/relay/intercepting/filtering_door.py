@@ -20,7 +20,7 @@ from enginehouse.relay.events.sse import is_whole, read_events
 from enginehouse.relay.heads.headers import lines_without, read_lines
 from enginehouse.relay.intercepting.sharing_door import SharingDoor
 from enginehouse.relay.intercepting.stage import Stage
-from enginehouse.relay.intercepting.stream_events import encoded, events_of
+from enginehouse.relay.intercepting.stream_events import completed, encoded, events_of
 from enginehouse.telemetry.plugin_failures import plugin_failed
 
 _JSON: Final = b"content-type: application/json\r\n"
@@ -303,7 +303,7 @@ class FilteringDoor(PassingDoor):
             pieces = b""
             for number, each in enumerate(self._stages):
                 if each.listens and (events := each.silent(now - self._last)):
-                    pieces += self._encoded(self._through(events, number + 1, 0), each)
+                    pieces += self._encoded(self._through(self._completed(events, each), number + 1, 0), each)
             self._write(pieces)
         except Exception as error:
             problem = error if isinstance(error, RequestError) else RequestError("A filter of the answer failed")
@@ -371,7 +371,8 @@ class FilteringDoor(PassingDoor):
             return b""
         self._ended = True
         pieces = [
-            self._encoded(self._through(each.end(), number + 1, 0), each) for number, each in enumerate(self._stages)
+            self._encoded(self._through(self._completed(each.end(), each), number + 1, 0), each)
+            for number, each in enumerate(self._stages)
         ]
         return b"".join(pieces)
 
@@ -380,15 +381,23 @@ class FilteringDoor(PassingDoor):
         for stage in self._stages[begin:]:
             if not events:
                 break
-            if len(events) == 1:
-                events = stage.event(events[0], size)
-            else:
-                events = [passed for event in events for passed in stage.event(event, size)]
+            passed: list[Event] = []
+            for event in events:
+                said = stage.event(event, size)
+                passed += said if len(said) == 1 and said[0] is event else self._completed(said, stage)
+            events = passed
         return events
+
+    def _completed(self, events: Sequence[Event], by: Stage) -> Sequence[Event]:
+        """What a filter has made, as the next one sees it."""
+        try:
+            return [completed(each, self._like, chat=self._chat) for each in events]
+        except (TypeError, ValueError) as error:
+            raise plugin_failed(by.terms.plugin, error) from error
 
     def _encoded(self, events: Sequence[Event], by: Stage | None) -> bytes:
         try:
-            return b"".join([encoded(each, self._like, chat=self._chat) for each in events])
+            return b"".join([encoded(each) for each in events])
         except (TypeError, ValueError, RecursionError) as error:
             stage = by or next(each for each in self._stages if each.reads)
             raise plugin_failed(stage.terms.plugin, error) from error

@@ -41,12 +41,17 @@ def events_of(data: dict[str, Any]) -> list[Event]:
     return events
 
 
-def encoded(event: Event, like: Mapping[str, Any], *, chat: bool) -> bytes:
-    """The event as it stands in a stream; ``like``: an earlier one. Raises ``TypeError`` or ``ValueError``."""
+def completed(event: Event, like: Mapping[str, Any], *, chat: bool) -> Event:
+    """An event that a filter has made, with its text in its data; ``like``: an earlier one. Raises ``ValueError``."""
     data = event.data or _made(event, like, chat=chat)
     if event.kind in _KEYS:
         data = _with_text(data, event)
-    return b"data: %s\n\n" % msgspec.json.encode(data)
+    return event if data is event.data else msgspec.structs.replace(event, data=data)
+
+
+def encoded(event: Event) -> bytes:
+    """The event as it stands in a stream. Raises ``TypeError`` or ``ValueError``."""
+    return b"data: %s\n\n" % msgspec.json.encode(event.data)
 
 
 def _without_choices(data: dict[str, Any]) -> Event:
@@ -123,6 +128,8 @@ def _with_text(data: dict[str, Any], event: Event) -> dict[str, Any]:
     """``data`` with the text of the event, which a filter may have changed."""
     choices = data.get("choices")
     if not isinstance(choices, list):
+        raise ValueError("an event with a text needs choices in its data")
+    if any((event.kind, event.text) in _said(each) for each in choices):
         return data
     return {**data, "choices": [_choice_with(each, event) if _is_of(each, event) else each for each in choices]}
 

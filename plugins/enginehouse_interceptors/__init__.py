@@ -1,0 +1,30 @@
+"""Interceptors for agents: each is off until ``interceptors`` names it.
+
+::
+
+    answers          answers a request as the same one was answered
+    join_duplicates  gives a request that is sent again the answer of the first
+    small_tasks      serves titles, tags and suggestions by another model
+    loops            ends answers that repeat themselves
+    tool_calls       makes calls of tools of the text in which they leaked
+    kept_answers     the memory of the first two; call_markers: the forms of the last
+"""
+
+from __future__ import annotations
+
+from enginehouse import Interceptor, Register, hookimpl
+from enginehouse_interceptors.answers import Answers
+from enginehouse_interceptors.join_duplicates import JoinDuplicates
+from enginehouse_interceptors.loops import Loops
+from enginehouse_interceptors.small_tasks import SmallTasks
+from enginehouse_interceptors.tool_calls import ToolCalls
+
+
+@hookimpl
+def register_interceptors(register: Register[Interceptor]) -> None:
+    """Offer the five interceptors."""
+    register("answers", Answers)
+    register("join_duplicates", JoinDuplicates)
+    register("small_tasks", SmallTasks)
+    register("loops", Loops)
+    register("tool_calls", ToolCalls)

@@ -1,0 +1,42 @@
+"""The interceptor ``answers``."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import msgspec
+
+from enginehouse import Answer, AnswerFilter, InterceptedRequest, Interceptor, Period
+from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers, asked_of, key_of
+
+
+class Answers(Interceptor):
+    """Answers a request as the same one of the same caller was answered.
+
+    Only requests that an engine would answer alike again count: those with ``temperature = 0`` or a ``seed``, and
+    embeddings. Errors are not kept.
+    """
+
+    class Config(msgspec.Struct, frozen=True):
+        """``most_bytes``: of all answers together; an answer that takes more than a hundredth of it is not kept."""
+
+        keep: Annotated[Period, msgspec.Meta(description="how long an answer is given again")] = 3600
+        most_bytes: Annotated[int, msgspec.Meta(ge=0, description="the memory for answers")] = 64 << 20
+
+    def __init__(self, config: Config) -> None:
+        self._answers = KeptAnswers(config.keep, config.most_bytes)
+        self._largest = config.most_bytes // 100
+
+    async def before(self, request: InterceptedRequest) -> Answer | None:
+        return self._answers.find(key_of(request)) if _is_repeatable(request) else None
+
+    def answer(self, request: InterceptedRequest) -> AnswerFilter | None:
+        if not _is_repeatable(request):
+            return None
+        return KeepingFilter(self._largest, partial(self._answers.keep, key_of(request)))
+
+
+def _is_repeatable(request: InterceptedRequest) -> bool:
+    asked = asked_of(request)
+    return request.path == "/v1/embeddings" or asked.get("temperature") == 0 or asked.get("seed") is not None

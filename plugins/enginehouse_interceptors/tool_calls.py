@@ -1,0 +1,149 @@
+"""The interceptor ``tool_calls``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+from uuid import uuid4
+
+import msgspec
+
+from enginehouse import AnswerFilter, Event, InterceptedRequest, Interceptor
+from enginehouse_interceptors.call_markers import LeakedCall, Marker, first_marker, read_calls
+from enginehouse_interceptors.kept_answers import asked_of
+
+_MOST_HELD = 256 * 1024
+"""Characters of a call; a longer one passes as text."""
+_object = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class ToolCalls(Interceptor):
+    """Makes calls of tools of the text in which an engine has left them. What it cannot read passes as it came."""
+
+    class Config(msgspec.Struct, frozen=True):
+        """``models``: none by default, so that nothing changes; ``*`` and ``?`` match as in a shell."""
+
+        models: Annotated[list[str], msgspec.Meta(description="models whose answers are looked at")] = []
+
+    def __init__(self, config: Config) -> None:
+        self._models = config.models
+
+    def answer(self, request: InterceptedRequest) -> AnswerFilter | None:
+        if not any(fnmatchcase(request.model, each) for each in self._models) or not asked_of(request).get("tools"):
+            return None
+        return CallFilter() if request.path.endswith("/chat/completions") else None
+
+
+class CallFilter(AnswerFilter):
+    """Holds text only from a marker on, and while its end may be the beginning of one."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, str] = {}
+        self._calls: dict[int, int] = {}
+        self._like: dict[str, Any] = {}
+
+    def event(self, event: Event) -> Any:
+        self._like = event.data
+        if event.kind == "finish":
+            rest = [*self._rest(event.choice)]
+            return [*rest, _finish(event) if event.choice in self._calls else event]
+        if event.kind != "text":
+            return event
+        text = self._held.pop(event.choice, "") + event.text
+        if text == event.text and first_marker(text) == (len(text), None):
+            return event
+        return [*self._pieces(event.choice, text, last=False)]
+
+    def end(self) -> Any:
+        return [event for choice in list(self._held) for event in self._rest(choice)]
+
+    def whole(self, body: bytes) -> Any:
+        try:
+            answer = _object(body)
+        except (ValueError, RecursionError):
+            return None
+        choices = answer.get("choices")
+        changed = [_changed(each) for each in choices] if isinstance(choices, list) else choices
+        return None if changed == choices else {**answer, "choices": changed}
+
+    def _rest(self, choice: int) -> Iterator[Event]:
+        text = self._held.pop(choice, "")
+        return self._pieces(choice, text, last=True) if text else iter(())
+
+    def _pieces(self, choice: int, text: str, *, last: bool) -> Iterator[Event]:
+        for piece in split(text, last=last):
+            if isinstance(piece, LeakedCall):
+                index = self._calls[choice] = self._calls.get(choice, -1) + 1
+                delta = {"tool_calls": [{"index": index, **_as_call(piece)}]}
+                choices = [{"index": choice, "delta": delta, "finish_reason": None}]
+                data = {**self._like, "usage": None, "choices": choices}
+                yield Event("tool", choice, piece.arguments, data)
+            elif piece.held:
+                self._held[choice] = piece.text
+            else:
+                yield Event("text", choice, piece.text)
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A text that passes, or that is ``held`` until more has come."""
+
+    text: str
+    held: bool = False
+
+
+def split(text: str, *, last: bool) -> Iterator[Piece | LeakedCall]:
+    """The texts and the calls of ``text``; with the ``last``, nothing is held."""
+    while text:
+        at, marker = first_marker(text)
+        if at:
+            yield Piece(text[:at])
+        text = text[at:]
+        if not text:
+            return
+        end = _end(text, marker, last=last)
+        if end is None:
+            yield Piece(text, held=not last and len(text) <= _MOST_HELD)
+            return
+        inner, behind = end
+        yield from read_calls(inner) or (Piece(text[: len(text) - len(behind)]),)
+        text = behind
+
+
+def _end(text: str, marker: Marker | None, *, last: bool) -> tuple[str, str] | None:
+    """What is between a ``marker``, with which ``text`` begins, and its end, and what follows; ``None`` without one."""
+    if marker is None:
+        return None
+    inner, end, behind = text[len(marker.begin) :].partition(marker.end) if marker.end else (text, "", "")
+    if end:
+        return inner, behind
+    return (text[len(marker.begin) :], "") if last else None
+
+
+def _changed(choice: Any) -> Any:
+    """A choice of a whole answer with its calls where they belong."""
+    message = choice.get("message") if isinstance(choice, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(content, str) or message.get("tool_calls"):
+        return choice
+    pieces = [*split(content, last=True)]
+    calls = [_as_call(each) for each in pieces if isinstance(each, LeakedCall)]
+    if not calls:
+        return choice
+    text = "".join(each.text for each in pieces if isinstance(each, Piece)).strip()
+    return {
+        **choice,
+        "message": {**message, "content": text or None, "tool_calls": calls},
+        "finish_reason": "tool_calls",
+    }
+
+
+def _as_call(call: LeakedCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{uuid4().hex[:24]}", "type": "function", "function": function}
+
+
+def _finish(event: Event) -> Event:
+    """The end of a choice that has called tools."""
+    choices = [{**each, "finish_reason": "tool_calls"} for each in event.data["choices"]]
+    return msgspec.structs.replace(event, data={**event.data, "choices": choices})
