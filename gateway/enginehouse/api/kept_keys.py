@@ -58,7 +58,7 @@ class KeptKeys:
     From the first key on, everyone needs one: a mark beside the file remembers that, so that the last key that is
     revoked and a file that is lost open nothing.
 
-    ``taken`` returns the names that keys of the configuration have.
+    ``taken`` returns the names that keys of the configuration have. ``spaces``: how the names of other callers begin.
     ``epoch`` tells the time of day.
     ``changes``: a number in memory that the processes of the gateway share. It grows with each change, so that all of
     them know at once.
@@ -67,6 +67,7 @@ class KeptKeys:
     def __init__(self, limits: CallerLimits, taken: Callable[[], Sequence[str]], epoch: Callable[[], float]) -> None:
         self._limits = limits
         self._taken = taken
+        self.spaces: tuple[str, ...] = NAMESPACES
         self._epoch = epoch
         self._file: Path | None = None
         self._keys: dict[str, KeptKey] = {}
@@ -194,8 +195,8 @@ class KeptKeys:
         self.refresh()
         if not asked.name or not asked.name.isprintable():
             raise InvalidRequest("A key needs a name of printable characters", param="name")
-        if asked.name.startswith(NAMESPACES):
-            raise InvalidRequest(f"A key's name begins with none of {', '.join(NAMESPACES)}", param="name")
+        if asked.name.startswith(self.spaces):
+            raise InvalidRequest(f"A key's name begins with none of {', '.join(self.spaces)}", param="name")
         if asked.key:
             raise InvalidRequest("The gateway chooses the secret: leave out 'key'", param="key")
         if asked.name in self._keys or asked.name in self._taken():

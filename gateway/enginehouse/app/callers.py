@@ -70,6 +70,7 @@ class Callers:
         self.keeper = UsageKeeper(UsageMeter(clock.epoch, counting.prices), config.usage.keep, clock.epoch)
         self._configured = ConfiguredPlugins(config, registry)
         self._authenticators = make_authenticators(config, registry)
+        self._kept.spaces += tuple(f"{type}/" for type in registry.types("authenticator") if type != "jwt")
         self._folder: Path | None = None
         self._tasks = BackgroundTasks()
         self._written = 0

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from enginehouse.app import build_fleet, build_router, build_swapper
 from enginehouse.app.build import build_drivers
 from enginehouse.app.build_relay import drivers_by_backend
 from enginehouse.app.build_router import settle
-from enginehouse.app.plugin_instances import make_plugin
+from enginehouse.app.plugin_instances import ConfiguredPlugins
 from enginehouse.cli.assumed_state import impose, read_state
 from enginehouse.cli.output import warn
 from enginehouse.config.load_config import load_config_or_embedded
@@ -20,12 +18,10 @@ from enginehouse.config.rules import LOCAL_HOST
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.explanation import Explanation
 from enginehouse.domain.instance import ClusterView
-from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.request import Headers
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.routing.body.end_user import end_user
@@ -35,37 +31,19 @@ from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.scheduling_rules import host_facts
 
 
-class OfflineGateway:
+class OfflineGateway(ConfiguredPlugins):
     """A ``Configured`` that decides as the gateway of a configuration would, and starts nothing.
 
-    ``file``: the configuration, by default the one that ``serve`` finds. All methods raise ``ConfigError``, and
-    ``PluginError`` if a plugin fails. Warnings are printed; ``quiet`` leaves out those of the configuration.
+    ``file``: the configuration, by default the one that ``serve`` finds. Making one and all methods raise
+    ``ConfigError``, and ``PluginError`` if a plugin fails. Warnings are printed; ``quiet`` leaves out those of the
+    configuration.
     """
 
     def __init__(self, file: Path | None, *, quiet: bool = False) -> None:
         loaded = load_config_or_embedded(file, os.environ)
         for warning in loaded.warnings if not quiet else ():
             warn(warning)
-        self._config = loaded.config
-
-    def table(self, name: str) -> Any:
-        """The table ``[name]``, decoded."""
-        return getattr(self._config, name)
-
-    def plugin(
-        self,
-        kind: str,
-        type: str,
-        key: str,
-        parameters: Mapping[str, Any] | None = None,
-        prepare: Callable[[Any], None] | None = None,
-    ) -> tuple[PluginId, Any]:
-        """A new instance of a type that the configuration names at ``key``. ``prepare`` gets it."""
-        return make_plugin(self._config, self._registry, kind, type, key, parameters, prepare)
-
-    @cached_property
-    def _registry(self) -> Registry:
-        return load_plugins(self._config.plugins).registry
+        super().__init__(loaded.config, load_plugins(loaded.config.plugins).registry)
 
     def pulled_models(self) -> PulledModels:
         """The folder of downloaded models, with every source of more."""

@@ -9,7 +9,18 @@ import httpx
 import msgspec
 import pytest
 
-from enginehouse import Authenticator, Caller, ConfigError, Configured, Headers, LimitAmounts, PluginError, Unauthorized
+from enginehouse import (
+    Authenticator,
+    Caller,
+    ConfigError,
+    Configured,
+    Headers,
+    InvalidRequest,
+    LimitAmounts,
+    PluginError,
+    Unauthorized,
+)
+from enginehouse.api.kept_keys import NewKey
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
@@ -102,6 +113,8 @@ def test_a_name_stands_behind_the_type_and_has_limits_of_its_own() -> None:
 def test_no_key_may_have_a_name_of_an_authenticators_callers() -> None:
     with pytest.raises(ConfigError, match=r"'names/ann' begins as names of callers"):
         gateway(Names, auth={"keys": [{"name": "names/ann", "key": "secret-of-ann"}]})
+    with pytest.raises(InvalidRequest, match="begins with none of key/, jwt/, address/, names/"):
+        gateway(Names).callers._kept.new(NewKey(name="names/ann"), first=False)
 
 
 @pytest.mark.parametrize("returns", ["boss", True, ("boss",), {"name": "boss", "admin": True}])

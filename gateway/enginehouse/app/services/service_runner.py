@@ -183,6 +183,7 @@ class Services:
         """Act on another configuration, which has been checked and is in force: start, stop and tell services."""
         before, self._config = self._config, self._parts.path.config
         wanted = self._wanted(self._config)
+        self._ending = [each for each in self._ending if not each.done()]
         for type in [*self._runs]:
             if type not in wanted or before.services.get(type) != self._config.services.get(type):
                 self._ending.append(self._runs.pop(type).stop())
