@@ -7,19 +7,26 @@ from collections.abc import Mapping
 from typing import Protocol, cast
 
 from enginehouse import HostedReplica, HostFacts, ReplicaState, SchedulingLimits
+from enginehouse.app import Gateway
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import Observers
 from enginehouse.testing import OneAtATime
 from enginehouse_scheduling.fifo import Fifo
-from tests.support.served_gateway import MODEL, ServedGateway
+from tests.support.served_gateway import MODEL
 from tests.support.waiting import until
+
+
+class HasGateway(Protocol):
+    """A gateway with what is around it."""
+
+    gateway: Gateway
 
 
 class LaunchedEngine(EngineControl):
     """An engine that the gateway launches: it gets ready, fails and ends when the test says so."""
 
-    def __init__(self, gateway: ServedGateway, backend: str, concurrency: int = 0) -> None:
+    def __init__(self, gateway: HasGateway, backend: str, concurrency: int = 0) -> None:
         self.replica = f"{MODEL}@{backend}"
         self.state = ReplicaState.STOPPED
         self.starts = 0
@@ -30,8 +37,12 @@ class LaunchedEngine(EngineControl):
         facts = HostFacts(name="local", replicas={self.replica: hosted})
         limits = SchedulingLimits(cancel_loads=gateway.gateway.config.scheduling.cancel_loads)
         scheduler.prepare(self.queue, OneAtATime(), facts, limits)
-        queues = cast("dict[str, HostQueue]", gateway.relay.context.queues)
+        queues = cast("dict[str, HostQueue]", gateway.gateway.relay.context.queues)
         queues[backend] = self.queue
+
+    @property
+    def is_starting(self) -> bool:
+        return self._start is not None and not self._start.done()
 
     async def starting(self) -> None:
         """Until it was started for the first time."""
@@ -58,7 +69,7 @@ class LaunchedEngine(EngineControl):
         await until(lambda: self.state is ReplicaState.STOPPED)
 
     async def _started(self) -> asyncio.Future[None]:
-        await until(lambda: self._start is not None and not self._start.done())
+        await until(lambda: self.is_starting)
         assert self._start is not None
         return self._start
 
@@ -83,4 +94,4 @@ class LaunchedEngine(EngineControl):
 class Launch(Protocol):
     """Makes a backend of a gateway one that the gateway launches."""
 
-    def __call__(self, gateway: ServedGateway, backend: str, concurrency: int = 0) -> LaunchedEngine: ...
+    def __call__(self, gateway: HasGateway, backend: str, concurrency: int = 0) -> LaunchedEngine: ...

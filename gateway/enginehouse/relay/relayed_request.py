@@ -16,7 +16,7 @@ from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why_misfit
 from enginehouse.relay.answers.passing_door import CapturingDoor
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.attempts.attempt import Attempt, defect
+from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.continuation.progress import SavedStream
 from enginehouse.relay.continuation.stream_history import StreamHistory
@@ -376,11 +376,23 @@ class RelayedRequest(Request):
             self._served(attempt, self._reply.status)
 
     def _served(self, attempt: Attempt, status: int) -> None:
-        """Tell that the engine's whole answer was good, and end the request, as soon as its client has the answer.
+        """Tell that the engine's whole answer was good, and end the request."""
+        self._dispatch.job.served(attempt.route, status, self._suspects)
+        self._settle(attempt, status)
+
+    def _complete(self, attempt: Attempt, ending: bytes) -> None:
+        """End a stream that needs its engine no more, with ``ending``: the events that its client has not got."""
+        attempt.cancel()
+        self._reply.is_over = False
+        self._reply.door.finish(ending)
+        if not self._status:  # its door has not refused the last piece
+            self._settle(attempt, self._reply.status)
+
+    def _settle(self, attempt: Attempt, status: int) -> None:
+        """End the request as soon as its client has the answer, which is whole.
 
         What a door still holds keeps no place at the engine.
         """
-        self._dispatch.job.served(attempt.route, status, self._suspects)
         self._reply.door.settle(self._settled)
         if not self._status:
             if status < 400 and self._joined is None:
@@ -437,10 +449,7 @@ class RelayedRequest(Request):
         ending = None if history is None else history.ending()
         if ending is not None:
             dispatch.blame(error)
-            dispatch.cancel()
-            self._reply.door.finish(ending)
-            if not self._status:  # its door has not refused the last piece
-                self._end(self._reply.status, "served")
+            self._complete(dispatch.current(), ending)
         elif history is None or not history.may_go_on():
             dispatch.broke_off(error)
         else:
@@ -599,6 +608,14 @@ class RelayedRequest(Request):
     def fail(self, error: RequestError) -> None:
         if self._status:
             return
+        attempt = self._dispatch.attempt
+        if self._reply.is_over and attempt is not None:
+            try:
+                self._complete(attempt, b"")
+            except Exception as refused:
+                error = client_error(refused)
+            else:
+                return
         job = self.job
         self._dispatch.cancel()  # first: nothing of the answer may come while its door closes
         if self._rest is not None:

@@ -72,12 +72,15 @@ class JoinedReply(Reply):
             events.extend(translator.translate(body))  # what comes before an error stays
         except (AnswerDiffers, ValueError, RecursionError):
             problem = _DIFFERS
-        if translator.has_begun and not had_begun and not self._on_joined():
-            return _DIFFERS
+        if translator.has_begun and not had_begun:
+            on_joined, self._on_joined = self._on_joined, _ended  # as in ``release``
+            if not on_joined():
+                return _DIFFERS
         if written := b"".join(events):
             if self._meter is not None:
                 self._meter.add(written)
             self.door.write(written)
+        self.is_over = self.history is not None and self.history.ended
         return problem
 
 

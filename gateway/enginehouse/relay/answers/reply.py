@@ -41,6 +41,7 @@ class Reply:
     - ``begun``: the engine's answer has begun.
     - ``status``: of the head; 0 until the door has it.
     - ``counted``: what the engine counted, if the answer was read as a whole.
+    - ``is_over``: the last event of a stream has passed, even if its engine does not end the answer.
     - ``paused``: the client is slow.
     - ``history``: keeps what the client gets of a stream that can be continued.
     - ``hidden``: cuts what is not for the client from its events, if there is such a thing.
@@ -51,6 +52,7 @@ class Reply:
     begun: bool = False
     status: int = 0
     counted: Counted | None = None
+    is_over: bool = False
     paused: bool = False
     history: StreamHistory | None = None
     hidden: Cut | None = None
@@ -195,6 +197,7 @@ class Reply:
             self.door.write(piece)
             if fast_path is not None:
                 fast_path.is_open = not self._held and (check is None or not check.is_inside)
+        self.is_over = check is not None and check.ended
         return None
 
     def finish(self, body: bytes) -> BrokenStream | None:
