@@ -62,7 +62,7 @@ class ManagedEngines:
         self.ownership = EngineOwnership()
         self._context = context
         self._make_host: Callable[[str, HostContext], Host]
-        self._caches: Path
+        self._caches: Path | None = None
         self._hosts: Mapping[str, Host] = {}
         self._listed: dict[str, Sequence[ServedModel]] = {}
         self._tasks = BackgroundTasks()
@@ -318,6 +318,8 @@ class ManagedEngines:
 
     def _remove_caches(self) -> None:
         """Remove the caches that are kept for models that are no longer configured."""
+        if self._caches is None:  # without a state folder there are none
+            return
         models = self._context.config.models.items()
         names = [backend for name, model in models if model.keep_cache for backend in model.possible_backends(name)]
         self._tasks.start(run_slowly(remove_others, self._caches, frozenset(names)))
