@@ -33,7 +33,7 @@ def exists(path: str) -> bool:
 
 def rooms() -> dict[str, int | None]:
     """Every path of the picture, with its floor."""
-    picture = section("The rooms").split("```")[1]
+    picture = section("The packages").split("```")[1]
     found: dict[str, int | None] = {}
     parent = ""
     for indent, name, floor in _ROOM.findall(picture):
@@ -68,7 +68,7 @@ def test_every_room_is_on_the_map() -> None:
 
 @pytest.mark.parametrize("room", sorted(path.parent.name for path in CORE.glob("*/__init__.py")))
 def test_the_inner_rooms_are_named_beside_their_room(room: str) -> None:
-    text = re.split(rf"^  {room}/ ", section("The rooms"), flags=re.MULTILINE)[1]
+    text = re.split(rf"^  {room}/ ", section("The packages"), flags=re.MULTILINE)[1]
     line = re.split(r"^ {0,2}\w", text, flags=re.MULTILINE)[0]
     inner = {path.name for path in (CORE / room).iterdir() if path.is_dir() and any(path.glob("*.py"))}
     assert {name for name in inner if f"{name}/" not in line} == set()
