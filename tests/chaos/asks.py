@@ -16,6 +16,8 @@ PATHS = (
     "/v1/embeddings",
 )
 STREAMING = frozenset(PATHS) - {"/v1/embeddings"}
+ENDLESS = "~"
+"""What names of any length consist of. A log line has 256 characters of one at most."""
 LAST_EVENTS = {
     "/v1/chat/completions": b"data: [DONE]",
     "/v1/completions": b"data: [DONE]",
@@ -95,6 +97,9 @@ def make_ask(rng: random.Random, number: int, models: list[str], keys: list[str]
     if stream:
         body["stream"] = True
     headers = [("content-type", "application/json")]
+    if rng.random() < 0.1:
+        body["user"] = endless_name(rng, 60_000)
+        headers.append(("x-session-id", endless_name(rng, 2000)))
     if keys:
         headers.append(("authorization", f"Bearer {rng.choice(keys)}"))
     if rng.random() < 0.3:
@@ -114,6 +119,11 @@ def make_ask(rng: random.Random, number: int, models: list[str], keys: list[str]
     if rng.random() < 0.1:
         _spoil(rng, ask, bool(keys))
     return ask
+
+
+def endless_name(rng: random.Random, most: int) -> str:
+    """A name of nobody else's, which may be far too long."""
+    return f"{rng.randrange(1_000_000)}-{ENDLESS * rng.choice((1, 300, most))}"
 
 
 def plain_ask(number: int, model: str, keys: list[str], stream: bool) -> Ask:

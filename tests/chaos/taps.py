@@ -9,6 +9,7 @@ import traceback
 from bisect import bisect_right
 from typing import Protocol
 
+from tests.chaos.asks import ENDLESS
 from tests.chaos.endpoint import Endpoint
 from tests.chaos.virtual_time import clock
 
@@ -18,7 +19,7 @@ _SECRET = re.compile(rb"SECRET-[\w-]*|PROMPT-|DETAIL-of-a-plugin")
 _READS_LOG = re.compile(rb"GET /(?:api/)?logs")
 """The log has the tracebacks of plugins, for operators."""
 _BEGIN = 16
-_LOGS_SECRET = re.compile(rb"SECRET-[\w-]*|PROMPT-")
+_LOGS_SECRET = re.compile(rb"SECRET-[\w-]*|PROMPT-|" + ENDLESS.encode() * 257)
 _PLUGIN_FAILED = re.compile(r"The \w+ '(moody|virtual|tests\.chaos\.plugins\._MoodyObserver)'( of plugin 'chaos')? ")
 _KNOWN = (
     "The configuration cannot be used, and nothing has changed:",  # a change of the schedule does not fit the rest
