@@ -29,7 +29,7 @@ class DnsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scheme: Literal["http", "https"] = "http"
     concurrency: Annotated[int, msgspec.Meta(ge=0)] = 0
     resolver: str = ""
-    interval: Annotated[Period, msgspec.Meta(description="time between two questions")] = 5.0
+    interval: Annotated[Period, msgspec.Meta(description="time between two look-ups")] = 5.0
 
 
 class Lookup(Protocol):

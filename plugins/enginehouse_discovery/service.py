@@ -117,7 +117,7 @@ class Discovery(Service):
             if source.listed_at != listed_at:
                 pause = _FIRST_PAUSE_S
             if why != source.error:
-                _log.warning("discovery.%s: %s; the last list stays in force", source.name, why)
+                _log.warning("discovery.%s: %s; the last list is still used", source.name, why)
             source.error = why
             source.has_begun.set()
             await asyncio.sleep(pause)

@@ -22,7 +22,7 @@ class StaticConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     file: str = ""
     url: str = ""
-    interval: Annotated[Period, msgspec.Meta(description="time between two looks at the list")] = 5.0
+    interval: Annotated[Period, msgspec.Meta(description="time between two reads of the list")] = 5.0
 
 
 class _List(msgspec.Struct, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ class Answers(Interceptor):
     class Config(msgspec.Struct, frozen=True):
         """``most_bytes``: of all answers together; an answer that takes more than a hundredth of it is not kept."""
 
-        keep: Annotated[Period, msgspec.Meta(description="how long an answer is given again")] = 3600
+        keep: Annotated[Period, msgspec.Meta(description="how long an answer is repeated")] = 3600
         most_bytes: Annotated[int, msgspec.Meta(ge=0, description="the memory for answers")] = 64 << 20
 
     def __init__(self, config: Config) -> None:

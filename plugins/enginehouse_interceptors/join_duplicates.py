@@ -25,7 +25,7 @@ class JoinDuplicates(Interceptor):
     class Config(msgspec.Struct, frozen=True):
         """``most_bytes``: of all answers that are given again together."""
 
-        keep: Annotated[Period, msgspec.Meta(description="how long an answer is given again")] = 60
+        keep: Annotated[Period, msgspec.Meta(description="how long an answer is repeated")] = 60
         most_bytes: Annotated[int, msgspec.Meta(ge=0, description="the memory for answers")] = 64 << 20
 
     def __init__(self, config: Config) -> None:
@@ -38,7 +38,7 @@ class JoinDuplicates(Interceptor):
         key = key_of(request)
         name = request.headers.get("idempotency-key")
         if name is not None and self._differs(f"{request.caller or ''}\n{request.path}\n{name}", key):
-            return Refuse(422, "idempotency_key_reused", "The Idempotency-Key was that of another request")
+            return Refuse(422, "idempotency_key_reused", "The Idempotency-Key was used for another request")
         if (found := self._answers.find(key)) is not None:
             return found
         if (first := self._live.get(key)) is not None:

@@ -21,8 +21,10 @@ class Loops(Interceptor):
     class Config(msgspec.Struct, frozen=True):
         """A loop has ``repeats`` times the same piece, and ``least`` characters."""
 
-        repeats: Annotated[int, msgspec.Meta(ge=2, description="how often a piece follows itself")] = 10
-        least: Annotated[int, msgspec.Meta(ge=100, le=100_000, description="the characters of a loop")] = 2000
+        repeats: Annotated[int, msgspec.Meta(ge=2, description="how often a piece is repeated")] = 10
+        least: Annotated[
+            int, msgspec.Meta(ge=100, le=100_000, description="the least number of characters of a loop")
+        ] = 2000
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -47,7 +49,7 @@ class LoopFilter(AnswerFilter):
         if unseen >= self._config.least // 4:
             unseen = 0
             if self._loops(text):
-                return Refuse(508, "runaway_loop", "The model repeats itself without end, so its answer was ended")
+                return Refuse(508, "runaway_loop", "The model repeats itself endlessly, so its answer was ended")
         self._texts[event.kind, event.choice] = text, unseen
         return event
 

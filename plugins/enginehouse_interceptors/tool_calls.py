@@ -24,7 +24,7 @@ class ToolCalls(Interceptor):
     class Config(msgspec.Struct, frozen=True):
         """``models``: none by default, so that nothing changes; ``*`` and ``?`` match as in a shell."""
 
-        models: Annotated[list[str], msgspec.Meta(description="models whose answers are looked at")] = []
+        models: Annotated[list[str], msgspec.Meta(description="models whose answers are checked")] = []
 
     def __init__(self, config: Config) -> None:
         self._models = config.models

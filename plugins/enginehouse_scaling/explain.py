@@ -90,7 +90,7 @@ def _asked(config: Path | None, url: str | None, key: str | None) -> _Explained:
     except GatewayError as error:
         if url is not None or not str(error).startswith(_NO_GATEWAY):
             raise
-        warn(f"{error}; so every model is taken to be idle")
+        warn(f"{error}; so every model counts as idle")
         return _decided(config, _AssumedLoads())
     return client.read(body, _Explained)
 

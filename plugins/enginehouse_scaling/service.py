@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
 _NOT_YET = "not decided yet"
-_LEFT = "so many ran when the gateway started"
+_LEFT = "that many ran when the gateway started"
 
 WANTED_REPLICAS = MetricInfo(
     "gauge",

@@ -127,5 +127,5 @@ def test_both_instances_need_addresses() -> None:
 
     assert why("a", "b") == ""
     assert why("bare", "b") == "bare has no llumlet"
-    assert why("a", "bare") == "bare takes no requests of other engines"
+    assert why("a", "bare") == "bare accepts no requests of other engines"
     assert why("a", "gone") == "the view does not have both instances"

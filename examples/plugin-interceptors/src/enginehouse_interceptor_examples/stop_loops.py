@@ -14,7 +14,7 @@ class StopLoops(Interceptor):
     """Ends streams that repeat themselves for ever."""
 
     class Config(msgspec.Struct, frozen=True):
-        """``repeats``: how often a piece follows itself. ``least``: the characters that all of them have at least."""
+        """``repeats``: how often a piece is repeated. ``least``: the characters that all of them have at least."""
 
         repeats: int = 10
         least: int = 1000

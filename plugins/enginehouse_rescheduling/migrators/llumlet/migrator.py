@@ -82,7 +82,7 @@ def _no_llumlet(source: InstanceView) -> str:
 
 def _no_kv_port(destination: InstanceView) -> str:
     address = destination.address
-    return "" if address.ip and address.kvt_port else f"{destination.id} takes no requests of other engines"
+    return "" if address.ip and address.kvt_port else f"{destination.id} accepts no requests of other engines"
 
 
 def _has_grpc() -> bool:
