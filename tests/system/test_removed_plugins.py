@@ -44,6 +44,7 @@ def test_a_gateway_without_it_starts_and_serves(plugin: str) -> None:
             f'[plugins]\ndisabled = ["{plugin}"]\n'
         )
         with RunningGateway(config) as gateway:
+            gateway.until_health(a="healthy")
             body = {"model": "m", "prompt": "x", "max_tokens": 2}
             answer = plain_httpx.post(f"{gateway.url}/v1/completions", json=body, timeout=30)
             assert (answer.status_code, len(answer.json()["choices"])) == (200, 1)
