@@ -22,7 +22,7 @@ def run(*words: str) -> str:
 
 def test_usage_says_why_it_counts_nothing() -> None:
     with RunningGateway("") as gateway:
-        assert "A gateway without keys counts nothing" in run("usage", "--url", gateway.url)
+        assert "A gateway without keys records no usage" in run("usage", "--url", gateway.url)
     with RunningGateway("[[auth.keys]]\nname = 'ops'\nkey = 'ops-secret'\nadmin = true\n") as gateway:
         said = run("usage", "--url", gateway.url, "--key", "ops-secret")
         assert "No request of a key has ended" in said

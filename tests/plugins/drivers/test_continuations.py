@@ -110,7 +110,7 @@ def test_a_message_that_was_open_stays_one_message() -> None:
 def test_nothing_is_guessed(driver: SupportsContinuation) -> None:
     with pytest.raises(CannotContinue, match="unknown"):
         driver.continuation(partial(CHAT, chat(), tokens=None))
-    with pytest.raises(CannotContinue, match="all the tokens"):
+    with pytest.raises(CannotContinue, match="already has as many tokens"):
         driver.continuation(partial(CHAT, chat(max_tokens=3)))
     with pytest.raises(CannotContinue, match="not text"):
         driver.continuation(partial(COMPLETIONS, completion(prompt=[1])))

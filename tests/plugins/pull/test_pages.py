@@ -95,7 +95,7 @@ async def test_a_pull_ends_when_the_gateway_stops_although_no_byte_arrives(
         answer = await within(pull)
     finally:
         arrives.set()
-    assert "was given up: pull again" in json.loads(answer.text.splitlines()[-1])["error"]
+    assert "was abandoned: pull again" in json.loads(answer.text.splitlines()[-1])["error"]
     await asyncio.to_thread(given_up.wait)
 
 
