@@ -89,7 +89,7 @@ async def loses_its_rule(here: WaitsAgain) -> None:
 async def test_a_request_that_ends_while_it_waits_again_leaves_nothing(
     house: OpenGateway, engine: StartEngine, ends: End
 ) -> None:
-    timeout = {"scheduling": {"queue_timeout": 0.5}} if ends is is_too_late else {}
+    timeout = {"scheduling": {"queue_timeout": 2}} if ends is is_too_late else {}
     here = await waits_again(house, engine, **timeout)
     await ends(here)
     await until(lambda: len(here.gateway.relay.context.waiting_room) == 0)
