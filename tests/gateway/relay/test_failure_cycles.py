@@ -94,7 +94,7 @@ async def test_a_request_to_nobody(house: OpenGateway, engine: StartEngine) -> N
 )
 async def test_a_failed_move(house: OpenGateway, model_engine: StartModelEngine, step: Step) -> None:
     source, destination = await model_engine(), await model_engine()
-    limits = {"migrate_timeout": 0.2}
+    limits = {"migrate_timeout": SHORT_S if isinstance(step, asyncio.Event) else LONG_S}
     gateway = await house(source, destination, backend={"driver": "vllm"}, rescheduling=limits)
     source.gate = (3, asyncio.Event())
     client = await gateway.client()
