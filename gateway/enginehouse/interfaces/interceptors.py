@@ -110,8 +110,11 @@ class AnswerFilter:
         for problem in misspelt(AnswerFilter, cls):
             raise TypeError(f"{cls.__name__}: {problem}")
 
-    def head(self, status: int, headers: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Look at the status and the headers, by lower-case names. Return all headers to change them."""
+    def head(self, status: int, headers: Mapping[str, str]) -> Mapping[str, str | None] | None:
+        """Look at the status and the headers, by lower-case names.
+
+        Return the headers that change; the others stay. ``None`` as the value of one removes it.
+        """
         return None
 
     def event(self, event: Event) -> Passed:

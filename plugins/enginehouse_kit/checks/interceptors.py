@@ -125,8 +125,10 @@ def _check_passed(method: str, said: Any) -> None:
 def _check_head(said: Any) -> None:
     expect(said is None or isinstance(said, Mapping), f"head must return headers or None, got {said!r}")
     for name, value in (said or {}).items():
-        texts = isinstance(name, str) and isinstance(value, str)
-        expect(texts and not set(name + value) & {"\r", "\n"}, f"head must return texts on one line, got {said!r}")
+        texts = isinstance(name, str) and (value is None or isinstance(value, str))
+        expect(
+            texts and not set(name + (value or "")) & {"\r", "\n"}, f"head must return texts on one line, got {said!r}"
+        )
 
 
 def _check_whole(said: Any) -> None:

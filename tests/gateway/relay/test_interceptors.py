@@ -716,18 +716,19 @@ class Heads(AnswerFilter):
 
     def head(self, status: int, headers: Mapping[str, str]) -> Any:
         assert headers["content-type"]
-        return {**headers, **self._more}
+        return self._more
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_filter_changes_headers(house: OpenGateway, engine: StartEngine, stream: bool) -> None:
     served = await engine()
     gateway = await house(served)
-    Probe.filter_ = lambda request: Heads({"X-More": "yes", "content-length": "3"})
+    Probe.filter_ = lambda request: Heads({"X-More": "yes", "content-length": "3", "x-enginehouse-model": None})
     if stream:
         served.streams(event("a"), DONE, served.END)
     reply = await ask(gateway, stream=stream)
     assert (reply.status, reply.header("x-more"), reply.header("x-request-id")) == (200, "yes", "r1")
+    assert (reply.header("x-enginehouse-backend"), reply.header("x-enginehouse-model")) == ("a", None)
     assert reply.body == (event("a") + DONE if stream else b'{"ok": true}')
 
 

@@ -188,14 +188,24 @@ class FilteringDoor(PassingDoor):
 
     def _headers(self, status: int, lines: bytes) -> bytes:
         """The header lines that filters make of ``lines``."""
-        pairs = None
         for each in self._stages:
-            pairs = pairs or [(name.decode("latin-1").lower(), value) for name, value in read_lines(lines)]
-            said = each.head(status, {name: value.decode("latin-1") for name, value in pairs})
-            if said is not None:
-                kept = [(name.lower(), value.encode("latin-1")) for name, value in said.items()]
-                pairs = [pair for pair in kept if pair[0] not in _FRAMING]
-                lines = b"".join(b"%s: %s\r\n" % (name.encode("latin-1"), value) for name, value in pairs)
+            if not each.sees_head:
+                continue
+            shown = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in read_lines(lines)}
+            said = {name.lower(): value for name, value in each.head(status, shown).items()}
+            changed = {
+                name.encode("latin-1"): value
+                for name, value in said.items()
+                if name not in _FRAMING and shown.get(name) != value
+            }
+            if changed:
+                kept = lines_without(lines, tuple([name + b":" for name in changed]))
+                new = [
+                    b"%s: %s\r\n" % (name, value.encode("latin-1"))
+                    for name, value in changed.items()
+                    if value is not None
+                ]
+                lines = kept + b"".join(new)
         return lines
 
     def _open(self) -> None:

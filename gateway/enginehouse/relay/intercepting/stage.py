@@ -42,15 +42,20 @@ class Stage:
         self._share = EngineShare(memory, "answer", _LARGEST)
         self._failed = False
 
-    def head(self, status: int, headers: Mapping[str, str]) -> Mapping[str, str] | None:
-        """The headers that the client gets, if they are others. Raises ``RequestError``, as all methods do."""
-        said = self._say("head", self._filter.head, status, headers) if "head" in self._has else None
+    @property
+    def sees_head(self) -> bool:
+        """Whether it looks at heads."""
+        return "head" in self._has
+
+    def head(self, status: int, headers: Mapping[str, str]) -> Mapping[str, str | None]:
+        """The headers that are changed, and those that are taken out. Raises ``RequestError``, as all methods do."""
+        said = self._say("head", self._filter.head, status, headers)
         if said is None or said is _FAILED:
-            return None
+            return {}
         if isinstance(said, Mapping) and all(_is_header(name, value) for name, value in said.items()):
             return said
         self._wrong(f"must return headers or None from head, got {shown(said)}")
-        return None
+        return {}
 
     def event(self, event: Event, size: int) -> Sequence[Event]:
         """What goes on of an event of ``size`` bytes."""
@@ -167,8 +172,8 @@ def _is_header(name: object, value: object) -> bool:
     """Whether a filter may set this header: a token, and a value that cannot begin another line (RFC 9110, 5)."""
     return (
         isinstance(name, str)
-        and isinstance(value, str)
+        and (value is None or isinstance(value, str))
         and name.isascii()
         and name.replace("-", "").replace("_", "").isalnum()
-        and all(" " <= each <= "\xff" and each != "\x7f" for each in value)
+        and all(" " <= each <= "\xff" and each != "\x7f" for each in value or "")
     )
