@@ -149,7 +149,7 @@ def steps(trace: Path, core: CoreSettings, limit: int | None, format_name: str |
 
     With --json the whole plan, one object in each line."""
     from enginehouse_sim.simulator.core.build import build_core, outside_costs
-    from enginehouse_sim.simulator.domain.fields import fields_of
+    from enginehouse_sim.simulator.domain.steps import fields_of
     from enginehouse_sim.simulator.replay.simulate import Replay
     from enginehouse_sim.simulator.replay.variants import TraceFile
 

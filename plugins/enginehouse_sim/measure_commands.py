@@ -61,7 +61,6 @@ def calibrate(
     together. It takes about two minutes, in which the engine should have no other work.
     """
     from enginehouse_sim.simulator.calibration import calibrate as calibrating
-    from enginehouse_sim.simulator.calibration.printing import print_calibration, print_intent
     from enginehouse_sim.simulator.calibration.prober import ProbeBounds
     from enginehouse_sim.simulator.calibration.streams import EngineAddress
     from enginehouse_sim.simulator.steps.profile import write_profile
@@ -73,7 +72,7 @@ def calibrate(
     address = EngineAddress(url=url, model=model, key=api_key)
     bounds = ProbeBounds(streams=max_streams, prompt=max_prompt)
     plan = asyncio.run(calibrating.planned(address, bounds, budget, seed))
-    print_intent(plan)
+    calibrating.print_intent(plan)
     if dry_run:
         return
     with progress("probes") as on_progress:
@@ -81,7 +80,7 @@ def calibrate(
     if as_json:
         print_json(msgspec.json.encode(found))
     else:
-        print_calibration(found)
+        calibrating.print_calibration(found)
     if found.verdict == "unusable" and not force:
         raise ConfigError(f"No profile is written: {found.why}. --force writes it nevertheless")
     write_profile(output, found.profile)
@@ -124,12 +123,12 @@ def validate(
     The prompts have the lengths and common beginnings of the trace, and tokens without a meaning. It takes as long as
     the trace, once for each run.
     """
-    from enginehouse_sim.simulator.calibration.printing import print_validation
     from enginehouse_sim.simulator.calibration.streams import EngineAddress
     from enginehouse_sim.simulator.calibration.validation import (
         compared,
         measured_run,
         played,
+        print_validation,
         read_runs,
         write_runs,
     )

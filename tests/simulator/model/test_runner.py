@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.simulator.domain.fields import fields_of
 from enginehouse_sim.simulator.domain.outputs import NewRequestData
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput, fields_of
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.simulator.model.sampler import TextSampler
 from enginehouse_sim.simulator.model.text import EOS, encode

@@ -11,8 +11,8 @@ import pytest
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulerConstants, SchedulingPolicy
-from enginehouse_sim.simulator.domain.fields import fields_of
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.steps import fields_of
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler

@@ -14,7 +14,7 @@ from enginehouse_sim.simulator.model.grammar import JSON_OBJECT
 from enginehouse_sim.simulator.model.text import encode
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineFailed
 from enginehouse_sim.simulator.server.metrics import Metrics
-from enginehouse_sim.simulator.server.runs import Generator, Run, RunAnswer
+from enginehouse_sim.simulator.server.runs import Run, RunAnswer
 from enginehouse_sim.simulator.server.work import EncodedPrompt, Work
 from tests.support.fake_clock import FakeClock
 from tests.support.sampled_text import generate
@@ -33,7 +33,7 @@ def new_engine(clock: FakeClock, *, ttft: float = 1.0, tpot: float = 0.5, **cons
 
 
 def start(engine: BatchingEngine, clock: FakeClock, work: Work, metrics: Metrics | None = None, **how: bool) -> Run:
-    return Generator(engine, metrics or Metrics(engine), clock).run(work, **how)
+    return Run(work, engine, metrics or Metrics(engine), clock, **how)
 
 
 async def arrivals(engine: BatchingEngine, clock: FakeClock, work: Work) -> list[float]:

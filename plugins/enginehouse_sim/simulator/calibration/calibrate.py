@@ -1,4 +1,4 @@
-"""Calibrates a profile: probes an engine, fits the costs of a pass, and says how good the fit is."""
+"""Calibrates a profile: probes an engine, fits the costs of a pass, and prints how good the fit is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Literal
 
+import click
 import msgspec
+from rich.console import Console
+from rich.table import Table
 
 from enginehouse import ConfigError
 from enginehouse_sim.simulator.calibration.fit import (
@@ -148,3 +151,51 @@ def _profile(fitted: Fitted, engine: str, limits: EngineLimits, source: str, wor
         outside=OutsideCosts(request_ms=fitted.request_ms),
         accuracy=Accuracy(step=round(worst, 4)),
     )
+
+
+def print_intent(plan: CalibrationPlan) -> None:
+    """Say what a calibration is about to do, and what it costs."""
+    requests, tokens = sum(probe.requests for probe in plan.probes), sum(probe.tokens for probe in plan.probes)
+    limits = ", ".join(
+        f"{name} {value}" for name, value in msgspec.structs.asdict(plan.facts.limits).items() if value is not None
+    )
+    _say(f"{plan.address.model} at {plan.address.url} is served by {plan.facts.kind}: {limits or 'it says no limits'}.")
+    _say(
+        f"{len(plan.probes)} probes, of up to {plan.bounds.streams} streams and prompts of up to {plan.bounds.prompt} "
+        f"tokens: {requests} requests and at least {tokens:,} tokens for one round; up to 10 rounds in about "
+        f"{plan.budget:.0f} s. The engine should have no other work meanwhile."
+    )
+
+
+def print_calibration(found: Calibration) -> None:
+    """Print the costs, the errors, and the verdict."""
+    console = Console()
+    costs = Table("cost of a pass", "ms")
+    for name, value in msgspec.structs.asdict(found.profile.costs).items():
+        costs.add_row(name, f"{value:g}")
+    costs.add_row("a request, outside of the engine", f"{found.profile.outside.request_ms:g}")
+    console.print(costs)
+    errors = Table("error of points not fitted to", "points", "median, %", "of the sum, %")
+    for kind, each in found.errors.items():
+        errors.add_row(kind, str(each.observations), f"{100 * each.median:.1f}", f"{100 * each.sum:+.1f}")
+    console.print(errors)
+    if found.prefix_cache is not None:
+        console.print(_of_cache(found.prefix_cache))
+    console.print(f"{found.observations} observations; repeats of the same point are {found.spread:.0%} apart (median)")
+    console.print(f"[bold]{found.verdict}[/bold]{': ' + found.why if found.why else ''}")
+
+
+def _of_cache(cache: PrefixCache) -> str:
+    """What is known of the engine's prefix cache."""
+    times = (
+        f"a prompt whose beginning it had just read took {cache.measured_ms:.1f} ms; the profile has "
+        f"{cache.rest_ms:.1f} ms for the rest of it and {cache.whole_ms:.1f} ms for all of it"
+    )
+    if cache.works is None:
+        return f"Whether the engine caches prefixes is unknown, because --max-prompt is too short to tell: {times}"
+    does = "caches prefixes" if cache.works else "does not cache prefixes"
+    return f"The engine {does} (error {cache.error:+.0%}): {times}"
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)

@@ -10,6 +10,8 @@ from statistics import mean
 from time import perf_counter
 
 import msgspec
+from rich.console import Console
+from rich.table import Table
 
 from enginehouse import ConfigError, GatewayError
 from enginehouse_sim.simulator.calibration.prober import prompt_tokens
@@ -189,3 +191,18 @@ def _accuracy(errors: Mapping[str, float | None], requests: int) -> Accuracy:
         for share in ("p50", "p99")
     }
     return Accuracy(**found, requests=requests)
+
+
+def print_validation(found: Validation) -> None:
+    """Print the prediction, the measurement, and the error of each figure."""
+    table = Table("", "predicted", "measured", "error, %", "engine's own spread, %")
+    for each in found.figures:
+        error, spread = (
+            ("" if share is None else f"{100 * share:{sign}.1f}")
+            for share, sign in ((each.error, "+"), (each.spread, ""))
+        )
+        table.add_row(each.figure, f"{each.predicted:,.2f}", f"{each.measured:,.2f}", error, spread)
+    console = Console()
+    console.print(table)
+    runs = f"{found.runs} run" + "s" * (found.runs != 1)
+    console.print(f"{found.requests} requests, {runs} of the engine; {found.failed} requests failed")

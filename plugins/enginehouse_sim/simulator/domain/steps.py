@@ -136,3 +136,12 @@ class ModelRunnerOutput:
         self.pooler_output = pooler_output
         self.kv_connector_finished_recving = kv_connector_finished_recving
         self.kv_connector_finished_sending = kv_connector_finished_sending
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """The fields and properties of an object whose class has slots, by name. Compiled classes keep no list of slots."""
+    return {
+        name: getattr(value, name)
+        for name, field in vars(type(value)).items()
+        if hasattr(type(field), "__set__") and not name.startswith("_")
+    }

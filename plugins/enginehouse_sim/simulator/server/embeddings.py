@@ -33,7 +33,7 @@ async def embeddings(simulation: Simulation, call: Call) -> None:
     prompts, lora = prompts_of(body.input), simulation.lora(body.model)
     max_tokens = simulation.max_tokens(prompts, 0)
     work = Work(id=new_id("embd", call), prompts=prompts, max_tokens=max_tokens, lora=lora)
-    with simulation.generator.run(work) as run:
+    with simulation.run(work) as run:
         answers = await run.finished()
     data = [
         {"object": "embedding", "index": answer.choice, "embedding": _encoded(answer.pooled, body)}

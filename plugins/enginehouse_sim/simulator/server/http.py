@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        if (b"expect", b"100-continue") in self._headers:
+        if any(name == b"expect" and value.lower() == b"100-continue" for name, value in self._headers):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:

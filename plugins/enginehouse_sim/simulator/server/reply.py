@@ -43,16 +43,16 @@ class Reply(ABC, Generic[BodyT]):
     ) -> None:
         self._body = body
         self._work = work
-        self._generator = simulation.generator
-        self._fetch_kv = simulation.fetch_kv
+        self._simulation = simulation
         self._head = head
         self._chunk_head = chunk_head
 
     async def send(self, call: Call) -> None:
         """Generate the answers, and send them."""
-        if self._fetch_kv is not None and self._work.kv_transfer_params is not None:
-            await self._fetch_kv(self._work.kv_transfer_params)
-        with self._generator.run(self._work, streams=bool(self._body.stream)) as run:
+        fetch_kv = self._simulation.fetch_kv
+        if fetch_kv is not None and self._work.kv_transfer_params is not None:
+            await fetch_kv(self._work.kv_transfer_params)
+        with self._simulation.run(self._work, streams=bool(self._body.stream)) as run:
             if self._body.stream:
                 await self._stream(run, call)
             else:

@@ -199,30 +199,22 @@ class RunAnswer:
         self._on_end()
 
 
-class Generator:
-    """Runs work on the engine, and meters it."""
-
-    def __init__(self, engine: BatchingEngine, metrics: Metrics, clock: EngineClock) -> None:
-        self.engine = engine
-        self.metrics = metrics
-        self.clock = clock
-
-    def run(self, work: Work, *, streams: bool = False) -> Run:
-        """A run of ``work``, which starts in a ``with`` block. ``streams``: its answers are read piece by piece."""
-        return Run(self, work, streams)
-
-
 class Run:
-    """One run of some work. The end of the ``with`` block aborts the requests that have not finished.
+    """One run of some work. ``streams``: its answers are read piece by piece.
 
-    Entering the block raises ``InvalidRequest`` for work that can never be done, ``EngineFailed`` after a failure, and
-    ``NotFound`` if the request to follow is not here.
+    The end of the ``with`` block aborts the requests that have not finished. Entering the block raises
+    ``InvalidRequest`` for work that can never be done, ``EngineFailed`` after a failure, and ``NotFound`` if the request
+    to follow is not here.
     """
 
-    def __init__(self, generator: Generator, work: Work, streams: bool) -> None:
+    def __init__(
+        self, work: Work, engine: BatchingEngine, metrics: Metrics, clock: EngineClock, *, streams: bool = False
+    ) -> None:
         self.work = work
         self.answers: Sequence[RunAnswer] = ()
-        self._generator = generator
+        self._engine = engine
+        self._metrics = metrics
+        self._clock = clock
         self._streams = streams
         self._pieces: deque[Piece] = deque()
         self._num_delivered = 0
@@ -277,12 +269,12 @@ class Run:
         self._raise_error()
 
     def _begin(self, answers: list[RunAnswer], number: int) -> None:
-        engine, clock = self._generator.engine, self._generator.clock
+        engine = self._engine
         request_id = self.work.id if self.work.size == 1 else f"{self.work.id}-{number}"
         if engine.is_known(request_id):
             request_id = f"{request_id}+{random.getrandbits(32):08x}"
         request = self.work.request(number, request_id)
-        meter = RequestMeter(self._generator.metrics, clock.now(), request.num_prompt_tokens)
+        meter = RequestMeter(self._metrics, self._clock.now(), request.num_prompt_tokens)
         on_piece = self._push if self._streams else None
         answer = RunAnswer(self.work, number, request_id, engine, meter, self._ended, on_piece)
         engine.add_request(request, answer)
@@ -290,7 +282,7 @@ class Run:
 
     def _follow(self, answers: list[RunAnswer], request_id: str) -> None:
         """Join the followers of a request that migrated here, and catch up with the tokens after the prompt."""
-        engine, now = self._generator.engine, self._generator.clock.now()
+        engine, now = self._engine, self._clock.now()
         request, followers = engine.state.requests.get(request_id), engine.listener(request_id)
         if request is None or not isinstance(followers, Followers):
             raise NotFound(f"No request '{request_id}' has migrated here and still runs")
@@ -298,7 +290,7 @@ class Run:
         if self.work.size > 1 or tokens[: len(prompt)] != prompt:
             raise InvalidRequest(f"The request '{request_id}' does not continue this prompt")
         follower = Follower(followers)
-        meter = RequestMeter(self._generator.metrics, now, 0)
+        meter = RequestMeter(self._metrics, now, 0)
         answer = RunAnswer(
             self.work, 0, request_id, follower, meter, self._ended, self._push if self._streams else None
         )
@@ -332,7 +324,7 @@ class Run:
     def _abort(self) -> None:
         if not self._num_unfinished:
             return
-        now = self._generator.clock.now()
+        now = self._clock.now()
         for answer in self.answers:
             if not answer.ended:
                 answer.abort(now)

@@ -11,9 +11,9 @@ from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, Eng
 from enginehouse_sim.simulator.server.faults import ActiveFaults
 from enginehouse_sim.simulator.server.instance_status import ConstantStatus, StatusReporter
 from enginehouse_sim.simulator.server.metrics import Metrics
-from enginehouse_sim.simulator.server.runs import Generator
+from enginehouse_sim.simulator.server.runs import Run
 from enginehouse_sim.simulator.server.settings import Settings
-from enginehouse_sim.simulator.server.work import EncodedPrompt
+from enginehouse_sim.simulator.server.work import EncodedPrompt, Work
 
 DEFAULT_MAX_TOKENS = 16
 """The tokens of an answer without ``max_tokens`` that does not end by itself: OpenAI's default for completions."""
@@ -32,7 +32,6 @@ class Simulation:
         self.fetch_kv: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
         self.clock = clock
         self.metrics = metrics = Metrics(engine, settings.models[0])
-        self.generator = Generator(engine, metrics, clock)
         self.status = StatusReporter(_metadata(settings), engine)
         self.faults = ActiveFaults(clock)
 
@@ -41,6 +40,10 @@ class Simulation:
             self.status.on_step(result)
 
         engine.on_step = on_step
+
+    def run(self, work: Work, *, streams: bool = False) -> Run:
+        """A run of ``work``, which starts in a ``with`` block. ``streams``: its answers are read piece by piece."""
+        return Run(work, self.engine, self.metrics, self.clock, streams=streams)
 
     def lora(self, model: str) -> str | None:
         """The adapter that ``model`` names, ``None`` for a base model. Raises ``ModelNotFound``."""
