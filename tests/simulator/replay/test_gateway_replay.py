@@ -93,7 +93,6 @@ def figures(record: Record) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in measured} | {
         "moments": record.moments.samples,
         "instances": str(record.instances),
-        "costs": {batch: steps for batch, (steps, _) in record.costs.items()},
     }
 
 

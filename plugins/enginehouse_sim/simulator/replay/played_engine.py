@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from time import perf_counter
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.migration import MigratedKv, MigrationSlots
@@ -77,7 +76,6 @@ class PlayedEngine:
         self._gaps = record.gaps
         self._live: dict[str, AnswerRecord] = {}
         self._owner = owner
-        self._began = 0.0
         self._foreseen: list[float] = []  # ends of steady steps that are not made yet
         self._is_even = False  # whether each request is known to have an output in the last step
         self.due = math.inf
@@ -204,9 +202,7 @@ class PlayedEngine:
 
     def begin_step(self) -> None:
         """Begin a step, at whose end the engine is ``due``."""
-        began = perf_counter()
         self.due = self._core.now + self._core.begin_step()
-        self._began = perf_counter() - began
         self.is_stepping = True
 
     def look_ahead(self) -> None:
@@ -229,13 +225,11 @@ class PlayedEngine:
         """End the step in flight. After ``catch_up``, it is the first one that has not ended at the owner's place."""
         self._foreseen = []
         core, record, live = self._core, self._record, self._live
-        began = perf_counter()
         ended = core.end_step()
         scheduled, outputs = ended.scheduled, ended.outputs
-        wall = self._began + perf_counter() - began
         now, last_end = core.now, self._last_end
         self._last_end = now
-        self._count(scheduled, ended.seconds, wall)
+        self._count(scheduled, ended.seconds)
         regular = 0  # requests that also had an output in the step before: nearly all
         self._is_even = len(outputs) == len(live)
         for output in outputs:
@@ -304,7 +298,6 @@ class PlayedEngine:
 
     def _pass_steps(self, count: int) -> None:
         """Make the next ``count`` steady steps."""
-        began = perf_counter()
         ends, self._foreseen = self._foreseen[:count], self._foreseen[count:]
         self._core.pass_steps(count)
         instance, gaps, batch, last_end = self.instance, self._gaps, len(self._live), self._last_end
@@ -322,16 +315,14 @@ class PlayedEngine:
         instance.steps += count
         instance.batches += count * batch
         self._last_end = last_end
-        self._record.note_cost(batch, count, perf_counter() - began)
 
-    def _count(self, scheduled: SchedulerOutput, seconds: float, wall: float) -> None:
+    def _count(self, scheduled: SchedulerOutput, seconds: float) -> None:
         instance, batch = self.instance, len(scheduled.num_scheduled_tokens)
         instance.steps += 1
         instance.batches += batch
         instance.preemptions += len(scheduled.preempted_req_ids)
         if batch:
             instance.busy += seconds
-        self._record.note_cost(batch, 1, wall)
 
     def _end(self, request_id: str) -> None:
         request, instance = self._live.pop(request_id, None), self.instance

@@ -203,8 +203,8 @@ class Run:
     """One run of some work. ``streams``: its answers are read piece by piece.
 
     The end of the ``with`` block aborts the requests that have not finished. Entering the block raises
-    ``InvalidRequest`` for work that can never be done, ``EngineFailed`` after a failure, and ``NotFound`` if the request
-    to follow is not here.
+    ``InvalidRequest`` for work that can never be done, ``EngineFailed`` after a failure, and ``NotFound`` if the
+    request to follow is not here.
     """
 
     def __init__(

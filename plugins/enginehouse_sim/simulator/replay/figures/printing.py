@@ -41,11 +41,6 @@ def print_one(figures: Report) -> None:
         spread: Distribution = getattr(figures, f"{name}_ms")
         latencies.add_row(name, *(f"{value:,.1f}" for value in msgspec.structs.astuple(spread)))
     console.print(latencies)
-    costs = Table("requests in a step", "steps", "µs for a step", "µs for each request")
-    for cost in figures.step_costs:
-        size = f"{cost.batch_from} to {cost.batch_to}" if cost.batch_to > 1 else "1"
-        costs.add_row(size, str(cost.steps), f"{cost.mean_us:,.1f}", f"{cost.mean_us_per_request:,.2f}")
-    console.print(costs)
     console.print(f"{figures.speed:,.0f} virtual seconds in each real one")
 
 

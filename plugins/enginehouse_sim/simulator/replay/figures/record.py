@@ -70,7 +70,7 @@ class Record:
     commands that moved none of the selected requests. ``empty_migrations``: those that found none to move.
     ``retried``, ``continued`` and ``hedged`` count how often requests were sent again, streams were continued elsewhere
     after a break, and second replicas were asked. ``broken``: the number of answers that had begun and did not become
-    whole. ``costs``: by batch size, the number of steps and their real seconds.
+    whole.
     ``rejected``: the number of refused requests, by error code. ``attained``: the number of requests within ``slo``.
     ``ended``: the virtual seconds, and ``real_seconds`` the real ones, that the replay took.
     """
@@ -88,7 +88,6 @@ class Record:
         self.means = array("d")
         self.durations = array("d")
         self.gaps: dict[int, int] = {}
-        self.costs: dict[int, list[float]] = {}
         self.moments = Moments()
         self.swaps = 0
         self.move_gaps = array("d")
@@ -100,15 +99,6 @@ class Record:
     def reject(self, code: str) -> None:
         """Count a request that the gateway or its engine refused."""
         self.rejected[code] += 1
-
-    def note_cost(self, batch: int, steps: int, seconds: float) -> None:
-        """Add the real seconds of ``steps`` steps with ``batch`` requests."""
-        cost = self.costs.get(batch)
-        if cost is None:
-            self.costs[batch] = [steps, seconds]
-        else:
-            cost[0] += steps
-            cost[1] += seconds
 
     def finish(self, request: AnswerRecord) -> None:
         """Count a request whose answer is complete."""

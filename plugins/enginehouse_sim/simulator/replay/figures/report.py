@@ -49,16 +49,6 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
         return cls(mean=round(mean / 1000, 3), p50=p50, p90=p90, p99=p99, max=ordered[-1][0] / 1000)
 
 
-class StepCost(msgspec.Struct, frozen=True, kw_only=True):
-    """The real cost of steps with ``batch_from`` to ``batch_to`` requests, in microseconds."""
-
-    batch_from: int
-    batch_to: int
-    steps: int
-    mean_us: float
-    mean_us_per_request: float
-
-
 class EngineReport(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one engine. ``busy``: the share of the replay in which it computed."""
 
@@ -120,7 +110,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     migration_gap_ms: Distribution
     real_seconds: float
     speed: float
-    step_costs: list[StepCost]
     per_instance: list[EngineReport]
 
 
@@ -167,7 +156,6 @@ def report(record: Record) -> Report:
         migration_gap_ms=Distribution.of(record.move_gaps),
         real_seconds=_round(record.real_seconds),
         speed=_round(_share(duration, record.real_seconds)),
-        step_costs=_step_costs(record),
         per_instance=[_instance(instance, duration) for instance in instances],
     )
 
@@ -199,27 +187,6 @@ def _instance(instance: InstanceRecord, duration: float) -> EngineReport:
         mean_batch=_round(_share(instance.batches, instance.steps)),
         busy=_round(_share(instance.busy, duration)),
         peak_kv_use=_round(instance.peak_kv_use),
-    )
-
-
-def _step_costs(record: Record) -> list[StepCost]:
-    """The costs of steps with 1 request, 2 to 3, 4 to 7, and so on; without empty steps."""
-    groups: dict[int, list[tuple[int, float, float]]] = {}
-    for batch, (steps, wall) in sorted(record.costs.items()):
-        if batch:
-            groups.setdefault(batch.bit_length(), []).append((batch, steps, wall))
-    return [_step_cost(bits, costs) for bits, costs in groups.items()]
-
-
-def _step_cost(bits: int, costs: Sequence[tuple[int, float, float]]) -> StepCost:
-    steps = sum(number for _, number, _ in costs)
-    wall = sum(seconds for _, _, seconds in costs)
-    return StepCost(
-        batch_from=1 << bits - 1,
-        batch_to=(1 << bits) - 1,
-        steps=int(steps),
-        mean_us=round(wall / steps * 1e6, 1),
-        mean_us_per_request=round(wall / sum(batch * number for batch, number, _ in costs) * 1e6, 2),
     )
 
 
