@@ -229,7 +229,9 @@ class TranslatingDoor(ChangingDoor):
 
     def _event(self, translation: Translation, data: bytes | None, text: bytes) -> bytes:
         if data is None:  # a comment tells a waiting client its place in the queue, or keeps its connection alive
-            return text if translation.stream_type.startswith(b"text/event-stream") else translation.ping()
+            if translation.stream_type.startswith(b"text/event-stream"):
+                return text
+            return translation.ping() if text.startswith(b":") else b""
         if data == b"[DONE]":
             return translation.end()
         event = _decoded(data)

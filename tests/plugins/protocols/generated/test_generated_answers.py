@@ -105,7 +105,8 @@ def written(events: list[dict[str, Any] | str], rng: Random) -> bytes:
         b": %s" % event.encode() if isinstance(event, str) else b"data: %s" % json.dumps(event).encode()
         for event in events
     ]
-    return b"".join(part + end for part in [*parts, b"data: [DONE]"])
+    behind = [b": keep-alive"] if rng.random() < 0.05 else []
+    return b"".join(part + end for part in [*parts, b"data: [DONE]", *behind])
 
 
 def compare(name: str, meaning: Meaning, understood: Understood) -> None:
@@ -243,6 +244,14 @@ async def test_streams_that_have_found_something(events: list[Any], meaning: Mea
     rng = Random(0)
     for name, dialect in DIALECTS.items():
         compare(name, meaning, dialect.read(await streamed(dialect, written(events, rng), rng)))
+
+
+@pytest.mark.parametrize("rest", [b": keep-alive\n\n", b"\n"])
+async def test_nothing_follows_the_end(rest: bytes) -> None:
+    rng = Random(0)
+    for name, dialect in DIALECTS.items():
+        got = await streamed(dialect, written([TEXT], rng) + rest, rng)
+        compare(name, Meaning(text="so", spoken="so"), dialect.read(got))
 
 
 async def test_streams_mean_what_they_meant() -> None:
