@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -82,14 +84,47 @@ def test_answers_say_which_protocol_they_were_asked_in(client: anthropic.Anthrop
     assert raw.headers["x-enginehouse-backend"] in ("one", "other")
 
 
-def test_an_engine_that_speaks_the_protocol_gets_the_bytes_of_the_client(engines: tuple[SimEngine, SimEngine]) -> None:
+class MessagesEngine(BaseHTTPRequestHandler):
+    """Speaks Anthropic's protocol itself. ``bodies``: those that it got."""
+
+    bodies: ClassVar[list[bytes]] = []
+
+    def do_GET(self) -> None:
+        self._answer({"object": "list", "data": [{"id": "m", "object": "model"}]})
+
+    def do_POST(self) -> None:
+        self.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+        content = [{"type": "text", "text": "Hi"}]
+        ending = {"stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 1}}
+        self._answer({"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": content, **ending})
+
+    def _answer(self, answer: dict[str, Any]) -> None:
+        body = json.dumps(answer).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_an_engine_that_speaks_the_protocol_gets_the_bytes_of_the_client() -> None:
     import anthropic
 
-    config = f'[backends.one]\ndriver = "sim"\nurl = "{engines[0].url}"\nmodels = ["m"]\n'
-    with RunningGateway(config) as gateway, anthropic.Anthropic(base_url=gateway.url, api_key="none") as client:
-        gateway.until_health(one="healthy")
-        raw = client.messages.with_raw_response.create(model="m", max_tokens=1, messages=HELLO)
+    with ThreadingHTTPServer(("127.0.0.1", 0), MessagesEngine) as engine, ThreadPoolExecutor(1) as pool:
+        pool.submit(engine.serve_forever)
+        try:
+            url = f"http://127.0.0.1:{engine.server_port}"
+            config = f'[backends.one]\nurl = "{url}"\nmodels = ["m"]\n[models.m]\nendpoints = ["/v1/messages"]\n'
+            with RunningGateway(config) as gateway, anthropic.Anthropic(base_url=gateway.url, api_key="none") as client:
+                gateway.until_health(one="healthy")
+                raw = client.messages.with_raw_response.create(model="m", max_tokens=1, messages=HELLO)
+        finally:
+            engine.shutdown()
     assert raw.headers["x-enginehouse-protocol"] == "native"
+    assert json.loads(MessagesEngine.bodies[0]) == {"model": "m", "max_tokens": 1, "messages": HELLO}
 
 
 def test_no_stream_breaks_when_an_engine_breaks_its_streams(

@@ -17,6 +17,7 @@ from enginehouse_sim.simulator.server.embeddings import embeddings
 from enginehouse_sim.simulator.server.faults import AnyFault
 from enginehouse_sim.simulator.server.http import DONE, Call
 from enginehouse_sim.simulator.server.simulation import Simulation
+from enginehouse_sim.simulator.server.tokens import tokenize
 
 Endpoint = Callable[[Simulation, Call], Awaitable[None]]
 
@@ -36,6 +37,7 @@ _PAGES: Mapping[tuple[str, str], Endpoint] = {
     ("GET", "/version"): pages.version,
     ("POST", "/reset_prefix_cache"): pages.reset_prefix_cache,
     ("POST", "/sleep"): pages.sleep,
+    ("POST", "/tokenize"): tokenize,
     ("POST", "/wake_up"): pages.wake_up,
 }
 _ERROR_TYPES = {400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError"}
