@@ -15,7 +15,7 @@ from enginehouse.api.admission import Admission
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import BodyStream
-from enginehouse.relay.door import Caller, Door, OpenExchange
+from enginehouse.relay.door import AdmittedCaller, Door, OpenExchange
 from enginehouse.relay.events.chunk import framed
 
 BODILESS: Final = frozenset({204, 304})
@@ -87,7 +87,7 @@ class Inbound(Door):
         self._body = self.saved = self.lines = b""
         self.size = 0
         self._error: RequestError | None = None
-        self.caller: Caller | None = None
+        self.caller: AdmittedCaller | None = None
         self.opens: Opens | None = None
         self.exchange: OpenExchange | None = None
         self.stream: BodyStream | None = None

@@ -18,7 +18,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.inbound import Inbound
 from enginehouse.http.relayed_paths import Target
-from enginehouse.relay.door import Caller, OpenExchange
+from enginehouse.relay.door import AdmittedCaller, OpenExchange
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class PageExchange(OpenExchange):
         self._writable = asyncio.Event()
         self._writable.set()
 
-    def begin(self, body: bytes, caller: Caller | None = None) -> None:
+    def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         task = asyncio.get_running_loop().create_task(self._run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -16,7 +16,7 @@ from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
 from enginehouse.http.inbound import Opens
 from enginehouse.interfaces.protocols import Protocol
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.engine_job import EngineCall
 from enginehouse.routing.body.form import is_form
 
@@ -44,7 +44,7 @@ class Relayed(NamedTuple):
     """
 
     opens: Opens
-    admit: Callable[[Headers], Caller | None]
+    admit: Callable[[Headers], AdmittedCaller | None]
     uploads: bool = False
 
 
@@ -138,7 +138,7 @@ class RelayedPaths:
                 return Relayed(partial(relay.open_translated, protocol=protocol), admission.admit)
         return None
 
-    def _admit_upload(self, headers: Headers) -> Caller | None:
+    def _admit_upload(self, headers: Headers) -> AdmittedCaller | None:
         """Admit a form whatever its length, as most of it is not held: only ``max_body`` bounds it."""
         length = content_length(headers)
         if length is not None and length > self._admission.max_body:
@@ -151,7 +151,7 @@ class RelayedPaths:
         return EngineCall(address.model, method, f"{path}?{query.decode('latin-1')}" if query else path, loads)
 
     def _direct(self, call: EngineCall) -> Relayed:
-        def admit(headers: Headers) -> Caller | None:
+        def admit(headers: Headers) -> AdmittedCaller | None:
             caller = self._admission.admit_direct(headers)
             check_path(call.target)
             return caller

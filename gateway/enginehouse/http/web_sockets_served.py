@@ -13,7 +13,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.relayed_paths import check_path
 from enginehouse.http.web_socket import ClientWebSocket
-from enginehouse.relay.door import Caller, Farewell
+from enginehouse.relay.door import AdmittedCaller, Farewell
 from enginehouse.relay.jobs.engine_job import EngineCall
 
 _OFFERED_KEY: Final = "openai-insecure-api-key."
@@ -24,7 +24,7 @@ async def serve_engine(
 ) -> None:
     """Connect ``client`` with the engine of ``call``. A refused handshake gets the error's envelope."""
 
-    def enter() -> Caller | None:
+    def enter() -> AdmittedCaller | None:
         caller = admission.admit_web_socket(_with_offered_key(headers, client))
         check_path(call.target)
         return caller

@@ -72,7 +72,7 @@ class Door(ABC):
 class OpenExchange(Protocol):
     """An exchange, as its door sees it."""
 
-    def begin(self, body: bytes, caller: Caller | None = None) -> None:
+    def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         """Send the request, which is now whole, to an engine."""
 
     def cancel(self, error: RequestError | None = None) -> None:
@@ -91,7 +91,7 @@ class OpenExchange(Protocol):
         """
         return None
 
-    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
+    def go_on(self, body: bytes, caller: AdmittedCaller | None, saved: bytes) -> bool:
         """As ``begin``, continue a stream whose beginning the client has from another process; whether it can."""
         return False
 
@@ -157,9 +157,6 @@ class AdmittedCaller(Protocol):
 
     def may_use(self, model: str) -> bool:
         """Whether the caller may use ``model``."""
-
-
-Caller = AdmittedCaller
 
 
 class ClientAddresses(Protocol):

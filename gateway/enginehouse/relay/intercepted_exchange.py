@@ -12,7 +12,7 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.interceptors import Answer, InterceptedRequest, Join
-from enginehouse.relay.door import Caller, OpenExchange
+from enginehouse.relay.door import AdmittedCaller, OpenExchange
 from enginehouse.relay.heads.headers import NOT_TO_ENGINE
 from enginehouse.relay.intercepting.as_stream import as_stream, asks_for_stream
 from enginehouse.relay.intercepting.filtering_door import FilteringDoor
@@ -49,13 +49,13 @@ class InterceptedExchange(OpenExchange):
         self._filtering = filtering
         self._sharing = sharing
         self._request = _NO_REQUEST
-        self._caller: Caller | None = None
+        self._caller: AdmittedCaller | None = None
         self._task: asyncio.Task[None] | None = None
         self._ended = False
 
     # --- from the client's door
 
-    def begin(self, body: bytes, caller: Caller | None = None) -> None:
+    def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         if self._ended:
             return
         job, sharing = self._job, self._sharing

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.headers import error_lines
 from enginehouse.relay.jobs.job import Suspects
@@ -62,7 +62,7 @@ class Pick(Request):
         self._client = client
         self._fallbacks = fallbacks
         self._address = address
-        self._caller: Caller | None = None
+        self._caller: AdmittedCaller | None = None
         self._form = stream_form(job.path)
         self._meter: AnswerMeter | None = None
         self._suspects: Suspects = ()
@@ -77,7 +77,7 @@ class Pick(Request):
 
     # --- from the client
 
-    def admitted(self, caller: Caller | None) -> None:
+    def admitted(self, caller: AdmittedCaller | None) -> None:
         """Note the ``caller`` of the request, which was admitted."""
         self._caller = caller
 

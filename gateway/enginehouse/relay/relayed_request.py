@@ -20,7 +20,7 @@ from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.continuation.progress import SavedStream
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.door import Caller, Door
+from enginehouse.relay.door import AdmittedCaller, Door
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
@@ -118,7 +118,7 @@ class RelayedRequest(Request):
 
     # --- from its door
 
-    def begin(self, body: bytes, caller: Caller | None = None) -> None:
+    def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         """Send the request, which is whole now, on its way. Does nothing after ``cancel``."""
         if self._status:
             return
@@ -158,7 +158,7 @@ class RelayedRequest(Request):
         self._end(CLIENT_LEFT, WITHDRAWN)
         return saved
 
-    def go_on(self, body: bytes, caller: Caller | None, saved: bytes) -> bool:
+    def go_on(self, body: bytes, caller: AdmittedCaller | None, saved: bytes) -> bool:
         job = self.job
         self._reply.go_on(None)  # whatever happens, the client has the beginning of a stream
         try:

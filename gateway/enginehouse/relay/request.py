@@ -11,7 +11,7 @@ from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.dispatch import Dispatch
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.endings import WITHDRAWN, Endings
 from enginehouse.relay.live.live_request import LiveRequest
@@ -135,7 +135,7 @@ class Request(LiveRequest):
     def send_attempt(self, attempt: Attempt, reuse: bool) -> None:
         """Send the dispatch's job to the engine of ``attempt``; ``reuse``: a kept connection will do."""
 
-    def _start(self, body: bytes, caller: Caller | None) -> None:
+    def _start(self, body: bytes, caller: AdmittedCaller | None) -> None:
         """Admit the request, which is whole now, and send it on its way; or end it with an error."""
         job = self.job
         log_context.enter(job.request_id, job.trace_id)

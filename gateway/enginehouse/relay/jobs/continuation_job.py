@@ -15,7 +15,7 @@ from enginehouse.fleet.verdicts import EngineVerdict, verdict
 from enginehouse.relay.continuation.asking import continuation_of
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.continuation.translator import AnswerAnew, ContinuationTranslator, Translator
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -99,7 +99,7 @@ class ContinuationJob(Job):
     def max_retries(self) -> int:
         return self._most
 
-    def _needs(self, caller: Caller | None) -> Requirements:
+    def _needs(self, caller: AdmittedCaller | None) -> Requirements:
         assert self.requirements is not None
         return self.requirements
 

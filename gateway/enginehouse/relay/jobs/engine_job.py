@@ -14,7 +14,7 @@ from enginehouse.domain.route import Route
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.fleet.verdicts import EngineVerdict, verdict
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.rebased_lines import lines_below
 from enginehouse.relay.upstream.upstream import Upstream
@@ -66,7 +66,7 @@ class EngineJob(Job):
         self.method = call.method
         self.repeatable = call.method in _IDEMPOTENT
 
-    def _needs(self, caller: Caller | None) -> Requirements:
+    def _needs(self, caller: AdmittedCaller | None) -> Requirements:
         check_model_name(self.call.model)
         return Requirements(model=self.call.model, path=self.call.target.partition("?")[0])
 
@@ -116,7 +116,7 @@ class _AllowedEngines:
     A call is not read, so it may ask for any model that its engine serves.
     """
 
-    def __init__(self, snapshot: Snapshot, caller: Caller) -> None:
+    def __init__(self, snapshot: Snapshot, caller: AdmittedCaller) -> None:
         self.unlisted = snapshot.unlisted
         self._snapshot = snapshot
         self._caller = caller

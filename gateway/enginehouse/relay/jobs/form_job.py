@@ -11,7 +11,7 @@ from enginehouse.domain.request import Body, Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
@@ -26,7 +26,7 @@ class FormJob(InferenceJob):
         if self.trace is not None:
             self.trace.captured = None  # a recording or an image is no message
 
-    def _needs(self, caller: Caller | None) -> Requirements:
+    def _needs(self, caller: AdmittedCaller | None) -> Requirements:
         self._model = model = self._find_model()
         body = Body(model=model.name)
         request = InferenceRequest(self.path, self.headers, msgspec.json.encode({"model": model.name}), body)

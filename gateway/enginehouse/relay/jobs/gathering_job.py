@@ -11,7 +11,7 @@ from enginehouse.domain.route import Route
 from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS, why_not
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.telemetry.answer_meter import AnswerSize
 
@@ -32,7 +32,7 @@ class GatheringJob(InferenceJob):
         super().__init__(context, path, headers, request_id)
         self._gathering = gathering
 
-    def admit(self, body: bytes, caller: Caller | None) -> None:
+    def admit(self, body: bytes, caller: AdmittedCaller | None) -> None:
         super().admit(body, caller)
         assert self.requirements is not None
         if self._gathering is not None and self.path in PATHS and not self.requirements.stream:

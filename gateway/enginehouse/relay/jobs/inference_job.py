@@ -17,7 +17,7 @@ from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.continuation.typed_history import TypedHistory, typed_answer
-from enginehouse.relay.door import Caller
+from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.answer_limit import answer_limit
@@ -37,7 +37,7 @@ class InferenceJob(Job):
     raw = False
     retry_statuses: ClassVar = frozenset({429, 500, 502, 503, 504}) | REFUSALS
 
-    def _needs(self, caller: Caller | None) -> Requirements:
+    def _needs(self, caller: AdmittedCaller | None) -> Requirements:
         request = self.decoded
         if request is None:
             request = read_request(self.path, self.headers, self.body)

@@ -18,7 +18,7 @@ from enginehouse.domain.ticket import Ticket
 from enginehouse.domain.tokens import Tokens
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.door import Caller, ClientAddresses, Reserved
+from enginehouse.relay.door import AdmittedCaller, ClientAddresses, Reserved
 from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.heads.behalf import Behalf, deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -81,7 +81,7 @@ class Job(ABC):
         self.request_id = request_id
         self.body = b""
         self.decoded: InferenceRequest | None = None
-        self.caller: Caller | None = None
+        self.caller: AdmittedCaller | None = None
         self.user: str | None = None
         self.protocol_line = b""
         self.limit_lines = b""
@@ -202,7 +202,7 @@ class Job(ABC):
         """Make the body for ``route``, if that takes time. Raises ``RequestError`` if the engine cannot use it."""
         return self.body_for(route)
 
-    def admit(self, body: bytes, caller: Caller | None) -> None:
+    def admit(self, body: bytes, caller: AdmittedCaller | None) -> None:
         """Take the whole request, within the limits of ``caller``. Raises ``RequestError``."""
         self.began = self.context.clock.now()
         self.body = body
@@ -309,7 +309,7 @@ class Job(ABC):
         return lines
 
     @abstractmethod
-    def _needs(self, caller: Caller | None) -> Requirements:
+    def _needs(self, caller: AdmittedCaller | None) -> Requirements:
         """The requirements of the request of ``caller``. Raises ``InvalidRequest``."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces.protocols import Forwarded, Protocol, ProtocolRequest, Translation
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.door import Caller, Door, OpenExchange
+from enginehouse.relay.door import AdmittedCaller, Door, OpenExchange
 from enginehouse.relay.protocols.translating_door import TranslatingDoor, known
 from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.routing.body.one_model import model_named
@@ -45,7 +45,7 @@ class TranslatedExchange(OpenExchange):
         self._translating = TranslatingDoor(door, protocol, context.engine_memory, turns)
         self._waiting: asyncio.Task[None] | None = None
 
-    def begin(self, body: bytes, caller: Caller | None = None) -> None:
+    def begin(self, body: bytes, caller: AdmittedCaller | None = None) -> None:
         if self._exchange is not None:
             return
         try:
@@ -58,7 +58,7 @@ class TranslatedExchange(OpenExchange):
         else:
             self._begin(request, caller)
 
-    def _request(self, body: bytes, caller: Caller | None) -> Translation | Forwarded | Awaitable[Translation]:
+    def _request(self, body: bytes, caller: AdmittedCaller | None) -> Translation | Forwarded | Awaitable[Translation]:
         if self._is_native(body):
             return Forwarded(self._path, body)
         try:
@@ -68,7 +68,7 @@ class TranslatedExchange(OpenExchange):
                 raise
         return self._request(whole, caller)
 
-    async def _begin_later(self, translation: Awaitable[Translation], caller: Caller | None) -> None:
+    async def _begin_later(self, translation: Awaitable[Translation], caller: AdmittedCaller | None) -> None:
         try:
             request = await translation
             self._waiting = None
@@ -77,7 +77,7 @@ class TranslatedExchange(OpenExchange):
             self._waiting = None
             self._open_refused().cancel(known(error, self._protocol))
 
-    def _begin(self, request: Translation | Forwarded, caller: Caller | None) -> None:
+    def _begin(self, request: Translation | Forwarded, caller: AdmittedCaller | None) -> None:
         door, keep_alive = self._door, None
         if not isinstance(request, Forwarded):
             self._translating.translation = request
@@ -134,7 +134,9 @@ class TranslatedExchange(OpenExchange):
             return False  # the protocol refuses it in its own words
         return context.endpoints.are_native(self._path, model, context.fleet.snapshot)
 
-    def _translate(self, body: bytes, caller: Caller | None) -> Translation | Forwarded | Awaitable[Translation]:
+    def _translate(
+        self, body: bytes, caller: AdmittedCaller | None
+    ) -> Translation | Forwarded | Awaitable[Translation]:
         context = self._context
         snapshot, name = context.fleet.snapshot, "" if caller is None else caller.name
         request = ProtocolRequest(self._path, body, lambda name: context.endpoints.knows(name, snapshot), name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from enginehouse.aio.tasks import wait_for_first
 from enginehouse.domain.errors import LoadFailed, Overloaded, RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.door import Caller, WebSocketDoor
+from enginehouse.relay.door import AdmittedCaller, WebSocketDoor
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.heads.headers import origin_lines, read_lines
@@ -57,7 +57,7 @@ class WebSocket(Request):
         if self._pipe is not None and now >= self._pipe.deadline and self.route is not None:
             self.fail(UpstreamTimeout(f"Backend '{self.route.chosen.backend}' takes no more messages"))
 
-    async def run(self, door: WebSocketDoor, enter: Callable[[], Caller | None]) -> None:
+    async def run(self, door: WebSocketDoor, enter: Callable[[], AdmittedCaller | None]) -> None:
         """Open the WebSocket and serve it until it ends; ``enter`` identifies the client or raises ``RequestError``.
 
         Raises ``RequestError`` if the client still waits for an answer to its handshake.
