@@ -41,14 +41,12 @@ class SimDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, SupportsC
     def command(self, spec: LaunchSpec) -> Sequence[str]:
         """Launch a simulated engine with one model; ``spec.path`` is ignored.
 
-        The engine has a llumlet if there is a migrator for it and gRPC is installed, and a side channel to hand prompts
-        over.
+        The engine has a llumlet if there is a migrator for it and gRPC is installed.
         """
         where = ["--host", spec.bind, "--port", str(spec.port)]
         llumlet = ["--llumlet-port", "0"] if "llumlet" in spec.migrators and find_spec("grpc") else []
-        channel = ["--side-channel-port", "0"] if spec.hands_over else []
         line = [sys.executable, "-m", "enginehouse_sim", "--model", spec.model, *where, *engine_flags(spec)]
-        return [*line, *llumlet, *channel]
+        return [*line, *llumlet]
 
     async def sleep(self, engine: EngineClient) -> bool:
         """Abort the engine's requests and drop its KV cache."""

@@ -39,7 +39,7 @@ PROMPT = "all aboard " * 400
 
 @pytest.fixture(scope="module")
 def engines() -> Iterator[tuple[SimEngine, SimEngine]]:
-    reads, answers = (SimEngine("m", side_channel_port=0) for _ in range(2))
+    reads, answers = (SimEngine("m") for _ in range(2))
     with all_of(reads, answers):
         yield reads, answers
 

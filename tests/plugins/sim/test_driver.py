@@ -46,12 +46,6 @@ def test_an_engine_has_a_llumlet_where_requests_move_by_it() -> None:
     assert "--llumlet-port" not in SimDriver().command(msgspec.structs.replace(spec, migrators=["replay"]))
 
 
-def test_an_engine_has_a_side_channel_where_it_hands_prompts_over() -> None:
-    spec = LaunchSpec(model="m", path="", port=1, hands_over=True)
-    assert SimDriver().command(spec)[-2:] == ["--side-channel-port", "0"]
-    assert "--side-channel-port" not in SimDriver().command(msgspec.structs.replace(spec, hands_over=False))
-
-
 def test_options_are_flags() -> None:
     options = SimOptions(profile="polynomial", async_scheduling=False, disable_chunked_mm_input=True, host_blocks=9)
     line = SimDriver().command(LaunchSpec(model="a", path="", port=1, options=options))

@@ -98,7 +98,7 @@ class OurEngine(Scheduled):
 
     def has_requests(self) -> bool:
         state = self._scheduler.state
-        return bool(state.requests or state.transfers.num_kept)
+        return bool(state.requests or state.transfers.kept)
 
     def begun_loads(self) -> list[str]:
         if self._connector is None:

@@ -13,7 +13,7 @@ from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector, KvLoad, TransferWorker
-from enginehouse_sim.simulator.kv.disaggregation import FETCH_TIMEOUT, Disaggregation, KvAddress, RemoteBlockRegistry
+from enginehouse_sim.simulator.kv.handed_over import HandedOverPrompts
 from enginehouse_sim.simulator.kv.host_tier import HostTier
 from enginehouse_sim.simulator.model.runner import RunnerSettings
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
@@ -40,8 +40,6 @@ class Engine:
     def __init__(
         self,
         clock: Clock,
-        offers: RemoteBlockRegistry,
-        name: str,
         *,
         host_blocks: int = 0,
         **constants: Any,
@@ -51,10 +49,9 @@ class Engine:
         self.clock = clock
         self.cache = KvCacheManager(limits)
         self.host = HostTier(self.cache, hasher, host_blocks, LINK)
-        self.disaggregation = Disaggregation(KvAddress(name, offers), hasher, LINK, clock.now)
-        connector = KvConnector([self.disaggregation, self.host])
+        connector = KvConnector([HandedOverPrompts(LINK), self.host])
         self.scheduler = BatchScheduler(limits, self.cache, connector)
-        self.worker = TransferWorker(self.disaggregation.finished_sending)
+        self.worker = TransferWorker()
         self.memory = KvMemory(4)
         self.runner = CheckedRunner(RunnerSettings(), self.memory)
         self.answers: dict[str, list[int]] = {}
@@ -113,64 +110,71 @@ def clock() -> Clock:
 
 @pytest.fixture
 def new_engine(clock: Clock) -> NewEngine:
-    offers = RemoteBlockRegistry()
-    return lambda name="e", **fields: Engine(clock, offers, name, **fields)
+    return lambda **fields: Engine(clock, **fields)
 
 
 @pytest.fixture
 def answer(new_engine: NewEngine) -> list[int]:
     """What an engine alone answers to the prompt."""
-    engine = new_engine("alone")
+    engine = new_engine()
     engine.add("a")
     engine.run()
     assert len(engine.answers["a"]) == 8
     return engine.answers["a"]
 
 
-def test_one_engine_reads_the_prompt_and_another_one_answers(new_engine: NewEngine, answer: list[int]) -> None:
-    prefill, decode = new_engine("p"), new_engine("d")
+def handed_over(new_engine: NewEngine) -> dict[str, Any]:
+    """The parameters that an engine has for the one that answers its prompt."""
+    prefill = new_engine()
     prefill.add("a", max_tokens=1, kv_transfer_params={"do_remote_decode": True})
     prefill.run()
-    assert (prefill.answers["a"], prefill.leaks) == (answer[:1], 4)
-    request = decode.add("b", kv_transfer_params=prefill.params["a"])
+    assert prefill.leaks == 0
+    params: dict[str, Any] = prefill.params["a"]
+    return params
+
+
+def test_one_engine_reads_the_prompt_and_another_one_answers(new_engine: NewEngine, answer: list[int]) -> None:
+    decode = new_engine()
+    request = decode.add("b", kv_transfer_params=handed_over(new_engine))
     decode.run()
     assert (decode.answers["b"], decode.leaks) == (answer, 0)
     assert request.num_cached_tokens == 13  # of 14: the last one makes the first token
-    prefill.step()
-    assert prefill.leaks == 0
 
 
-def test_blocks_are_kept_until_they_were_fetched(new_engine: NewEngine) -> None:
-    prefill, decode = new_engine("p"), new_engine("d")
-    prefill.add("a", max_tokens=1, kv_transfer_params={"do_remote_decode": True})
-    prefill.run()
-    request = decode.add("b", kv_transfer_params=prefill.params["a"])
-    decode.step()
-    prefill.step()
-    assert (request.status, prefill.leaks) == (RequestStatus.WAITING_FOR_REMOTE_KVS, 4)
-    while request.status is RequestStatus.WAITING_FOR_REMOTE_KVS:
+def test_a_request_that_is_preempted_computes_its_prompt(new_engine: NewEngine, answer: list[int]) -> None:
+    decode = new_engine()
+    request = decode.add("b", kv_transfer_params=handed_over(new_engine))
+    while not request.output_token_ids:
         decode.step()
-    prefill.step()
-    assert prefill.leaks == 0
-
-
-def test_blocks_without_a_fetch_are_freed_in_the_end(new_engine: NewEngine, clock: Clock, answer: list[int]) -> None:
-    prefill, decode = new_engine("p"), new_engine("d")
-    prefill.add("a", max_tokens=1, kv_transfer_params={"do_remote_decode": True})
-    prefill.run()
-    clock.time += FETCH_TIMEOUT
-    prefill.step()
-    assert prefill.leaks == 0
-    request = decode.add("b", kv_transfer_params=prefill.params["a"])
+    decode.scheduler.pause("b", keep_blocks=False)
+    decode.cache.reset_prefix_cache()
+    decode.scheduler.resume("b")
+    assert decode.step().num_scheduled_tokens == {"b": 14 + len(request.output_token_ids) - 1}
     decode.run()
-    assert (decode.answers["b"], request.num_cached_tokens) == (answer, 0)
+    assert (decode.answers["b"], decode.leaks) == (answer, 0)
+
+
+@pytest.mark.parametrize("params", [None, {}, {"do_remote_prefill": False}, {"do_remote_decode": True}])
+def test_a_request_without_a_prompt_from_elsewhere_computes_it(
+    new_engine: NewEngine, answer: list[int], params: dict[str, Any] | None
+) -> None:
+    engine = new_engine()
+    request = engine.add("b", kv_transfer_params=params)
+    engine.run()
+    assert (engine.answers["b"], request.num_cached_tokens) == (answer, 0)
+
+
+def test_only_a_request_that_ends_by_its_length_is_handed_over(new_engine: NewEngine) -> None:
+    engine = new_engine()
+    engine.add("a", kv_transfer_params={"do_remote_decode": True})
+    engine.step()
+    engine.scheduler.finish_requests(["a"], RequestStatus.FINISHED_ABORTED)
+    assert "a" not in engine.params
 
 
 def test_a_request_aborted_during_its_load_leaves_nothing(new_engine: NewEngine) -> None:
-    prefill, decode = new_engine("p"), new_engine("d")
-    prefill.add("a", max_tokens=1, kv_transfer_params={"do_remote_decode": True})
-    prefill.run()
-    request = decode.add("b", kv_transfer_params=prefill.params["a"])
+    decode = new_engine()
+    request = decode.add("b", kv_transfer_params=handed_over(new_engine))
     decode.step()
     decode.scheduler.finish_requests(["b"], RequestStatus.FINISHED_ABORTED)
     assert decode.leaks == 4
@@ -179,18 +183,7 @@ def test_a_request_aborted_during_its_load_leaves_nothing(new_engine: NewEngine)
     decode._on_the_way["b"] = KvLoad("b", 0, 0.0), request  # its arrival is not read
     while decode.clock.time < arrival:
         decode.step()
-    prefill.step()
-    assert (decode.leaks, prefill.leaks) == (0, 0)
-
-
-def test_a_request_that_is_aborted_before_its_turn_tells_the_other_engine(new_engine: NewEngine) -> None:
-    prefill, decode = new_engine("p"), new_engine("d")
-    prefill.add("a", max_tokens=1, kv_transfer_params={"do_remote_decode": True})
-    prefill.run()
-    decode.add("b", kv_transfer_params=prefill.params["a"])
-    decode.scheduler.finish_requests(["b"], RequestStatus.FINISHED_ABORTED)
-    prefill.step()
-    assert prefill.leaks == 0
+    assert decode.leaks == 0
 
 
 def test_an_offloaded_request_returns_through_admission_and_continues_as_before(

@@ -18,7 +18,7 @@ from tests.support.parallel import all_of
 
 
 def _engine(*models: str) -> SimEngine:
-    return SimEngine(*models, tpot=f"{TPOT_S}s", side_channel_port=0)
+    return SimEngine(*models, tpot=f"{TPOT_S}s")
 
 
 @pytest.fixture(scope="module")

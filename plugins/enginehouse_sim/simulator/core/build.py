@@ -10,8 +10,8 @@ from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector, KvSource, TransferWorker
-from enginehouse_sim.simulator.kv.disaggregation import Disaggregation, KvAddress
 from enginehouse_sim.simulator.kv.events import KvEvent, KvEvents
+from enginehouse_sim.simulator.kv.handed_over import HandedOverPrompts
 from enginehouse_sim.simulator.kv.host_tier import HostTier
 from enginehouse_sim.simulator.model.grammar import GrammarManager
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
@@ -27,16 +27,14 @@ def build_core(
     on_kv_events: Callable[[Sequence[KvEvent]], None] | None = None,
     sources: Sequence[KvSource] = (),
     *,
-    kv_address: KvAddress | None = None,
-    kv_bandwidth: float = 64e9,
+    kv_bandwidth: float | None = None,
     makes_text: bool = True,
 ) -> EngineCore:
     """Build a core. ``on_kv_events`` gets the prefix cache's events with each step.
 
-    ``sources``: sources of keys and values besides the host memory of the settings. ``kv_address``: where other engines
-    find the blocks that this one keeps for them, over links of ``kv_bandwidth`` bytes per second. Without
-    ``makes_text``, requests get tokens without a meaning, and no answer ends by itself: that is faster, and takes the
-    same virtual time.
+    ``sources``: sources of keys and values besides the host memory of the settings. ``kv_bandwidth``: bytes per second
+    of the prompts that other engines hand over; ``None``: they hand none over. Without ``makes_text``, requests get
+    tokens without a meaning, and no answer ends by itself: that is faster, and takes the same virtual time.
 
     Raises ``ConfigError`` for a profile that cannot be used.
     """
@@ -49,22 +47,18 @@ def build_core(
         link = KvTransfer(kv_shape(settings), settings.host_bandwidth)
         tier = HostTier(kv_cache, hasher, settings.host_blocks, link)
         sources = [*sources, tier]
+    if kv_bandwidth is not None:
+        sources = [HandedOverPrompts(KvTransfer(kv_shape(settings), kv_bandwidth)), *sources]
     worker = TransferWorker() if sources else None
-    if kv_address is not None:
-        transfer = KvTransfer(kv_shape(settings), kv_bandwidth)
-        disaggregation = Disaggregation(kv_address, hasher, transfer, lambda: core.now)
-        sources = [disaggregation, *sources]
-        worker = TransferWorker(disaggregation.finished_sending)
     connector = KvConnector(sources) if worker is not None else None
     scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None)
-    core = EngineCore(
+    return EngineCore(
         scheduler,
         _runner(settings, makes_text),
         _steps(settings),
         transfer_worker=worker,
         before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,
     )
-    return core
 
 
 def _runner(settings: CoreSettings, makes_text: bool) -> ModelRunner | TimingRunner:

@@ -9,7 +9,6 @@ from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.connector import TransferWorker
-from enginehouse_sim.simulator.kv.disaggregation import Origin
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.timing import TOKEN, TimingRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
@@ -106,12 +105,6 @@ class EngineCore:
         """Finish requests for a reason outside of the core, such as a stop string."""
         self.scheduler.finish_requests(request_ids, status)
 
-    def fail_loads(self, origin: Origin) -> None:
-        """Fail the loads from ``origin``, whose engine is gone: the requests compute their prompts."""
-        failed = self.scheduler.fail_loads(origin)
-        if self._transfer_worker is not None:
-            self._transfer_worker.end_loads(failed)
-
     @property
     def has_work(self) -> bool:
         """Whether a step has work: requests to compute, or finished requests to report."""
@@ -127,7 +120,7 @@ class EngineCore:
     def has_requests(self) -> bool:
         """Whether requests wait or run, or the engine still keeps blocks of finished requests."""
         state = self.scheduler.state
-        return bool(state.requests or state.transfers.num_kept)
+        return bool(state.requests or state.transfers.kept)
 
     def wait_until(self, now: float) -> None:
         """Let time pass in which no step made progress; ``now`` in the past does nothing."""

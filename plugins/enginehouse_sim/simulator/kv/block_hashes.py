@@ -47,15 +47,6 @@ class BlockHasher:
         self._extend(hashes, token_ids, lora, cache_salt, mm_inputs)
         return hashes
 
-    def of_beginning(self, request: RequestState, num_tokens: int) -> int:
-        """A hash of the first ``num_tokens`` of ``request``, or of all if it has fewer. They need not fill a block."""
-        begin = num_tokens - num_tokens % self.block_size
-        full = self.extend(request)[: begin // self.block_size]
-        tail = request.all_token_ids[begin:num_tokens]
-        content = _parent(full, request.lora, request.cache_salt) + struct.pack(f"<{len(tail)}q", *tail)
-        content += _inputs_within(request.mm_inputs, begin, len(tail))
-        return int.from_bytes(blake2b(content, digest_size=_HASH_BYTES).digest(), "little")
-
     def _extend(
         self,
         hashes: list[int],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,8 +36,8 @@ class KvSource(ABC):
     def release(self, request: RequestState) -> None:
         """The request finished, and no load for it is under way."""
 
-    def keeps(self, request: RequestState, block_ids: Sequence[int]) -> Mapping[str, Any] | None:
-        """The client's ``kv_transfer_params``, if the blocks of the finished request are kept for another engine."""
+    def handed_over(self, request: RequestState) -> Mapping[str, Any] | None:
+        """The client's ``kv_transfer_params`` for another engine that continues the finished request, if any."""
         return None
 
 
@@ -102,16 +102,15 @@ class KvConnector:
     ) -> tuple[bool, Mapping[str, Any] | None]:
         """Return whether the blocks must be kept, and the client's ``kv_transfer_params``.
 
-        They are kept while a load writes to them, or for another engine that is to fetch them.
+        They are kept while a load writes to them.
         """
         self._matched.pop(request.request_id, None)
         if request.request_id in self._loading:
             return True, None
         for source in self._sources:
             source.release(request)
-        kept = (source.keeps(request, block_ids) for source in self._sources)
-        params = next((each for each in kept if each is not None), None)
-        return params is not None, params
+        params = (source.handed_over(request) for source in self._sources)
+        return False, next((each for each in params if each is not None), None)
 
     def update_connector_output(self, model_runner_output: ModelRunnerOutput) -> None:
         """Process the loads that a step completed."""
@@ -120,13 +119,9 @@ class KvConnector:
 
 
 class TransferWorker:
-    """The worker's side: carries out the loads, and reports completed transfers. Times are in seconds.
+    """The worker's side: carries out the loads, and reports completed ones. Times are in seconds."""
 
-    ``finished_sending`` returns the requests whose kept blocks are no longer needed.
-    """
-
-    def __init__(self, finished_sending: Callable[[], Sequence[str]] = tuple) -> None:
-        self._finished_sending = finished_sending
+    def __init__(self) -> None:
         self._arrivals: list[tuple[float, int, str]] = []
         self._num_loads = 0
 
@@ -141,18 +136,9 @@ class TransferWorker:
             self._num_loads += 1
             heappush(self._arrivals, (now + load.seconds, self._num_loads, load.request_id))
 
-    def end_loads(self, request_ids: Sequence[str]) -> None:
-        """Report these loads with the next step, because they have failed."""
-        self._arrivals = [
-            (0.0 if request_id in request_ids else arrives_at, number, request_id)
-            for arrives_at, number, request_id in self._arrivals
-        ]
-        heapify(self._arrivals)
-
     def end_step(self, now: float, output: ModelRunnerOutput) -> None:
-        """Name the transfers completed by ``now`` in ``output``."""
+        """Name the loads completed by ``now`` in ``output``."""
         arrived = []
         while self._arrivals and self._arrivals[0][0] <= now:
             arrived.append(heappop(self._arrivals)[2])
         output.kv_connector_finished_recving = arrived
-        output.kv_connector_finished_sending = tuple(self._finished_sending())

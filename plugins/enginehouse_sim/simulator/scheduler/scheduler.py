@@ -10,7 +10,6 @@ from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
-from enginehouse_sim.simulator.kv.disaggregation import Origin, origin_in
 from enginehouse_sim.simulator.model.grammar import GrammarManager
 from enginehouse_sim.simulator.scheduler.running import schedule_running
 from enginehouse_sim.simulator.scheduler.state import SchedulerState, StepPlan, free_request
@@ -147,18 +146,6 @@ class BatchScheduler:
         remove_finished(self.state, ending)
         for request in ending:
             free_request(self.state, request)
-
-    def fail_loads(self, origin: Origin) -> Sequence[str]:
-        """Fail the loads from ``origin``, whose blocks are gone. Return their requests, which compute their prompts."""
-        transfers = self.state.transfers
-        failed = [
-            request
-            for request in self.state.waiting
-            if transfers.is_loading(request) and origin_in(request.kv_transfer_params, request.request_id) == origin
-        ]
-        for request in failed:
-            transfers.fail_load(request)
-        return [request.request_id for request in failed]
 
     def pause(self, request_id: str, *, keep_blocks: bool) -> None:
         """Take a running request out of the batch until ``resume``. A step in flight still adds its tokens.

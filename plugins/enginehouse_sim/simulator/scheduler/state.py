@@ -23,16 +23,10 @@ class KvTransfers:
         self._kv_cache = kv_cache
         self._loading: set[str] = set()
         self._kept: dict[str, RequestState] = {}
-        self._failed: set[str] = set()
 
     @property
     def num_loading(self) -> int:
         return len(self._loading)
-
-    @property
-    def num_kept(self) -> int:
-        """Finished requests whose blocks are still needed."""
-        return len(self._kept)
 
     @property
     def kept(self) -> Collection[str]:
@@ -46,20 +40,9 @@ class KvTransfers:
     def is_loading(self, request: RequestState) -> bool:
         return request.request_id in self._loading
 
-    def fail_load(self, request: RequestState) -> None:
-        """Note that the blocks of the load must not be used once it ends."""
-        self._failed.add(request.request_id)
-
-    def take_failed(self, request: RequestState) -> bool:
-        """Whether the load that has ended failed."""
-        failed = request.request_id in self._failed
-        self._failed.discard(request.request_id)
-        return failed
-
     def cancel_load(self, request: RequestState) -> None:
         """Drop the load of a request that has finished."""
         self._loading.discard(request.request_id)
-        self._failed.discard(request.request_id)
 
     def keep(self, request: RequestState) -> None:
         """Keep the blocks of a finished request until the connector no longer needs them."""

@@ -131,7 +131,7 @@ def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int,
     reserves = True
     while _allocate_once(state, request, num_new_tokens, match, reserves) is None:
         others = [other for other in state.waiting.holders() if other is not request]
-        if state.running or (others and (state.transfers.num_loading or state.transfers.num_kept)):
+        if state.running or (others and (state.transfers.num_loading or state.transfers.kept)):
             return False
         if others:
             _drop_blocks(state, others[-1])
@@ -288,15 +288,11 @@ def _lora_fits(plan: StepPlan, request: RequestState, max_loras: int | None) -> 
 
 
 def _has_arrived(state: SchedulerState, request: RequestState) -> bool:
-    """Whether the load has ended. The engine computes the last known token in any case, and all if the load failed."""
+    """Whether the load has ended. The engine computes the last known token in any case."""
     if state.transfers.is_loading(request):
         return False
-    if state.transfers.take_failed(request):
-        state.kv_cache.free(request)
-        request.num_computed_tokens = 0
-    else:
-        state.kv_cache.cache_blocks(request, request.num_computed_tokens)
-        request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
+    state.kv_cache.cache_blocks(request, request.num_computed_tokens)
+    request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
     request.status = RequestStatus.PREEMPTED if request.num_cached_tokens >= 0 else RequestStatus.WAITING
     return True
 

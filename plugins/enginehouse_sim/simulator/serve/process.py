@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,8 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from enginehouse_sim.simulator.core.build import build_core, kv_shape
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.migration import MigratedKv, MigrationSlots
-from enginehouse_sim.simulator.kv.disaggregation import KvAddress, RemoteBlockRegistry
-from enginehouse_sim.simulator.serve.side_channel import SideChannel
 from enginehouse_sim.simulator.server.application import Application
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, LoopClock
 from enginehouse_sim.simulator.server.http import HttpListener
@@ -26,12 +23,10 @@ if TYPE_CHECKING:
 
 
 class _Beside(NamedTuple):
-    """The parts beside the HTTP server. A llumlet needs ``migrated_kv``, a side channel the last two fields."""
+    """The parts beside the HTTP server. A llumlet needs ``migrated_kv``."""
 
     publisher: KvEventPublisher | None
     migrated_kv: MigratedKv | None
-    kv_address: KvAddress | None
-    listener: socket.socket | None
 
 
 def run(settings: Settings, announce: Callable[[str], None]) -> None:
@@ -40,17 +35,14 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
     Raises ``OSError`` if an address cannot be used, and ``ConfigError`` for a profile that cannot be used.
     """
     migrated_kv = MigratedKv() if settings.llumlet_port is not None else None
-    listener = _side_channel_listener(settings)
-    kv_address = _kv_address(settings, listener)
     publisher = _publisher(settings)
     core = build_core(
         settings.core,
         publisher.publish if publisher is not None else None,
         sources=[migrated_kv] if migrated_kv is not None else (),
-        kv_address=kv_address,
         kv_bandwidth=settings.kv_bandwidth,
     )
-    beside = _Beside(publisher, migrated_kv, kv_address, listener)
+    beside = _Beside(publisher, migrated_kv)
     try:
         import uvloop
     except ImportError:
@@ -65,19 +57,6 @@ def _publisher(settings: Settings) -> KvEventPublisher | None:
     from enginehouse_sim.simulator.serve.kv_events import KvEventPublisher  # imports ZeroMQ, an optional dependency
 
     return KvEventPublisher(settings.kv_events)
-
-
-def _side_channel_listener(settings: Settings) -> socket.socket | None:
-    if settings.side_channel_port is None:
-        return None
-    return socket.create_server((settings.host, settings.side_channel_port))
-
-
-def _kv_address(settings: Settings, listener: socket.socket | None) -> KvAddress | None:
-    if listener is None:
-        return None
-    host, port = listener.getsockname()[:2]
-    return KvAddress(settings.instance_id or f"{host}:{port}", RemoteBlockRegistry(), host, port)
 
 
 async def _serve(settings: Settings, core: EngineCore, beside: _Beside, announce: Callable[[str], None]) -> None:
@@ -95,26 +74,11 @@ async def _serve(settings: Settings, core: EngineCore, beside: _Beside, announce
                     also.append(
                         "llumlet on " + await stack.enter_async_context(_llumlet(simulation, beside.migrated_kv))
                     )
-                if beside.kv_address is not None and beside.listener is not None:
-                    channel = _side_channel(simulation, beside.kv_address, beside.listener)
-                    also.append("side channel on " + await stack.enter_async_context(channel))
                 if beside.publisher is not None:
                     also.append("KV events on " + await stack.enter_async_context(_publishing(beside.publisher)))
                 await _listen(simulation, stop, lambda line: announce(", ".join((line, *also))))
         finally:
             engine.close()
-
-
-@asynccontextmanager
-async def _side_channel(simulation: Simulation, address: KvAddress, listener: socket.socket) -> AsyncIterator[str]:
-    """Run a side channel beside the server; yields its address."""
-    channel = SideChannel(simulation.engine, address, listener)
-    await channel.start()
-    simulation.fetch_kv = channel.fetch
-    try:
-        yield f"{address.host}:{address.port}"
-    finally:
-        await channel.stop()
 
 
 @asynccontextmanager

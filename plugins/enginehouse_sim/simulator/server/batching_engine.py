@@ -13,7 +13,6 @@ from enginehouse import InvalidRequest, RequestError
 from enginehouse_sim.simulator.core.engine_core import EngineCore, StepResult
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, MovedRequest, SchedulerStats
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
-from enginehouse_sim.simulator.kv.disaggregation import Origin
 from enginehouse_sim.simulator.model.grammar import valid_tokens
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.update import stats
@@ -195,10 +194,6 @@ class BatchingEngine:
         request, listener = MovedRequest.of(self.state.requests[request_id]).state(), self._listeners[request_id]
         self.finish_requests((request_id,))
         return request, listener
-
-    def fail_loads(self, origin: Origin) -> None:
-        """Fail the loads from ``origin``, whose engine is gone: the requests compute their prompts."""
-        self._core.fail_loads(origin)
 
     def is_known(self, request_id: str) -> bool:
         """Whether this id is in use: by a request, or by a step in flight or blocks of a finished one."""

@@ -49,9 +49,6 @@ class Reply(ABC, Generic[BodyT]):
 
     async def send(self, call: Call) -> None:
         """Generate the answers, and send them."""
-        fetch_kv = self._simulation.fetch_kv
-        if fetch_kv is not None and self._work.kv_transfer_params is not None:
-            await fetch_kv(self._work.kv_transfer_params)
         with self._simulation.run(self._work, streams=bool(self._body.stream)) as run:
             if self._body.stream:
                 await self._stream(run, call)

@@ -31,8 +31,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ``loras``: names of adapters, served as models. ``control_port``: a second port, which answers while the first one
     refuses connections. ``vision``, ``tools`` and ``json_mode`` are published in the model list; ``None`` leaves them
     out. ``instance_id``, ``node``, ``unit`` and ``role``: the engine's place in a cluster. ``llumlet_port``: the port
-    for migration commands, ``None`` for none. ``side_channel_port``: the port where decoding engines ask for prompts
-    that were computed here, ``None`` for none. Blocks move over links of ``kv_bandwidth`` bytes per second.
+    for migration commands, ``None`` for none. Blocks move over links of ``kv_bandwidth`` bytes per second.
     ``kv_events``: where the prefix cache's events are published, ``None`` for nowhere.
     """
 
@@ -52,7 +51,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     role: Literal["neutral", "prefill", "decode"] = "neutral"
     llumlet_port: int | None = None
-    side_channel_port: int | None = None
     kv_bandwidth: float = 64e9
     kv_events: KvEventsConfig | None = None
 

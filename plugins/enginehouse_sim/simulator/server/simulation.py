@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from enginehouse import InvalidRequest, ModelNotFound
 from enginehouse_sim.simulator.core.engine_core import StepResult
@@ -20,16 +19,11 @@ DEFAULT_MAX_TOKENS = 16
 
 
 class Simulation:
-    """A simulated engine with everything around it, which vLLM keeps in ``app.state``.
-
-    ``fetch_kv`` asks the engine in a request's ``kv_transfer_params`` for the blocks that it keeps; ``None`` without a
-    side channel.
-    """
+    """A simulated engine with everything around it, which vLLM keeps in ``app.state``."""
 
     def __init__(self, settings: Settings, engine: BatchingEngine, clock: EngineClock) -> None:
         self.settings = settings
         self.engine = engine
-        self.fetch_kv: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None
         self.clock = clock
         self.metrics = metrics = Metrics(engine, settings.models[0])
         self.status = StatusReporter(_metadata(settings), engine)
