@@ -207,6 +207,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.services import ServiceGateway as ServiceGateway
     from enginehouse.interfaces.services import GatewayRequests as GatewayRequests
     from enginehouse.interfaces.services import GatewayRequest as GatewayRequest
+    from enginehouse.interfaces.services import GatewayCaller as GatewayCaller
     from enginehouse.interfaces.services import Submitted as Submitted
     from enginehouse.interfaces.services import EngineFigures as EngineFigures
     from enginehouse.interfaces.services import GatewayBackends as GatewayBackends

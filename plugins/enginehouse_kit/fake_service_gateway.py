@@ -17,6 +17,7 @@ from enginehouse import (
     ClusterView,
     EngineClient,
     FoundBackend,
+    GatewayCaller,
     GatewayRequest,
     Headers,
     InstanceReport,
@@ -57,7 +58,7 @@ class FakeServiceGateway:
 
     - ``tables``: of the configuration, by name; its defaults where there is none.
     - ``live``: the requests. ``moves``: what was moved where. ``cancelled``: ids. ``submitted``: paths and bodies,
-      which get ``answer``.
+      which get ``answer``. ``asking``: who asks for pages. ``senders``: for whom what was submitted.
     - ``reports`` and ``statuses``: of engines and backends. ``joined``, ``drained``: the backends that are so now.
       ``refused``: why some cannot join. ``clients``: of engines, by backend.
     - ``candidates``: the replicas of models. ``wanted``, ``loaded``: what was wanted of models.
@@ -74,6 +75,8 @@ class FakeServiceGateway:
         self.cancelled: list[str] = []
         self.submitted: list[tuple[str, bytes]] = []
         self.answer = Submitted(200, b"{}")
+        self.asking: GatewayCaller | None = None
+        self.senders: list[GatewayCaller | None] = []
         self.reports: dict[str, InstanceReport] = {}
         self.asked = 0
         self.asked_every = 1.0
@@ -99,6 +102,9 @@ class FakeServiceGateway:
     def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:
         self.calls.append((seconds, call))
         self._tasks.start(self._repeat(seconds, call))
+
+    def caller(self, headers: Headers) -> GatewayCaller | None:
+        return self.asking
 
     def table(self, name: str) -> Any:
         return self.tables[name] if name in self.tables else default_table(name)
@@ -140,8 +146,17 @@ class _Requests:
     def __iter__(self) -> Iterator[GatewayRequest]:
         return iter(self._fake.live)
 
-    async def submit(self, path: str, body: bytes, headers: Headers | None = None) -> Submitted:
+    async def submit(
+        self,
+        path: str,
+        body: bytes,
+        headers: Headers | None = None,
+        *,
+        caller: GatewayCaller | None = None,
+        priority: int | None = None,
+    ) -> Submitted:
         self._fake.submitted.append((path, body))
+        self._fake.senders.append(caller)
         return self._fake.answer
 
     async def move(self, request: str, destination: str, engine_request: str = "") -> None:
@@ -226,5 +241,5 @@ class _Pages:
     def __init__(self, fake: FakeServiceGateway) -> None:
         self._fake = fake
 
-    def add(self, routes: Sequence[BaseRoute]) -> None:
+    def add(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None:
         self._fake.routes += routes

@@ -69,6 +69,15 @@ class AuthenticatedCallers:
             if name.startswith(space) and (limits := authenticator.limits_of(name.removeprefix(space))) is not None:
                 self._account(name, limits).recall(rows, now)
 
+    def named(self, name: str, models: Sequence[str]) -> KeyHolder | None:
+        """The caller ``name`` with the right to use ``models``; ``None`` if no active authenticator has such names."""
+        for plugin, authenticator in self._active:
+            space = f"{plugin.type}/"
+            if name.startswith(space):
+                own = name.removeprefix(space)
+                return self._holder(plugin.type, Caller(own, tuple(models), limits=authenticator.limits_of(own)))
+        return None
+
     def _holder(self, space: str, caller: Caller) -> KeyHolder:
         known = self._holders.get((space, caller))
         if known is None:

@@ -13,7 +13,7 @@ from enginehouse.api.callers import CallerLimits, KeyHolder, configured
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden, Overloaded, RequestError, Unauthorized
 from enginehouse.domain.request import Headers
-from enginehouse.relay.heads.behalf import read_behalf
+from enginehouse.relay.heads.behalf import Behalf, read_behalf
 
 _BEARER: Final = b"bearer "
 _MOST_SEEN: Final = 10_000
@@ -151,6 +151,19 @@ class Keyring:
             if (found := each.named(name)) is not None:
                 return found
         return None
+
+    def absent(self, name: str, models: Sequence[str], through: str = "") -> KeyHolder:
+        """The caller ``name``, who shows no credential now; ``models``: those that it permitted.
+
+        ``through``: the key of the gateway that sent for them; empty for none. Raises ``Forbidden`` if the key is gone.
+        """
+        key = through or name
+        holder = self.named(key)
+        if holder is None and self.authenticated is not None:
+            holder = self.authenticated.named(key, models)
+        if holder is None or self._epoch() >= holder.expires:
+            raise Forbidden(f"Key '{key}' does not exist any more, or has expired")
+        return holder.on_behalf(Behalf(name, holder.priority)) if through else holder
 
     def admin(self, headers: Headers) -> KeyHolder | None:
         """The caller, as ``caller``. Also raises ``Forbidden`` unless its key is an admin key."""

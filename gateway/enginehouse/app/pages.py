@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import build_application
 from enginehouse.api.page_facts import PageFacts
+from enginehouse.api.pages.callers import CallerPages
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.api.pages.lifecycle import Lifecycle
 from enginehouse.api.pages.live_view import LiveView
@@ -59,9 +60,7 @@ class Pages(NamedTuple):
         config = self.current.config
         facts = self._facts()
         routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), *self._of_operators()]
-        routes.append(
-            OperatorPages(self.current.path.admission, self.current.services.pages, self.current.path.callers.note)
-        )
+        routes.append(CallerPages(self.current.path.admission, self.current.services.pages.callers))
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
             routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
@@ -86,7 +85,7 @@ class Pages(NamedTuple):
 
     def _of_operators(self) -> Iterator[BaseRoute]:
         path, relay, engines = self.current.path, self.current.path.relay, self.current.engines
-        yield OperatorPages(path.admission, self.current.services.pages, path.callers.note)
+        yield OperatorPages(path.admission, self.current.services.pages.operators, path.callers.note)
         yield OperatorPages(
             path.admission,
             [

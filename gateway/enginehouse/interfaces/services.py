@@ -35,6 +35,19 @@ class Submitted(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class GatewayCaller(msgspec.Struct, frozen=True):
+    """Who sends a request, as its credential shows. A service may keep this, and send requests for them later.
+
+    - ``name``: in records and usage. ``models``: that the credential permits. ``admin``: whether it is an operator's.
+    - ``through``: the name of the key of the gateway that sends for them; empty for none.
+    """
+
+    name: str
+    models: tuple[str, ...] = ("*",)
+    admin: bool = False
+    through: str = ""
+
+
 class GatewayRequest(Protocol):
     """A live request."""
 
@@ -83,10 +96,23 @@ class GatewayRequests(Protocol):
 
     def __iter__(self) -> Iterator[GatewayRequest]: ...
 
-    async def submit(self, path: str, body: bytes, headers: Headers | None = None) -> Submitted:
-        """Send a request of the service's own, without a key and its limits, and wait for the whole answer.
+    async def submit(
+        self,
+        path: str,
+        body: bytes,
+        headers: Headers | None = None,
+        *,
+        caller: GatewayCaller | None = None,
+        priority: int | None = None,
+    ) -> Submitted:
+        """Send a request and wait for the whole answer. Cancelling the call ends the request.
 
-        ``headers``: by default, those of JSON. Raises a ``RequestError`` for an answer that is not whole.
+        - ``headers``: by default, those of JSON.
+        - ``caller``: for whom. Their rights and limits apply, and what is used counts as theirs. ``None``: it is the
+          service's own request, without a key and its limits.
+        - ``priority``: in queues, in place of the caller's; higher first.
+
+        Raises ``Forbidden`` for a caller whose key is gone, and a ``RequestError`` for an answer that is not whole.
         """
 
     async def move(self, request: str, destination: str, engine_request: str = "") -> None:
@@ -169,8 +195,11 @@ class GatewayModels(Protocol):
 class GatewayPages(Protocol):
     """HTTP pages of services."""
 
-    def add(self, routes: Sequence[BaseRoute]) -> None:
-        """Answer these Starlette routes, for operators only, until the service stops."""
+    def add(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None:
+        """Answer these Starlette routes until the service stops: for operators, or for everyone with a key.
+
+        Without keys, either answers what operators' pages answer: no web pages of other origins.
+        """
 
 
 class Configured(Protocol):
@@ -223,6 +252,9 @@ class ServiceGateway(Configured, Protocol):
     @property
     def folder(self) -> Path:
         """A folder of the service's own, for what it keeps over restarts. The service makes it, outside of the loop."""
+
+    def caller(self, headers: Headers) -> GatewayCaller | None:
+        """Who sends a request with these headers; ``None`` if no keys are set. Raises ``Unauthorized``."""
 
     def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:
         """Call it every so many seconds. A call that takes longer delays the next; exceptions show in the status."""

@@ -23,6 +23,7 @@ from enginehouse import (
 from enginehouse.api.kept_keys import NewKey
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.domain.errors import Forbidden
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from tests.support import plain_httpx
@@ -161,3 +162,14 @@ def test_one_that_cannot_be_made_or_loaded_is_never_left_out(install: Install) -
     install("acme", "raise RuntimeError('no')\ndef register_authenticators(register): ...\n")
     with pytest.raises(PluginError, match="cannot be imported"):
         load_plugins(PluginSettings(on_error="skip"))
+
+
+async def test_a_caller_who_is_not_there_keeps_name_rights_and_limits() -> None:
+    house = gateway(Names, auth={"keys": [{"name": "gate", "key": "k", "gateway": True}]})
+    keyring = house.admission.keyring
+    ann = keyring.absent("names/ann", ["m"])
+    assert (ann.name, ann.models, ann.admin, ann.account.is_free) == ("names/ann", ("m",), False, True)
+    assert (keyring.absent("bob", ["m"], "gate").name, keyring.absent("gate", ()).models) == ("bob", ("*",))
+    for name in ("bob", "others/ann"):
+        with pytest.raises(Forbidden, match="does not exist any more"):
+            keyring.absent(name, ["m"])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
-from enginehouse import NotFound
+from enginehouse import GatewayCaller, NotFound
 from enginehouse.app.services.service_access import ServiceAccess
+from enginehouse.domain.errors import Forbidden
 from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests
+from tests.support.keys import key
 from tests.support.model_engine import StartModelEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
 
@@ -19,7 +22,7 @@ class Run:
     type = "test"
 
     def every(self, seconds: float, call: object) -> None: ...
-    def add_pages(self, routes: object) -> None: ...
+    def add_pages(self, routes: object, *, for_callers: bool = False) -> None: ...
 
 
 def seen_by_service(gateway: ServedGateway) -> ServiceAccess:
@@ -93,3 +96,41 @@ async def test_a_service_sends_a_request_of_its_own(house: OpenGateway, model_en
     assert (refused.status, b"model_not_found" in refused.body) == (404, True)
     with pytest.raises(NotFound):
         await service.requests.submit("/api/status", b"{}")
+
+
+async def test_a_service_sends_a_request_for_a_caller(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    engine = await model_engine()
+    gateway = await house(engine, auth={"keys": [key("ann", models=["m"], requests_per_minute=1)]})
+    gateway.gateway.engines.remote.report("a", 1)
+    service = seen_by_service(gateway)
+    ann = service.caller([(b"authorization", b"Bearer ann-secret")])
+    assert ann == GatewayCaller("ann", ("m",))
+
+    async def ask(model: str) -> tuple[int, str | None]:
+        body = msgspec.json.encode({"model": model, "prompt": "x"})
+        answer = await service.requests.submit("/v1/completions", body, caller=ann, priority=-7)
+        return answer.status, next(gateway.relay.context.activity.newest_first()).record.caller
+
+    engine.scripts = [(asyncio.Event(), engine.answer(b"{}"))]
+    first = asyncio.ensure_future(service.requests.submit("/v1/completions", b'{"model": "m", "prompt": "x"}'))
+    await gateway.until(lambda: engine.calls)
+    asked = asyncio.ensure_future(ask("m"))
+    await gateway.until(lambda: [each.waits for each in service.requests] == [False, True])
+    _, live = gateway.relay.live
+    assert (live.ticket and live.ticket.priority, live.state().caller) == (-7, "ann")
+    first.cancel()
+    asked.cancel()
+    await gateway.until(lambda: not gateway.relay.live)
+    assert await ask("other") == (403, "ann")
+    assert await ask("m") == (429, "ann")
+    with pytest.raises(Forbidden, match="Key 'bob' does not exist any more"):
+        await service.requests.submit("/v1/completions", b"{}", caller=GatewayCaller("bob"))
+
+
+async def test_a_request_with_a_priority_and_no_caller_is_the_service_s(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    gateway = await house(await model_engine())
+    service = seen_by_service(gateway)
+    await service.requests.submit("/v1/completions", b'{"model": "m", "prompt": "x"}', priority=-7)
+    assert next(gateway.relay.context.activity.newest_first()).record.caller == "service/test"

@@ -16,7 +16,7 @@ from enginehouse.app.plugin_instances import prepare as prepare_plugin
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.services.joined_backends import JoinedBackends
 from enginehouse.app.services.model_sizes import ModelSizes
-from enginehouse.app.services.submission import submit
+from enginehouse.app.services.submission import PrioritizedCaller, submit
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.errors import NotFound
@@ -30,7 +30,8 @@ from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.status_puller import StatusPuller
 from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient
-from enginehouse.interfaces.services import Submitted
+from enginehouse.interfaces.services import GatewayCaller, Submitted
+from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.upstream.client import Client
 from enginehouse.scheduling.flow_control import expected_wait
@@ -67,7 +68,7 @@ class CallsService(Protocol):
 
     def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None: ...
 
-    def add_pages(self, routes: Sequence[BaseRoute]) -> None: ...
+    def add_pages(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None: ...
 
 
 class ServiceAccess:
@@ -98,6 +99,13 @@ class ServiceAccess:
 
     def table(self, name: str) -> Any:
         return getattr(self._config(), name)
+
+    def caller(self, headers: Headers) -> GatewayCaller | None:
+        holder = self._parts.path.admission.keyring.caller(headers)
+        if holder is None:
+            return None
+        key = holder.account.name.removeprefix("key/")
+        return GatewayCaller(holder.name, holder.models, holder.admin, key if key != holder.name else "")
 
     def plugin(
         self,
@@ -130,8 +138,23 @@ class _RequestAccess:
         for live in sorted(self._relay.live, key=lambda live: live.began):
             yield _SeenRequest(live, waiting, self._relay.context.clock)
 
-    async def submit(self, path: str, body: bytes, headers: Headers | None = None) -> Submitted:
-        return await submit(self._parts.path.admission, path, body, headers)
+    async def submit(
+        self,
+        path: str,
+        body: bytes,
+        headers: Headers | None = None,
+        *,
+        caller: GatewayCaller | None = None,
+        priority: int | None = None,
+    ) -> Submitted:
+        admission = self._parts.path.admission
+        admitted: AdmittedCaller | None = None
+        if caller is not None:
+            admitted = admission.keyring.absent(caller.name, caller.models, caller.through)
+        if priority is not None:
+            name = f"service/{self._cause}" if admitted is None else admitted.name
+            admitted = PrioritizedCaller(name, admitted, priority)
+        return await submit(admission, path, body, headers, admitted)
 
     async def move(self, request: str, destination: str, engine_request: str = "") -> None:
         await self._relay.move(request, destination, engine_request, self._cause)

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from prometheus_client.core import Metric
 from starlette.routing import BaseRoute
@@ -29,18 +29,25 @@ _HUNG_S = 60.0
 """A call that has not returned for so long is shown as hung."""
 
 
+class ServicePages(NamedTuple):
+    """The routes of all services, always the same lists: for operators, and for everyone with a key."""
+
+    operators: list[BaseRoute]
+    callers: list[BaseRoute]
+
+
 class ServiceCalls:
-    """Calls a service, and contains its failures. ``pages``: the list to which its routes are added.
+    """Calls a service, and contains its failures. Its routes are added to ``pages``.
 
     ``state`` and ``error`` are what ``/api/status`` shows.
     """
 
-    def __init__(self, plugin: PluginId, pages: list[BaseRoute]) -> None:
+    def __init__(self, plugin: PluginId, pages: ServicePages) -> None:
         self.type = plugin.type
         self.state, self.error = "starting", ""
         self._plugin = plugin
         self._pages = pages
-        self._own_pages: list[BaseRoute] = []
+        self._own_pages: list[tuple[list[BaseRoute], BaseRoute]] = []
         self._tasks = BackgroundTasks()
         self._begun: dict[object, float] = {}
 
@@ -53,10 +60,11 @@ class ServiceCalls:
         """Call it every so many seconds. A call that takes longer delays the next one."""
         self._tasks.start(self._repeat(seconds, call))
 
-    def add_pages(self, routes: Sequence[BaseRoute]) -> None:
+    def add_pages(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None:
         """Answer these routes until ``end``."""
-        self._own_pages += routes
-        self._pages += routes
+        pages = self._pages.callers if for_callers else self._pages.operators
+        self._own_pages += [(pages, route) for route in routes]
+        pages += routes
 
     def start(self, call: Callable[[], Awaitable[None] | None]) -> asyncio.Task[None]:
         """Begin with this call; the task ends when it has returned, or failed."""
@@ -75,8 +83,8 @@ class ServiceCalls:
         """Call nothing any more but this; the task ends when it has returned, failed, or taken too long."""
         self._tasks.cancel()
         self.state = "stopped"
-        for route in self._own_pages:
-            self._pages.remove(route)
+        for pages, route in self._own_pages:
+            pages.remove(route)
         self._own_pages.clear()
         return asyncio.ensure_future(self._end(self.ask(call)))
 
@@ -112,12 +120,12 @@ class ServiceCalls:
 
 
 class ServiceRun:
-    """One service, made and prepared for ``config``. ``pages``: the list to which its routes are added.
+    """One service, made and prepared for ``config``. Its routes are added to ``pages``.
 
     Raises ``ConfigError`` or ``PluginError``.
     """
 
-    def __init__(self, parts: GatewayParts, type: str, config: Callable[[], Config], pages: list[BaseRoute]) -> None:
+    def __init__(self, parts: GatewayParts, type: str, config: Callable[[], Config], pages: ServicePages) -> None:
         registry, key = parts.path.registry, dotted(("services", type))
         self._calls = ServiceCalls(identity(registry, "service", type), pages)
         self._access = ServiceAccess(parts, self._calls, config)
@@ -152,13 +160,13 @@ class ServiceRun:
 
 
 class Services:
-    """The services that the configuration wants. ``pages``: the routes of all, always the same list.
+    """The services that the configuration wants, and their ``pages``.
 
     Raises ``ConfigError`` or ``PluginError``.
     """
 
     def __init__(self, parts: GatewayParts) -> None:
-        self.pages: list[BaseRoute] = []
+        self.pages = ServicePages([], [])
         self._parts = parts
         self._registry = parts.path.registry
         self._config = parts.path.config
@@ -171,7 +179,7 @@ class Services:
         """Raise ``ConfigError`` or ``PluginError`` for what services could not do with ``config``."""
         self._check_needs(config)
         for type in self._wanted(config):
-            ServiceRun(self._parts, type, lambda: config, [])
+            ServiceRun(self._parts, type, lambda: config, ServicePages([], []))
 
     async def start(self) -> None:
         """Start all, and wait until they have started."""

@@ -7,15 +7,18 @@ import asyncio
 from enginehouse.api.admission import Admission
 from enginehouse.domain.errors import BodyTooLarge, NotFound, UpstreamError
 from enginehouse.domain.request import Headers
+from enginehouse.domain.requirements import Requirements
 from enginehouse.interfaces.services import Submitted
-from enginehouse.relay.door import Door
+from enginehouse.relay.door import AdmittedCaller, Door, Reserved
 
 _LARGEST = 64 << 20
 """Bytes of an answer."""
 _JSON: Headers = [(b"content-type", b"application/json")]
 
 
-async def submit(admission: Admission, path: str, body: bytes, headers: Headers | None) -> Submitted:
+async def submit(
+    admission: Admission, path: str, body: bytes, headers: Headers | None, caller: AdmittedCaller | None = None
+) -> Submitted:
     """Send a request through the relay and wait for its whole answer.
 
     Raises ``NotFound`` for a path that is not relayed, ``ShuttingDown`` if no more requests are accepted, and
@@ -26,12 +29,32 @@ async def submit(admission: Admission, path: str, body: bytes, headers: Headers 
     admission.relay.check_open()
     answer = _SubmittedAnswer()
     exchange = admission.relay.open(answer, path, headers or _JSON)
-    exchange.begin(body)
+    exchange.begin(body, caller)
     try:
         return await answer.whole
     finally:
         if not answer.ended:
             exchange.client_disconnected()
+
+
+class PrioritizedCaller:
+    """An ``AdmittedCaller`` whose requests have this ``priority``. Without a ``holder``, there are no limits."""
+
+    def __init__(self, name: str, holder: AdmittedCaller | None, priority: int) -> None:
+        self.name = name
+        self.priority = priority
+        self.weight = 1.0 if holder is None else holder.weight
+        self.ttft_objective = 0.0
+        self.scoped = holder is not None and holder.scoped
+        self._holder = holder
+
+    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reserved | None:
+        """Count a request in."""
+        return None if self._holder is None else self._holder.admit(requirements, answer_limit)
+
+    def may_use(self, model: str) -> bool:
+        """Whether the caller may use ``model``."""
+        return self._holder is None or self._holder.may_use(model)
 
 
 class _SubmittedAnswer(Door):

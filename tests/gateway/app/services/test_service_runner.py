@@ -54,6 +54,7 @@ class Diary(Service):
         if self.fault == "hang":
             await asyncio.Event().wait()
         gateway.pages.add([Route("/api/diary", self.page)])
+        gateway.pages.add([Route("/v1/diary", self.page)], for_callers=True)
         gateway.every(0.01, self.look)
 
     def look(self) -> Awaitable[None] | None:
@@ -126,6 +127,34 @@ async def test_a_service_lives_from_the_start_of_the_gateway_to_its_stop(gateway
         assert diary.seen == ["start", "stop"]
         assert (await client.get("/api/diary")).status_code == 404
     assert row(house) == {"name": "diary", "state": "stopped", "error": None}
+
+
+@pytest.mark.parametrize(("key", "operator", "caller"), [("k-root", 200, 200), ("k-ann", 403, 200), ("no", 401, 401)])
+async def test_pages_are_for_operators_or_for_callers(
+    gateway: Callable[..., Gateway], key: str, operator: int, caller: int
+) -> None:
+    keys = [{"name": "root", "key": "k-root", "admin": True}, {"name": "ann", "key": "k-ann"}]
+    house = gateway(**services(), auth={"keys": keys})
+    await house.start()
+    await house.settled()
+    transport = httpx.ASGITransport(house.application)
+    head = {"authorization": f"Bearer {key}"}
+    async with plain_httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=head) as client:
+        found = [(await client.get(path)).status_code for path in ("/api/diary", "/v1/diary")]
+        assert found == [operator, caller]
+        await house.stop()
+        assert (await client.get("/v1/diary")).status_code == 404
+
+
+async def test_without_keys_web_pages_get_no_page_for_callers(gateway: Callable[..., Gateway]) -> None:
+    house = gateway(**services())
+    await house.start()
+    await house.settled()
+    transport = httpx.ASGITransport(house.application)
+    async with plain_httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        found = [await client.get("/v1/diary", headers=head) for head in ({}, {"origin": "https://else.where"})]
+        assert [each.status_code for each in found] == [200, 403]
+    await house.stop()
 
 
 async def test_without_its_table_a_service_does_not_run(gateway: Callable[..., Gateway]) -> None:
