@@ -49,6 +49,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.protocols import PageRequest as PageRequest
     from enginehouse.interfaces.protocols import Translation as Translation
     from enginehouse.interfaces.protocols import Forwarded as Forwarded
+    from enginehouse.interfaces.protocols import Native as Native
     from enginehouse.interfaces.protocols import TypedAnswer as TypedAnswer
     from enginehouse.interfaces.protocols import ChatPiece as ChatPiece
     from enginehouse.interfaces.protocols import Envelope as Envelope

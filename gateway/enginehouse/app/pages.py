@@ -31,12 +31,17 @@ from enginehouse.app.plugin_instances import create_installed, routes_of_plugins
 from enginehouse.app.reload import Reloader
 from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.domain.compiled import COMPILED
+from enginehouse.domain.errors import NotFound
 from enginehouse.domain.foreign import shown
 from enginehouse.http.cors import EXPOSED
+from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.routes import GuardedRoutes
+from enginehouse.relay.upstream.client import Client
 from enginehouse.telemetry.model_totals import model_totals
 
 _version = cache(version)
+_TIMEOUT_S, _LARGEST = 30.0, 16 << 20
+"""Of an engine's answer, in seconds and in bytes."""
 
 
 class Pages(NamedTuple):
@@ -79,9 +84,15 @@ class Pages(NamedTuple):
             path.admission, lambda: path.config.models, lambda: context.filters.aliases, engines.quantizations, born
         )
         yield from models.routes
-        yield from protocol_pages([*path.protocols.values()], models)
+        yield from protocol_pages([*path.protocols.values()], models, self._engine)
         yield UpstreamRoot(path.admission)
         yield from self.health.routes
+
+    def _engine(self, backend: str) -> EngineClient:
+        upstream = self.current.path.relay.context.upstreams.get(backend)
+        if upstream is None:
+            raise NotFound(f"There is no backend '{backend}'")
+        return Client(upstream, _TIMEOUT_S, _LARGEST)
 
     def _of_operators(self) -> Iterator[BaseRoute]:
         path, relay, engines = self.current.path, self.current.path.relay, self.current.engines

@@ -9,6 +9,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from enginehouse.interfaces.drivers import EngineClient
+
 Envelope = Mapping[str, Any]
 """An error object as OpenAI has it: ``{"error": {"message", "type", "code", "param", ...}}``."""
 
@@ -22,12 +24,15 @@ class ProtocolRequest(msgspec.Struct, frozen=True):
     """Whether the gateway knows a model of that name."""
     caller: str = ""
     """The name of the client's key; empty if no keys are set."""
+    backends: Sequence[str] = ()
+    """In ``native``: those that may serve it."""
 
 
 class PageRequest(msgspec.Struct, frozen=True):
     """A request for one of a protocol's pages.
 
     ``models``: the entries of ``GET /v1/models`` that the caller may use. ``caller``: as in ``ProtocolRequest``.
+    ``engine`` returns a client of a backend's engine. It raises ``NotFound`` for an unknown backend.
     """
 
     method: str
@@ -36,6 +41,19 @@ class PageRequest(msgspec.Struct, frozen=True):
     body: bytes
     models: Sequence[Mapping[str, Any]]
     caller: str
+    engine: Callable[[str], EngineClient]
+
+
+class Native(NamedTuple):
+    """A request that an engine gets as it is, because it speaks the client's protocol itself.
+
+    ``backend``: the only one that may serve it; empty for any. ``watch`` is called with the name of the backend that
+    serves it and the beginning of its answer, up to 1 MiB: at each piece of a stream, and once any other answer is
+    whole. It returns whether it has seen enough.
+    """
+
+    backend: str = ""
+    watch: Callable[[str, bytes], bool] | None = None
 
 
 class Forwarded(NamedTuple):
@@ -148,6 +166,10 @@ class Protocol(ABC):
 
         Return an awaitable only for what must be waited for, such as a conversation that is kept in a file.
         """
+
+    def native(self, request: ProtocolRequest) -> Native | Awaitable[Native]:
+        """Return how a request is forwarded to engines that all speak its path themselves. Raise ``RequestError``."""
+        return Native()
 
     def typed_answer(self, path: str) -> TypedAnswer | None:
         """Return what reads an engine's own stream of ``path``; ``None`` if such a stream cannot be continued."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from enginehouse.domain.replica import Candidate
@@ -26,11 +26,13 @@ class Endpoints:
         self._models = models
         self._others = others
 
-    def are_native(self, path: str, model: str, snapshot: RoutingSnapshot) -> bool:
-        """Whether ``model`` is known, and every replica that may serve it has ``path``."""
+    def native(self, path: str, model: str, snapshot: RoutingSnapshot) -> Sequence[str]:
+        """The backends that may serve ``model``, if every replica there has ``path``; else none."""
         names = (model, *(each.model for each in self._others.of(model, snapshot)))
         candidates = [each for name in names for each in snapshot.candidates(name)]
-        return bool(candidates) and all(self._has(path, each) for each in candidates)
+        if all(self._has(path, each) for each in candidates):
+            return [each.backend for each in candidates]
+        return ()
 
     def knows(self, model: str, snapshot: RoutingSnapshot) -> bool:
         """Whether requests may name ``model``."""

@@ -17,3 +17,15 @@ class RoutingSnapshot(Protocol):
 
     def candidates(self, model: str) -> Sequence[Candidate]:
         """The replicas that serve ``model``, healthy or not; empty for an unknown model."""
+
+
+class OneBackend:
+    """The part of a snapshot that is at one ``backend``."""
+
+    def __init__(self, snapshot: RoutingSnapshot, backend: str) -> None:
+        self.unlisted: Sequence[str] = ()
+        self._snapshot = snapshot
+        self._backend = backend
+
+    def candidates(self, model: str) -> Sequence[Candidate]:
+        return [each for each in self._snapshot.candidates(model) if each.backend == self._backend]

@@ -8,4 +8,5 @@
     stream     a chat's events as those of a response
     native     the stream of an engine that speaks the protocol itself
     stored     responses that later requests continue
+    engine_responses  which engine has which of the responses that engines store
 """

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from enginehouse import (
     Envelope,
     InvalidRequest,
+    Native,
+    NotFound,
     PageRequest,
     Protocol,
     ProtocolRequest,
@@ -20,10 +22,11 @@ from enginehouse import (
     parse_size,
 )
 from enginehouse_protocols.fields import read
+from enginehouse_protocols.responses.engine_responses import EngineResponses
 from enginehouse_protocols.responses.input_items import page_of
 from enginehouse_protocols.responses.native import ResponseEvents
 from enginehouse_protocols.responses.request import Item, ResponsesBody, as_chat
-from enginehouse_protocols.responses.stored import StoredResponses
+from enginehouse_protocols.responses.stored import StoredResponses, not_kept
 from enginehouse_protocols.responses.stream import ResponseTranslation
 
 _PATH: Final = "/v1/responses"
@@ -38,11 +41,22 @@ class ResponsesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         parse_size(self.stored)
 
 
+class _Asked(msgspec.Struct):
+    """What concerns the engine that stores responses itself."""
+
+    previous_response_id: Any = None
+    store: Any = None
+
+
+_asked = msgspec.json.Decoder(_Asked).decode
 _KEEP_NONE: Final = ResponsesConfig()
 
 
 class Responses(Protocol):
-    """OpenAI's Responses. A request brings its whole conversation, or continues a response that is kept."""
+    """OpenAI's Responses. A request brings its whole conversation, or continues a response that is kept.
+
+    An engine that speaks the protocol itself keeps its own: what follows them goes to the same engine.
+    """
 
     Config = ResponsesConfig
     name: ClassVar[str] = "responses"
@@ -57,9 +71,11 @@ class Responses(Protocol):
     def __init__(self, config: ResponsesConfig = _KEEP_NONE) -> None:
         self._most = parse_size(config.stored)
         self._stored = StoredResponses(self._most)
+        self._at_engines = EngineResponses()
 
     def open(self, folder: Path) -> None:
         self._stored.open(folder)
+        self._at_engines.open(folder)
 
     def translate(self, request: ProtocolRequest) -> Translation | Awaitable[Translation]:
         body = read(request.body, ResponsesBody)
@@ -76,6 +92,31 @@ class Responses(Protocol):
         fields, custom = as_chat(body, items)
         return ResponseTranslation(body, fields, keep, custom)
 
+    def native(self, request: ProtocolRequest) -> Native | Awaitable[Native]:
+        try:
+            asked = _asked(request.body)
+        except (ValueError, RecursionError):  # the gateway refuses it, as any other body
+            return Native()
+        watch = None if asked.store is False else self._at_engines.watch(request.caller)
+        before = asked.previous_response_id
+        return self._pinned(before, request, watch) if isinstance(before, str) else Native(watch=watch)
+
+    async def _pinned(
+        self, before: str, request: ProtocolRequest, watch: Callable[[str, bytes], bool] | None
+    ) -> Native:
+        try:
+            backend = await self._at_engines.backend(before, request.caller)
+        except NotFound:
+            if not request.caller:  # another gateway may have asked for it
+                return Native(watch=watch)
+            raise not_kept(before) from None
+        if backend not in request.backends:
+            raise InvalidRequest(
+                f"Backend '{backend}' stores the response '{before}', and does not serve this model",
+                param="previous_response_id",
+            )
+        return Native(backend, watch)
+
     def typed_answer(self, path: str) -> TypedAnswer:
         return ResponseEvents()
 
@@ -88,6 +129,12 @@ class Responses(Protocol):
     async def answer_page(self, request: PageRequest) -> bytes:
         id, _, what = request.path.removeprefix(f"{_PATH}/").partition("/")
         caller, stored = request.caller, self._stored
+        if request.method == "GET" and request.query.get("stream") == "true":
+            raise InvalidRequest("The gateway streams no response again: leave 'stream' out", param="stream")
+        if not await stored.has(id, caller):
+            return await self._at_engines.ask(
+                id, caller, request.method, request.engine, what=what, query=request.query
+            )
         if what == "input_items":
             return msgspec.json.encode(page_of(id, await stored.asked(id, caller), request.query))
         if what == "cancel":
@@ -96,6 +143,4 @@ class Responses(Protocol):
         if request.method == "DELETE":
             await stored.delete(id, caller)
             return msgspec.json.encode({"id": id, "object": "response", "deleted": True})
-        if request.query.get("stream") == "true":
-            raise InvalidRequest("The gateway streams no response again: leave 'stream' out", param="stream")
         return await stored.response(id, caller)

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 _log = logging.getLogger(__name__)
 
-_FILE: Final = "responses.sqlite"
 _WAIT_S: Final = 0.05
 """How long a statement waits for a lock. Whoever has it longer is tried again later, by the caller."""
 _SCHEMA: Final = """
@@ -50,15 +49,16 @@ class KeptResponse(NamedTuple):
 
 
 class ResponseFile:
-    """Responses in SQLite, in ``most`` bytes of JSON; in memory until ``open``. One thread uses it.
+    """Responses in the SQLite file ``name``, in ``most`` bytes of JSON; in memory until ``open``. One thread uses it.
 
     Every method raises ``sqlite3.Error`` if the file is locked, or cannot be used. What is deleted or makes room is
     overwritten (``secure_delete``), and the write-ahead log with it as soon as nobody reads it. ``is_clean``: that was
     so the last time. ``is_shared``: other processes write it too.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, name: str) -> None:
         self._most = most
+        self._name = name
         self._database: sqlite3.Connection | None = None
         self._path: Path | None = None
         self.is_clean = True
@@ -68,13 +68,8 @@ class ResponseFile:
         return self._path is not None
 
     def open(self, folder: Path) -> None:
-        """Take the folder of the file, which is opened when it is used."""
-        path = folder / _FILE
-        try:
-            path.touch(mode=0o600)
-            self._path = path
-        except OSError as error:
-            _log.warning("Responses are kept by each process alone: %s cannot be used: %s", path, error)
+        """Take the folder of the file, which is made when it is used."""
+        self._path = folder / self._name
 
     def write(self, entries: Sequence[KeptResponse], used: Mapping[str, float]) -> None:
         """Keep ``entries`` and the times when others were ``used``. The least recently used ones make room."""
@@ -117,14 +112,23 @@ class ResponseFile:
         """Move the log into the file, if it is large or has what was deleted."""
         if self._path is None:
             self.is_clean = True
-        elif not self.is_clean or _size(self._path.with_name(f"{_FILE}-wal")) > _MOST_LOGGED:
+        elif not self.is_clean or _size(self._path.with_name(f"{self._name}-wal")) > _MOST_LOGGED:
             busy, _, _ = self._connected().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             self.is_clean = not busy
 
     def _connected(self) -> sqlite3.Connection:
         if self._database is None:
+            self._make()
             self._database = _connect(":memory:" if self._path is None else str(self._path))
         return self._database
+
+    def _make(self) -> None:
+        if self._path is not None:
+            try:
+                self._path.touch(mode=0o600)
+            except OSError as error:
+                _log.warning("Responses are kept by each process alone: %s cannot be used: %s", self._path, error)
+                self._path = None
 
 
 def _connect(path: str) -> sqlite3.Connection:

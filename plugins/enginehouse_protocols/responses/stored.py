@@ -40,8 +40,21 @@ _MOST_USES: Final = 1000
 """Ids whose time of use waits for the next write."""
 
 
+_MOST_QUOTED: Final = 100
+"""Characters of an id."""
+
+
 class StoreLocked(RequestError, status=503, code="overloaded"):
     """Another program has locked the file of the kept responses."""
+
+
+def not_kept(id: str) -> InvalidRequest:
+    """The error for a response that cannot be continued."""
+    return InvalidRequest(
+        f"The gateway does not keep the response '{id[:_MOST_QUOTED]}' (any more): send the whole conversation in "
+        "'input'",
+        param="previous_response_id",
+    )
 
 
 class StoredResponses:
@@ -49,12 +62,12 @@ class StoredResponses:
 
     A response belongs to the ``owner`` that made it: nobody else finds it. One thread reads and writes the file, so
     nothing on the event loop waits for it. While another program has locked the file, the responses of this process
-    wait in memory, where they are found too, in at most ``most`` bytes.
+    wait in memory, where they are found too, in at most ``most`` bytes. ``file``: its name.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, file: str = "responses.sqlite") -> None:
         self._most = most
-        self._file = ResponseFile(most)
+        self._file = ResponseFile(most, file)
         self._thread = ThreadPoolExecutor(1, "responses")
         self._unwritten: dict[str, KeptResponse] = {}
         self._used: dict[str, float] = {}
@@ -92,15 +105,16 @@ class StoredResponses:
             )
         found = await self._found(id, owner)
         if found is None:
-            raise InvalidRequest(
-                f"The gateway does not keep the response '{id}' (any more): send the whole conversation in 'input'",
-                param="previous_response_id",
-            )
+            raise not_kept(id)
         if len(self._used) < _MOST_USES:
             self._used[id] = time()
             self._write_soon()
         check_body(found.conversation)
         return _items(found.conversation)
+
+    async def has(self, id: str, owner: str = "") -> bool:
+        """Whether a response is kept."""
+        return self._most > 0 and await self._found(id, owner) is not None
 
     async def response(self, id: str, owner: str = "") -> bytes:
         """The JSON of a response. Raises ``NotFound``."""
@@ -115,7 +129,7 @@ class StoredResponses:
 
     async def _kept(self, id: str, owner: str) -> KeptResponse:
         if (found := await self._found(id, owner)) is None:
-            raise NotFound(f"The gateway keeps no response '{id}'")
+            raise NotFound(f"The gateway keeps no response '{id[:_MOST_QUOTED]}'")
         return found
 
     async def delete(self, id: str, owner: str = "") -> None:

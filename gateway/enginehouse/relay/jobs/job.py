@@ -24,7 +24,7 @@ from enginehouse.relay.heads.behalf import Behalf, deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream
-from enginehouse.routing.snapshot import RoutingSnapshot
+from enginehouse.routing.snapshot import OneBackend, RoutingSnapshot
 from enginehouse.telemetry.answer_meter import AnswerSize
 from enginehouse.telemetry.log_context import log_context
 from enginehouse.telemetry.trace_context import Trace, with_trace
@@ -58,6 +58,7 @@ class Job(ABC):
     - ``hides_usage``: the gateway asked for the usage at the end of a stream, which is not for the client.
     - ``gathers``: the engine may be asked for a stream although the client wants none.
     - ``limit_lines``: the header lines that tell a client of its limits.
+    - ``backend``: the only one that may serve it; empty for any.
     - ``upload``: the rest of a body that follows what ``request`` returns.
     - ``protocol_line``: the header line that tells a client whether its protocol was translated; empty for OpenAI's.
     - ``prompt``: made by ``prepare`` where another engine reads the prompt at the same time.
@@ -71,6 +72,7 @@ class Job(ABC):
     retry_statuses: ClassVar[frozenset[int]]
     prepares: bool = False
     continues: bool = False
+    backend: str = ""
     upload: Upload | None = None
     prompt: PromptRequest | None = None
 
@@ -286,7 +288,8 @@ class Job(ABC):
 
     def _snapshot(self) -> RoutingSnapshot:
         """The replicas that may serve the request."""
-        return self.context.fleet.snapshot
+        snapshot = self.context.fleet.snapshot
+        return OneBackend(snapshot, self.backend) if self.backend else snapshot
 
     def find_route(self, failed: tuple[str, ...]) -> tuple[Route, bytes] | None:
         """Another route and the body for it, or ``None`` if there is none."""

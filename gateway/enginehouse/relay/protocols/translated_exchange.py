@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.interfaces.protocols import Forwarded, Protocol, ProtocolRequest, Translation
+from enginehouse.interfaces.protocols import Forwarded, Native, Protocol, ProtocolRequest, Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import AdmittedCaller, Door, OpenExchange
 from enginehouse.relay.protocols.translating_door import TranslatingDoor, known
 from enginehouse.relay.protocols.turns import TranslationTurns
+from enginehouse.relay.protocols.watching_door import WatchingDoor
+from enginehouse.relay.request import Request
 from enginehouse.routing.body.one_model import model_named
 from enginehouse.routing.body.read import plain_json
 
 Open = Callable[[Door, str, Headers, float | None, str], OpenExchange]
 """Opens an exchange of a path, whose engine may be kept for so many idle seconds, for a client of a protocol."""
+Asked = Translation | Forwarded | Native
+T = TypeVar("T")
 
 
 class TranslatedExchange(OpenExchange):
@@ -54,30 +59,34 @@ class TranslatedExchange(OpenExchange):
             self._open_refused().cancel(error)
             return
         if isinstance(request, Awaitable):
-            self._waiting = asyncio.ensure_future(self._begin_later(request, caller))
+            self._waiting = asyncio.ensure_future(self._begin_later(request, body, caller))
         else:
-            self._begin(request, caller)
+            self._begin(request, body, caller)
 
-    def _request(self, body: bytes, caller: AdmittedCaller | None) -> Translation | Forwarded | Awaitable[Translation]:
-        if self._is_native(body):
-            return Forwarded(self._path, body)
+    def _request(self, body: bytes, caller: AdmittedCaller | None) -> Asked | Awaitable[Asked]:
+        protocol, backends = self._protocol, self._native_backends(body)
+        if backends:
+            return self._read(protocol.native, body, caller, backends)
         try:
-            return self._translate(body, caller)
+            return self._read(protocol.translate, body, caller, ())
         except InvalidRequest:
             if (whole := plain_json(self._headers, body)) is None:
                 raise
         return self._request(whole, caller)
 
-    async def _begin_later(self, translation: Awaitable[Translation], caller: AdmittedCaller | None) -> None:
+    async def _begin_later(self, awaited: Awaitable[Asked], body: bytes, caller: AdmittedCaller | None) -> None:
         try:
-            request = await translation
+            request = await awaited
             self._waiting = None
-            self._begin(request, caller)
+            self._begin(request, body, caller)
         except Exception as error:
             self._waiting = None
             self._open_refused().cancel(known(error, self._protocol))
 
-    def _begin(self, request: Translation | Forwarded, caller: AdmittedCaller | None) -> None:
+    def _begin(self, request: Asked, body: bytes, caller: AdmittedCaller | None) -> None:
+        if isinstance(request, Native):
+            self._begin_native(request, body, caller)
+            return
         door, keep_alive = self._door, None
         if not isinstance(request, Forwarded):
             self._translating.translation = request
@@ -86,6 +95,16 @@ class TranslatedExchange(OpenExchange):
         if door is self._translating:
             self._translating.exchange = exchange
         exchange.begin(request.body, caller)
+
+    def _begin_native(self, request: Native, body: bytes, caller: AdmittedCaller | None) -> None:
+        door, name = self._door, self._protocol.name
+        watching = None if request.watch is None else WatchingDoor(door, request.watch, self._protocol)
+        self._exchange = exchange = self._open(watching or door, self._path, self._headers, None, name)
+        if isinstance(exchange, Request):
+            exchange.job.backend = request.backend
+            if watching is not None:
+                watching.request = exchange
+        exchange.begin(body, caller)
 
     def _open_refused(self) -> OpenExchange:
         """The exchange of a request that no engine gets: the log has it nevertheless."""
@@ -126,21 +145,24 @@ class TranslatedExchange(OpenExchange):
         elif self._exchange is not None:
             self._exchange.resume()
 
-    def _is_native(self, body: bytes) -> bool:
+    def _native_backends(self, body: bytes) -> Sequence[str]:
+        """The backends that get the request as it is; none if it must be translated."""
         if self._context.interceptors is not None:  # they read OpenAI's requests and answers
-            return False
+            return ()
         context, model = self._context, model_named(body)
         if model is None:
-            return False  # the protocol refuses it in its own words
-        return context.endpoints.are_native(self._path, model, context.fleet.snapshot)
+            return ()  # the protocol refuses it in its own words
+        return context.endpoints.native(self._path, model, context.fleet.snapshot)
 
-    def _translate(
-        self, body: bytes, caller: AdmittedCaller | None
-    ) -> Translation | Forwarded | Awaitable[Translation]:
+    def _read(
+        self, read: Callable[[ProtocolRequest], T], body: bytes, caller: AdmittedCaller | None, backends: Sequence[str]
+    ) -> T:
+        """What the protocol makes of the request. Raises ``RequestError``."""
         context = self._context
         snapshot, name = context.fleet.snapshot, "" if caller is None else caller.name
-        request = ProtocolRequest(self._path, body, lambda name: context.endpoints.knows(name, snapshot), name)
         try:
-            return self._protocol.translate(request)
+            return read(
+                ProtocolRequest(self._path, body, lambda name: context.endpoints.knows(name, snapshot), name, backends)
+            )
         except Exception as error:
             raise known(error, self._protocol) from None

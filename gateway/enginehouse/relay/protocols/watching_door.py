@@ -1,0 +1,68 @@
+"""The client's side of a request whose engine speaks the client's protocol, where that protocol watches the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from enginehouse.aio.write_batch import BatchedTransport
+from enginehouse.interfaces.protocols import Protocol
+from enginehouse.relay.answers.passing_door import PassingDoor
+from enginehouse.relay.door import Door
+from enginehouse.relay.protocols.translating_door import known
+from enginehouse.relay.request import Request
+
+_MOST: Final = 1 << 20
+"""Bytes of the beginning of an answer."""
+
+
+class WatchingDoor(PassingDoor):
+    """Passes an answer on, and shows its beginning to ``watch``, as of ``Native``, before the client has it.
+
+    ``request``: whose answer it is.
+    """
+
+    __slots__ = ("_beginning", "_protocol", "_streams", "_watch", "request")
+
+    def __init__(self, door: Door, watch: Callable[[str, bytes], bool], protocol: Protocol) -> None:
+        super().__init__(door)
+        self._watch: Callable[[str, bytes], bool] | None = watch
+        self._protocol = protocol
+        self._beginning: list[bytes] = []
+        self._streams = False
+        self.request: Request | None = None
+
+    def start(self, status: int, lines: bytes, length: int | None) -> None:
+        self._streams = b"content-type: text/event-stream" in lines.lower()
+        if status >= 300:
+            self._watch = None
+        self._door.start(status, lines, length)
+
+    def write(self, chunk: bytes) -> None:
+        if self._watch is not None:
+            self._see(self._watch, chunk, ended=False)
+        self._door.write(chunk)
+
+    def chunks_to(self) -> BatchedTransport | None:
+        """Rare events come to ``write`` nevertheless: the first ones of a response are such."""
+        return self._door.chunks_to()
+
+    def finish(self, chunk: bytes) -> None:
+        if self._watch is not None:
+            self._see(self._watch, chunk, ended=True)
+        self._door.finish(chunk)
+
+    def _see(self, watch: Callable[[str, bytes], bool], chunk: bytes, *, ended: bool) -> None:
+        self._beginning.append(chunk)
+        full = sum(map(len, self._beginning)) > _MOST
+        route = None if self.request is None else self.request.route
+        if not (self._streams or ended or full) or route is None:
+            return
+        try:
+            enough = watch(route.chosen.backend, b"".join(self._beginning))
+        except Exception as error:
+            known(error, self._protocol)
+            enough = True
+        if enough or ended or full:
+            self._watch = None
+            self._beginning = []
