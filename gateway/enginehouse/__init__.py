@@ -159,6 +159,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.drivers import LoadedModel as LoadedModel
     from enginehouse.interfaces.drivers import LoadNews as LoadNews
     from enginehouse.interfaces.drivers import ServedModel as ServedModel
+    from enginehouse.interfaces.drivers import ThinkingFields as ThinkingFields
     from enginehouse.interfaces.drivers import SupportsLaunch as SupportsLaunch
     from enginehouse.interfaces.drivers import SupportsLoading as SupportsLoading
     from enginehouse.interfaces.drivers import SupportsSleep as SupportsSleep

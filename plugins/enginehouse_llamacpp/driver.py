@@ -18,6 +18,7 @@ from enginehouse import (
     OpenAICompatibleDriver,
     ServedModel,
     SupportsLaunch,
+    ThinkingFields,
     option_arguments,
     read_json,
 )
@@ -26,6 +27,7 @@ from enginehouse_llamacpp.found_models import find_models
 from enginehouse_llamacpp.model_file import model_facts, renders_tools, shards
 from enginehouse_llamacpp.options import SWITCHES, LlamaCppOptions
 from enginehouse_llamacpp.status import read_status
+from enginehouse_llamacpp.thinking import THINKING
 
 
 class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams, KeepsCache):
@@ -100,6 +102,9 @@ class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams,
 
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         return await read_status(engine)
+
+    def thinking(self, spec: LaunchSpec | None) -> ThinkingFields:
+        return THINKING
 
 
 class _Slot(msgspec.Struct):

@@ -11,16 +11,19 @@ from enginehouse import (
     Capabilities,
     EngineClient,
     EventClient,
+    LaunchSpec,
     LoadedModel,
     LoadFailed,
     LoadingDriver,
     LoadNews,
     NotEnoughMemory,
     ServedModel,
+    ThinkingFields,
     read_json,
     read_model_list,
 )
 from enginehouse_llamacpp.continuing import LlamaServerStreams
+from enginehouse_llamacpp.thinking import THINKING
 
 _ON_THE_WAY = ("loading", "downloading")
 _KILLED = (9, -9, 137)
@@ -51,6 +54,9 @@ class LlamaCppRouterDriver(LoadingDriver, LlamaServerStreams):
     async def loaded(self, engine: EngineClient) -> Sequence[LoadedModel]:
         listed = read_json(await engine.request("GET", "/models"), _ModelList).data
         return [LoadedModel(model.id) for model in listed if model.status.value in ("loaded", "sleeping")]
+
+    def thinking(self, spec: LaunchSpec | None) -> ThinkingFields:
+        return THINKING
 
     async def load(self, engine: EngineClient, model: str) -> None:
         """Begin a load. ``loaded`` or ``load_problem`` tell how it ends."""

@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 
+from enginehouse import ThinkingFields, Translation
+from enginehouse_protocols.thinking import as_engine_takes_it, says_how_much
+
 CHATS = "/v1/chat/completions"
 
 
@@ -16,11 +19,19 @@ def new_id(prefix: str) -> str:
     return f"{prefix}{os.urandom(12).hex()}"
 
 
-def chat_body(fields: dict[str, Any]) -> bytes:
-    """The body of a chat; a stream also tells its usage."""
-    if fields.get("stream"):
-        fields["stream_options"] = {"include_usage": True}
-    return msgspec.json.encode(fields)
+class ChatTranslation(Translation):
+    """A request as a chat of these ``fields``; a stream also tells its usage."""
+
+    path = CHATS
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        if fields.get("stream"):
+            fields["stream_options"] = {"include_usage": True}
+        self.body = msgspec.json.encode(fields)
+        self._has_level = says_how_much(fields)
+
+    def body_for(self, thinking: ThinkingFields) -> bytes:
+        return as_engine_takes_it(self.body, thinking) if self._has_level else self.body
 
 
 def image_part(url: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from enginehouse import (
     SupportsHandOver,
     SupportsLaunch,
     SupportsSleep,
+    ThinkingFields,
     add_field,
     continue_answer,
     fill_in_tokens,
@@ -112,6 +113,10 @@ class VllmDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, Supports
         ranks = isinstance(settings, _VllmConfig) and settings.scheduler_config.policy == "priority"
         return -1 if ranks else 0
 
+    def thinking(self, spec: LaunchSpec | None) -> ThinkingFields:
+        """A budget is an error without ``--reasoning-parser``, so only engines that are launched with it get one."""
+        return ThinkingFields(budget="thinking_token_budget" if spec is not None and _reasons(spec) else "")
+
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         return read_status(await engine.request("GET", "/metrics"))
 
@@ -146,6 +151,13 @@ def _part_of_several(spec: LaunchSpec) -> Sequence[str]:
 def _priorities_in(spec: LaunchSpec) -> bool:
     words = " ".join(spec.args).replace("=", " ")
     return spec.options_as(VllmOptions).scheduling_policy == "priority" or "--scheduling-policy priority" in words
+
+
+def _reasons(spec: LaunchSpec) -> bool:
+    flags = ("--reasoning-parser", "--reasoning-config")
+    return spec.options_as(VllmOptions).reasoning_parser is not None or any(
+        each.startswith(flags) for each in spec.args
+    )
 
 
 class _SchedulerConfig(msgspec.Struct):

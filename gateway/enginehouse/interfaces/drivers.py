@@ -76,6 +76,17 @@ class LoadNews(msgspec.Struct, frozen=True):
     """Whether the model is now loaded or unloaded, or has failed. ``False`` while it makes progress."""
 
 
+class ThinkingFields(msgspec.Struct, frozen=True):
+    """How an engine takes what a chat says of thinking, beside ``reasoning_effort``.
+
+    ``budget``: the field with the most tokens of reasoning; empty if there is none. ``level_in_template``: the level
+    also stands in ``chat_template_kwargs``.
+    """
+
+    budget: str = ""
+    level_in_template: bool = False
+
+
 class Driver(ABC):
     """Knows how to query one kind of engine.
 
@@ -104,6 +115,10 @@ class Driver(ABC):
     @abstractmethod
     async def models(self, engine: EngineClient) -> Sequence[ServedModel]:
         """Return the models that the engine serves now. Raise ``UpstreamError`` if it does not list them."""
+
+    def thinking(self, spec: LaunchSpec | None) -> ThinkingFields:
+        """Return how its engines take what a translated chat says of thinking. ``spec``: of a launched one."""
+        return ThinkingFields()
 
     async def serves(self, engine: EngineClient, model: str) -> bool | None:
         """Return whether the engine serves a small request for ``model``; ``None`` if that is unknown.

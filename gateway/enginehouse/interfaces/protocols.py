@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.drivers import EngineClient, ThinkingFields
 
 Envelope = Mapping[str, Any]
 """An error object as OpenAI has it: ``{"error": {"message", "type", "code", "param", ...}}``."""
@@ -77,6 +77,10 @@ class Translation(ABC):
     keep_alive: float | None = None
     """The idle seconds after which the gateway may stop an engine that it launched for the model, in place of its
     ``ttl``; ``None`` if the request does not say so."""
+
+    def body_for(self, thinking: ThinkingFields) -> bytes:
+        """Return ``body`` for an engine that takes ``thinking`` so. Not called if an interceptor has changed it."""
+        return self.body
 
     @abstractmethod
     def answer(self, answer: dict[str, Any]) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 
 from enginehouse.domain.errors import EnginehouseError, UpstreamError
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.drivers import SupportsFigures
+from enginehouse.interfaces.drivers import SupportsFigures, ThinkingFields
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.upstream import Upstream
@@ -21,6 +21,7 @@ PATHS = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses"})
 """The endpoints whose requests have a priority."""
 _FIELD = "priority"
 _TIMEOUT_S = 5.0
+_USUAL = ThinkingFields()
 _BELIEVED_S = 60.0  # behind an address of the configuration, somebody may start an engine with other settings
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -54,6 +55,11 @@ class EngineFacts:
         self._drivers = drivers
         self._specs = specs
         self._said: dict[str, _Said] = {}
+        self._thinking = {name: each.driver.thinking(specs.get(name)) for name, each in drivers.items()}
+
+    def thinking(self, backend: str) -> ThinkingFields:
+        """``Driver.thinking`` of the engine of ``backend``."""
+        return self._thinking.get(backend, _USUAL)
 
     def priority_order(self, upstream: Upstream) -> int:
         """``SupportsFigures.priority_order`` of the engine behind ``upstream``; 0 until it has answered.

@@ -11,7 +11,7 @@ from enginehouse.domain.errors import NotFound, ShuttingDown
 from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import RequestRecord
-from enginehouse.interfaces.protocols import Protocol
+from enginehouse.interfaces.protocols import Protocol, Translation
 from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
@@ -172,7 +172,7 @@ class Relay:
         door: Door,
         path: str,
         headers: Headers,
-        keep_alive: float | None = None,
+        translation: Translation | None = None,
         protocol: str = "openai",
         decoded: InferenceRequest | None = None,
     ) -> OpenExchange:
@@ -194,7 +194,8 @@ class Relay:
         else:
             job = InferenceJob(context, path, headers, request_id)
         job.decoded = decoded
-        job.keep_alive = keep_alive
+        if translation is not None:
+            job.translation, job.keep_alive = translation, translation.keep_alive
         if path in context.protocols:
             job.protocol_line = b"x-enginehouse-protocol: native\r\n"
         exchange = self._exchange(job, gathering or door)

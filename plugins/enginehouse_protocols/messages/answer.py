@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import Envelope, Translation
-from enginehouse_protocols.chats import CHATS, chat_body, new_id
+from enginehouse import Envelope
+from enginehouse_protocols.chats import ChatTranslation, new_id
 from enginehouse_protocols.fields import parsed
 from enginehouse_protocols.said.blocks import Block, Blocks
 from enginehouse_protocols.said.engine_chat import read_usage
@@ -28,13 +28,8 @@ _ERROR_TYPES = {
 _STOPS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 
 
-class CountedTokens(Translation):
+class CountedTokens(ChatTranslation):
     """The tokens of a prompt, as the engine counts them."""
-
-    path = CHATS
-
-    def __init__(self, fields: dict[str, Any]) -> None:
-        self.body = chat_body(fields)
 
     def answer(self, answer: dict[str, Any]) -> bytes:
         return msgspec.json.encode({"input_tokens": read_usage(answer.get("usage")).prompt})

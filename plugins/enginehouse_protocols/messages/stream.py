@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import Envelope, Translation
-from enginehouse_protocols.chats import CHATS, chat_body
+from enginehouse import Envelope
+from enginehouse_protocols.chats import ChatTranslation
 from enginehouse_protocols.fields import event_bytes
 from enginehouse_protocols.messages.answer import (
     empty_block,
@@ -31,13 +31,11 @@ _ADDS_THOUGHT: Final = _DELTA % (b"thinking_delta", b"thinking")
 _ADDS_JSON: Final = _DELTA % (b"input_json_delta", b"partial_json")
 
 
-class MessageTranslation(Translation, BlockWriter):
+class MessageTranslation(ChatTranslation, BlockWriter):
     """A message for ``model``, asked for as a chat of these ``fields``."""
 
-    path = CHATS
-
     def __init__(self, model: str, fields: dict[str, Any]) -> None:
-        self.body = chat_body(fields)
+        super().__init__(fields)
         self._model = model
         self._begun = False
         self._chat = EngineChat()

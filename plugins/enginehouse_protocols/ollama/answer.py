@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse import Envelope, Translation
+from enginehouse import Envelope
+from enginehouse_protocols.chats import CHATS, ChatTranslation
 from enginehouse_protocols.fields import parsed
 from enginehouse_protocols.said.blocks import Block, Blocks, BlockWriter, whole
 from enginehouse_protocols.said.engine_chat import EngineChat
@@ -19,16 +20,22 @@ from enginehouse_protocols.said.said import Call, Thinking
 _REASONS = {"length": "length"}
 
 
-class OllamaAnswer(Translation, BlockWriter):
-    """The way back of a chat or a prompt for ``model``. ``loads``: the client only wants the model loaded."""
+class OllamaAnswer(ChatTranslation, BlockWriter):
+    """A chat of these ``fields``, or a prompt, for ``model``. ``loads``: the client only wants the model loaded."""
 
     stream_type: ClassVar[bytes] = b"application/x-ndjson"
 
     def __init__(
-        self, model: str, path: str, body: bytes, keep_alive: float | None = None, *, loads: bool = False
+        self,
+        model: str,
+        fields: dict[str, Any],
+        keep_alive: float | None = None,
+        *,
+        path: str = CHATS,
+        loads: bool = False,
     ) -> None:
+        super().__init__(fields)
         self.path = path
-        self.body = body
         self.keep_alive = keep_alive
         self._model = model
         self._loads = loads

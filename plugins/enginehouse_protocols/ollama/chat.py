@@ -10,8 +10,6 @@ import msgspec
 from enginehouse import Translation
 from enginehouse_protocols.bounds import ItemCount
 from enginehouse_protocols.chats import (
-    CHATS,
-    chat_body,
     function_tool,
     image_part,
     joined,
@@ -100,34 +98,34 @@ def chat(body: ChatBody, model: str) -> Translation:
     """The chat. One without messages loads the model."""
     keep_alive = seconds(body.keep_alive)
     if not body.messages:
-        return ChatAnswer(body.model, CHATS, _loading(body, model), keep_alive, loads=True)
+        return ChatAnswer(body.model, _loading(model), keep_alive, loads=True)
     within = sum(len(turn.images or ()) + len(turn.tool_calls or ()) for turn in body.messages)
     ItemCount().add(len(body.messages) + within + len(body.tools or ()))
     fields = _fields(body, model) | {"messages": list(_messages(body.messages))}
     if body.tools:
         fields["tools"] = [_tool(tool) for tool in body.tools]
-    return ChatAnswer(body.model, CHATS, chat_body(fields), keep_alive)
+    return ChatAnswer(body.model, fields, keep_alive)
 
 
 def generate(body: GenerateBody, model: str) -> Translation:
     """The prompt, through the model's template as Ollama does, or raw. An empty one loads the model."""
     keep_alive = seconds(body.keep_alive)
     if not body.prompt and not body.images:
-        return GenerateAnswer(body.model, CHATS, _loading(body, model), keep_alive, loads=True)
+        return GenerateAnswer(body.model, _loading(model), keep_alive, loads=True)
     ItemCount().add(len(body.images or ()))
     fields = _fields(body, model)
     if body.raw or body.suffix is not None:
         put(fields, prompt=body.prompt or "", suffix=body.suffix)
-        return GenerateAnswer(body.model, COMPLETIONS, chat_body(fields), keep_alive)
+        return GenerateAnswer(body.model, fields, keep_alive, path=COMPLETIONS)
     turns = [Turn("system", body.system)] if body.system else []
     fields["messages"] = list(_messages([*turns, Turn("user", body.prompt, images=body.images)]))
-    return GenerateAnswer(body.model, CHATS, chat_body(fields), keep_alive)
+    return GenerateAnswer(body.model, fields, keep_alive)
 
 
-def _loading(body: _Body, model: str) -> bytes:
+def _loading(model: str) -> dict[str, Any]:
     """A request that only has the model loaded: for one token."""
     greeting = [{"role": "user", "content": " "}]
-    return chat_body({"model": model, "messages": greeting, "max_tokens": 1, "stream": False})
+    return {"model": model, "messages": greeting, "max_tokens": 1, "stream": False}
 
 
 def _fields(body: _Body, model: str) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import Envelope, Translation
-from enginehouse_protocols.chats import CHATS, chat_body, new_id
+from enginehouse import Envelope
+from enginehouse_protocols.chats import ChatTranslation, new_id
 from enginehouse_protocols.fields import event_bytes
 from enginehouse_protocols.responses.answer import (
     call_item,
@@ -29,14 +29,12 @@ from enginehouse_protocols.said.engine_chat import EngineChat
 from enginehouse_protocols.said.said import Call, Refusal, Thinking
 
 
-class ResponseTranslation(Translation, BlockWriter):
+class ResponseTranslation(ChatTranslation, BlockWriter):
     """A response, asked for as a chat of these ``fields``. ``keep`` gets it once it is whole.
 
     Its output consists of items, one after the other: reasoning, a message, calls. A message has parts: text after a
     refusal is another part of the same message. ``custom``: the names of tools that take a text.
     """
-
-    path = CHATS
 
     def __init__(
         self,
@@ -45,7 +43,7 @@ class ResponseTranslation(Translation, BlockWriter):
         keep: Callable[[dict[str, Any]], None] | None = None,
         custom: Collection[str] = (),
     ) -> None:
-        self.body = chat_body(fields)
+        super().__init__(fields)
         self._keep = keep
         self._custom = custom
         self._response = response_object(body, stored=keep is not None)

@@ -12,12 +12,14 @@ import pytest
 from anthropic.types.message_create_params import MessageCreateParamsBase
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
-from enginehouse import InvalidRequest, Protocol, ProtocolRequest, Translation
+from enginehouse import InvalidRequest, LaunchSpec, Protocol, ProtocolRequest, ThinkingFields, Translation
+from enginehouse.testing import create
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama import chat as ollama_chat
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses
 from enginehouse_protocols.thinking import budget_fields, effort_fields, switch_fields
+from tests.support.installed_plugins import installed_plugins
 from tests.support.paths import DOCS
 
 PAGE = (DOCS / "reference" / "dialects.md").read_text("utf-8")
@@ -240,3 +242,31 @@ def test_thinking_is_what_the_page_says() -> None:
         assert on_page[f"thinking.budget_tokens` {row}"] == fields
     assert on_page["think: true"] == written(switch_fields(on=True))
     assert on_page['thinking.type: "disabled"`, `think: false'] == written(switch_fields(on=False))
+
+
+DRIVERS = [[*row, ""][:3] for row in rows("Thinking by driver", 2)]
+
+
+@pytest.mark.parametrize(("name", "level", "budget"), DRIVERS)
+def test_engines_get_what_the_page_says_of_their_drivers(name: str, level: str, budget: str) -> None:
+    asked = {"thinking": {"type": "enabled", "budget_tokens": 9000}}
+    body = json.dumps({**BASE["/v1/messages"][1], **asked}).encode()
+    made = Messages().translate(ProtocolRequest("/v1/messages", body, lambda _: True))
+    assert isinstance(made, Translation)
+    launched = LaunchSpec(model="m", path="/m", port=1, args=["--reasoning-parser=qwen3"])
+    chat = json.loads(made.body_for(create("driver", name).thinking(launched)))
+    assert chat.pop("reasoning_effort") == "medium"
+    assert chat.pop("chat_template_kwargs", None) == ({"reasoning_effort": "medium"} if "also" in level else None)
+    field = budget.partition("`")[0]
+    assert chat.pop(field, None) == (9000 if field else None)
+    before = json.loads(made.body)
+    assert chat.items() <= before.items()
+    assert before.keys() - chat.keys() == {"reasoning_effort", "thinking_budget_tokens"}
+    if "if the gateway" in budget:
+        assert field not in json.loads(made.body_for(create("driver", name).thinking(None)))
+
+
+def test_every_driver_that_differs_is_on_the_page() -> None:
+    named = {name for name, *_ in DRIVERS}
+    for type in installed_plugins().types("driver"):
+        assert type in named or create("driver", type).thinking(None) == ThinkingFields(), type

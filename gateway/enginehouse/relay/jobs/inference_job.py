@@ -54,7 +54,9 @@ class InferenceJob(Job):
 
         A stream that another engine can continue also tells its tokens.
         """
-        body, filters, chosen = self.body, self.context.filters, route.chosen
+        body, filters, chosen, translation = self.body, self.context.filters, route.chosen, self.translation
+        if translation is not None and body is translation.body:
+            body = translation.body_for(self.context.engine_facts.thinking(chosen.backend))
         if filters.change_any:
             body = filters.apply(body, route.requested, chosen.model)
         name = chosen.name_there or chosen.model

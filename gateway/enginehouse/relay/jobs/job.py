@@ -16,6 +16,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Ticket
 from enginehouse.domain.tokens import Tokens
+from enginehouse.interfaces.protocols import Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import AdmittedCaller, ClientAddresses, Reserved
@@ -43,6 +44,7 @@ class Job(ABC):
     - ``user``: the end user that the body names, if any.
     - ``decoded``: the request, if the door has read its body already.
     - ``keep_alive``: the idle seconds for which it wants its engine kept, if it says so.
+    - ``translation``: what has made it of a client's in another protocol.
     - ``repeatable``: the request may reach an engine twice.
     - ``retry_statuses``: answers that are a reason to ask another replica. Of those in ``REFUSALS``, the first one is
       the client's if all replicas give one.
@@ -90,6 +92,7 @@ class Job(ABC):
         self.hides_usage = False
         self.gathers = False
         self.keep_alive: float | None = None
+        self.translation: Translation | None = None
         self.answer_limit: int | None = None
         self._reserved: tuple[Reserved, ...] = ()
         self._turn: float | None = None

@@ -18,8 +18,8 @@ from enginehouse.relay.request import Request
 from enginehouse.routing.body.one_model import model_named
 from enginehouse.routing.body.read import plain_json
 
-Open = Callable[[Door, str, Headers, float | None, str], OpenExchange]
-"""Opens an exchange of a path, whose engine may be kept for so many idle seconds, for a client of a protocol."""
+Open = Callable[[Door, str, Headers, Translation | None, str], OpenExchange]
+"""Opens an exchange of a path, perhaps a translated one, for a client of a protocol."""
 Asked = Translation | Forwarded | Native
 T = TypeVar("T")
 
@@ -87,11 +87,11 @@ class TranslatedExchange(OpenExchange):
         if isinstance(request, Native):
             self._begin_native(request, body, caller)
             return
-        door, keep_alive = self._door, None
+        door, translation = self._door, None
         if not isinstance(request, Forwarded):
-            self._translating.translation = request
-            door, keep_alive = self._translating, request.keep_alive
-        self._exchange = exchange = self._open(door, request.path, self._headers, keep_alive, self._protocol.name)
+            self._translating.translation = translation = request
+            door = self._translating
+        self._exchange = exchange = self._open(door, request.path, self._headers, translation, self._protocol.name)
         if door is self._translating:
             self._translating.exchange = exchange
         exchange.begin(request.body, caller)
