@@ -77,9 +77,8 @@ engines: $(STAMP)  ## install real engines into the user's cache, once: make eng
 protocols:  ## compile the .proto files; code of an old compiler runs with every newer protobuf
 	$(PYTHON) -m venv .venv/protocols
 	.venv/protocols/bin/python -m pip install --quiet grpcio-tools==1.62.3 setuptools
-	for folder in plugins/enginehouse_sim/simulator/llumlet plugins/enginehouse_rescheduling/migrators/llumlet; do \
-	  .venv/protocols/bin/python -m grpc_tools.protoc -I$$folder --python_out=$$folder --pyi_out=$$folder llumlet.proto; \
-	done
+	.venv/protocols/bin/python -m grpc_tools.protoc -Iplugins/enginehouse_kit/llumlet \
+	  --python_out=plugins/enginehouse_kit/llumlet --pyi_out=plugins/enginehouse_kit/llumlet llumlet.proto
 	cd contrib/enginehouse-envoy/src && $(CURDIR)/.venv/protocols/bin/python -m grpc_tools.protoc \
 	  -I. --python_out=. --pyi_out=. enginehouse_envoy/envoy.proto
 

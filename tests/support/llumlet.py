@@ -14,7 +14,7 @@ import grpc
 import httpx
 
 from enginehouse.testing.engines import SimEngine
-from enginehouse_sim.simulator.llumlet.llumlet_pb2 import AbortRequests, AbortResponse, MigrateRequest, MigrateResponse
+from enginehouse_kit.llumlet.llumlet_pb2 import MigrateRequest, MigrateResponse
 from tests.support import plain_httpx as http
 from tests.support.sampled_text import generate
 
@@ -32,11 +32,6 @@ class Instance:
             request_serializer=MigrateRequest.SerializeToString,
             response_deserializer=MigrateResponse.FromString,
         )
-        self._abort = channel.unary_unary(
-            "/llumlet.Llumlet/Abort",
-            request_serializer=AbortRequests.SerializeToString,
-            response_deserializer=AbortResponse.FromString,
-        )
 
     def migrate(self, to: Instance, rule: str = "NUM_REQ", order: str = "FCR", **value: Any) -> MigrateResponse:
         host, port = to.engine.llumlet.split(":")
@@ -50,10 +45,6 @@ class Instance:
             **(value or {"num_reqs": 1}),
         )
         response: MigrateResponse = self._migrate(command, timeout=20)
-        return response
-
-    def abort(self, *request_ids: str) -> AbortResponse:
-        response: AbortResponse = self._abort(AbortRequests(request_ids=request_ids), timeout=20)
         return response
 
     def computed_tokens(self) -> float:

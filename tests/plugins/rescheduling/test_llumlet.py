@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from enginehouse import CannotContinue, EngineClient, InstanceAddress, Migration, NotFound, RequestView, UpstreamError
+from enginehouse_kit.llumlet.llumlet_pb2 import MigrateResponse
 from enginehouse_rescheduling.migrators.llumlet import migrator
-from enginehouse_rescheduling.migrators.llumlet.llumlet_pb2 import MigrateResponse
 from tests.support.cluster_views import instance, view
 
 

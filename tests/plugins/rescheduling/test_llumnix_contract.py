@@ -8,7 +8,7 @@ import pytest
 
 from enginehouse import ReschedulingSettings
 from enginehouse.testing import create
-from enginehouse_rescheduling.migrators.llumlet import llumlet_pb2
+from enginehouse_kit.llumlet import llumlet_pb2
 from enginehouse_rescheduling.strategies.llumnix_load import LlumnixLoad
 
 

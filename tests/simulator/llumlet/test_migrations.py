@@ -139,20 +139,6 @@ def test_a_source_that_dies_frees_the_destination(instance: Start, stream: Open)
     assert reader.ended.startswith("broken")
 
 
-def test_abort_ends_requests_here_and_those_that_migrated(instance: Start, stream: Open) -> None:
-    source, destination = instance(), instance()
-    away, here = stream(source, 4000, "a"), stream(source, 4000, "b")
-    away.until(pieces=5)
-    here.until(pieces=5)
-    assert source.migrate(destination).success
-    response = source.abort("cmpl-a", "cmpl-b", "nobody")
-    assert (response.success, response.message) == (True, "2 of 3 requests aborted.")
-    away.finish()
-    here.finish()
-    until(lambda: source.engine.running() + destination.engine.running() == 0)
-    assert not source.abort("nobody").success
-
-
 @pytest.mark.parametrize(
     ("rule", "order", "value"),
     [

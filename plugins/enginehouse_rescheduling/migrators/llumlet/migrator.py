@@ -95,7 +95,7 @@ def _has_grpc() -> bool:
 
 
 def _command(migration: Migration, destination: InstanceAddress) -> Any:
-    from enginehouse_rescheduling.migrators.llumlet.llumlet_pb2 import MigrateRequest
+    from enginehouse_kit.llumlet.llumlet_pb2 import MigrateRequest
 
     command = MigrateRequest(
         src_engine_id=migration.source,
@@ -115,7 +115,7 @@ async def _send(command: Any, address: str) -> Any:
     """The llumlet's response. Raises ``UpstreamError`` if it has none. The gateway limits the time."""
     import grpc
 
-    from enginehouse_rescheduling.migrators.llumlet.llumlet_pb2 import MigrateRequest, MigrateResponse
+    from enginehouse_kit.llumlet.llumlet_pb2 import MigrateRequest, MigrateResponse
 
     async with grpc.aio.insecure_channel(address) as channel:
         migrate = channel.unary_unary(

@@ -96,14 +96,14 @@ async def _publishing(publisher: KvEventPublisher) -> AsyncIterator[str]:
 @asynccontextmanager
 async def _llumlet(simulation: Simulation, migrated_kv: MigratedKv) -> AsyncIterator[str]:
     """Run a llumlet beside the server; yields its address."""
-    from enginehouse_sim.simulator.llumlet.service import Llumlet  # imports gRPC, an optional dependency
+    from enginehouse_sim.simulator.serve.llumlet import Llumlet  # imports gRPC, an optional dependency
 
     settings, engine = simulation.settings, simulation.engine
-    simulation.status.migration_slots = migration_slots = MigrationSlots(settings.core.constants.token_capacity)
+    slots = MigrationSlots(settings.core.constants.token_capacity)
     transfer = KvTransfer(kv_shape(settings.core), settings.kv_bandwidth)
-    llumlet = Llumlet(engine, migrated_kv, migration_slots, transfer, simulation.clock)
+    llumlet = Llumlet(engine, migrated_kv, slots, transfer, simulation.clock)
     port = await llumlet.start(settings.host, settings.llumlet_port or 0)
-    simulation.status.set_llumlet(settings.host, port)
+    simulation.status.set_llumlet(settings.host, port, slots)
     try:
         yield f"{settings.host}:{port}"
     finally:

@@ -175,13 +175,6 @@ class BatchingEngine:
         if not self._core.has_requests:
             self._stop_loop()
 
-    def abort_requests(self, request_ids: Sequence[str]) -> None:
-        """Abort requests at once, and tell their listeners. Unknown ids are ignored."""
-        listeners = {name: self._listeners[name] for name in request_ids if name in self._listeners}
-        self.finish_requests(tuple(listeners))
-        for request_id, listener in listeners.items():
-            listener.on_output(EngineCoreOutput(request_id, (), "abort"), self._clock.now())
-
     def listener(self, request_id: str) -> RequestListener | None:
         """The listener of a request that runs here, or ``None``."""
         return self._listeners.get(request_id)

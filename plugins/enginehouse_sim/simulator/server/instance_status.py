@@ -24,14 +24,11 @@ class ConstantStatus(InstanceMetadata, frozen=True, kw_only=True):
 
 
 class StatusReporter:
-    """Keeps the result of the last step, and makes the status on request.
-
-    ``migration_slots``: those of the llumlet; ``None`` without one.
-    """
+    """Keeps the result of the last step, and makes the status on request."""
 
     def __init__(self, metadata: ConstantStatus, engine: BatchingEngine) -> None:
         self.metadata = metadata
-        self.migration_slots: MigrationSlots | None = None
+        self._slots: MigrationSlots | None = None
         self._engine = engine
         self._last: StepResult | None = None
 
@@ -40,8 +37,9 @@ class StatusReporter:
         if not self.metadata.instance_id:
             self.metadata = msgspec.structs.replace(self.metadata, instance_id=address)
 
-    def set_llumlet(self, host: str, port: int) -> None:
-        """Publish where the llumlet takes commands and other engines' requests: one server does both."""
+    def set_llumlet(self, host: str, port: int, slots: MigrationSlots) -> None:
+        """Publish where the llumlet takes commands and other engines' requests, and its migrations."""
+        self._slots = slots
         self.metadata = msgspec.structs.replace(self.metadata, ip=host, llumlet_port=port, kvt_port=port)
 
     def on_step(self, result: StepResult) -> None:
@@ -59,5 +57,5 @@ class StatusReporter:
             step_duration=last.seconds * 1000 if last is not None else 0.0,
             num_scheduled_prefill_tokens=last.load.prefill_tokens if last is not None else 0,
             **load_figures(engine.state),
-            **(self.migration_slots.figures() if self.migration_slots is not None else {}),
+            **(self._slots.figures() if self._slots is not None else {}),
         )

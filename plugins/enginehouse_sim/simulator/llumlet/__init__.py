@@ -1,1 +1,0 @@
-"""Live migration: requests move between simulated engines with their KV cache, on Llumnix's commands."""
