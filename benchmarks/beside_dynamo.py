@@ -38,7 +38,7 @@ print(json.dumps([time.process_time() - began, found.summary["completed_requests
 _OURS = """
 import json, sys, time
 from pathlib import Path
-from enginehouse import VirtualSettings
+from enginehouse_sim.virtual import VirtualSettings
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting

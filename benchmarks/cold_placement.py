@@ -17,10 +17,10 @@ import click
 import msgspec
 from placement_traces import request
 
-from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.virtual import VirtualSettings
 
 LOAD_S = 3.25
 CASES = {"2 hosts light": (2, 0.5), "2 hosts busy": (2, 4.0), "4 hosts light": (4, 1.0), "4 hosts busy": (4, 8.0)}

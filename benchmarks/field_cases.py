@@ -28,13 +28,13 @@ import click
 from msgspec.structs import replace
 from placement_traces import Source, request
 
-from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.figures.report import Distribution
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.played_client import PlayedClient
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.virtual import VirtualSettings
 
 STRATEGIES = "cache_aware,round_robin,least_pending,p2c,smart"
 Talk = Iterator[TraceRequest]

@@ -29,13 +29,13 @@ import msgspec
 from placement_baselines import BaselineSettings, EngineSpeed
 from placement_traces import TRACES, request, reusable, trace
 
-from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.figures.record import Slo
 from enginehouse_sim.simulator.replay.figures.report import Distribution
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.virtual import VirtualSettings
 
 STRATEGIES = "smart,round_robin,random,least_pending,p2c,cache_aware"
 LOADS = {"light": 0.4, "busy": 0.85, "full": 1.36}

@@ -15,15 +15,13 @@ from enginehouse import (
     PrefixIndex,
     Requirements,
     Strategy,
-    VirtualEngines,
-    VirtualGateway,
-    VirtualSettings,
     chunks_of,
 )
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.virtual import VirtualEngines, VirtualGateway, VirtualSettings
 
 _NUMBER = "placement.number"
 _CHUNK_TOKENS = 64

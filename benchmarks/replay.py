@@ -18,7 +18,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
@@ -30,6 +29,7 @@ from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setti
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.workload import Workload
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
+from enginehouse_sim.virtual import VirtualSettings
 
 _STEPS = 200
 _ROUNDS = 5

@@ -336,12 +336,6 @@ if _typing.TYPE_CHECKING:
 
     # --- Simulation
     from enginehouse.config.load_config import LoadedConfig as LoadedConfig
-    from enginehouse_kit.virtual_settings import VirtualSettings as VirtualSettings
-    from enginehouse.app.virtual.virtual_gateway import VirtualGateway as VirtualGateway
-    from enginehouse.app.virtual.virtual_engines import VirtualBackend as VirtualBackend
-    from enginehouse.app.virtual.virtual_engines import VirtualEngines as VirtualEngines
-    from enginehouse.app.virtual.virtual_engines import VirtualProcess as VirtualProcess
-    from enginehouse.app.virtual.virtual_client import VirtualClient as VirtualClient
     from enginehouse_kit.virtual_loop import VirtualLoop as VirtualLoop
 
     # --- Errors

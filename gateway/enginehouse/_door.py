@@ -17,6 +17,10 @@ _LINE = re.compile(
     r"^    (?:# --- (?P<section>.+)|from (?P<module>\S+) import (?P<name>\w+) as (?P=name))$", re.MULTILINE
 )
 
+_SIMULATION = ("Backend", "Client", "Engines", "Gateway", "Process", "Settings")
+_MOVED = {f"Virtual{name}": "enginehouse_sim.virtual" for name in _SIMULATION}
+"""The modules of bundled plugins that names went to."""
+
 
 class PublicName(NamedTuple):
     """The place of a name: the module that defines it, and its section on the reference page."""
@@ -40,10 +44,15 @@ def public_names(package: str) -> Mapping[str, PublicName]:
 
 
 def find(package: str, name: str) -> object:
-    """The object that ``package`` offers as ``name``. Raises ``AttributeError`` if it offers none."""
+    """The object that ``package`` offers as ``name``. Raises ``AttributeError`` if it offers none.
+
+    A name that has moved raises ``ImportError``, whose message ``from enginehouse import NAME`` shows as it is.
+    """
     names = public_names(package)
     if name == "__all__":
         return list(names)
+    if name in _MOVED:
+        raise ImportError(f"import '{name}' from '{_MOVED[name]}'")
     if name not in names:
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
     found: object = getattr(import_module(names[name].module), name)

@@ -8,7 +8,6 @@
     selection                        chooses the requests that move to another engine
     prefixes/, prefix_index          prompts in chunks; remembers which of them each engine has read
     gateway_client, new_file, output   asks a running gateway, writes a new file, and prints, for commands
-    virtual_settings                 changes of a configuration that a simulation tries out
     virtual_loop                     an event loop that jumps to the next event instead of waiting
     make, fake_*, played_server      test data, and fakes of what a plugin gets
     checks/, by_kind, expect         the conformance checks

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse import ConfigError, VirtualSettings, print_json
+from enginehouse import ConfigError, print_json
 from enginehouse_sim.measure_commands import calibrate, validate
 from enginehouse_sim.simulator.core.options import (
     FORMAT_OPTION,
@@ -26,6 +26,7 @@ from enginehouse_sim.simulator.core.options import (
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
 from enginehouse_sim.simulator.steps.profile import first_token_file, load_profile, output_token_file, profile_text
+from enginehouse_sim.virtual import VirtualSettings
 
 
 @click.group(name="sim")

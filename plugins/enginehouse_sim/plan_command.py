@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from enginehouse import ConfigError, VirtualSettings, print_json
+from enginehouse import ConfigError, print_json
 from enginehouse_sim.simulator.core.options import (
     FORMAT_OPTION,
     LIMIT_OPTION,
@@ -21,6 +21,7 @@ from enginehouse_sim.simulator.core.options import (
     reports_errors,
 )
 from enginehouse_sim.simulator.domain.constants import CoreSettings
+from enginehouse_sim.virtual import VirtualSettings
 
 if TYPE_CHECKING:
     from enginehouse_sim.simulator.replay.variants import Traffic

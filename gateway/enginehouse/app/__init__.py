@@ -23,7 +23,6 @@
     callers             the keys, limits and usage of callers
     usage_keeper        writes what callers have used
     services/           runs services of plugins, and is the gateway as they see it
-    virtual/            the gateway's decisions on a virtual clock, for simulations
 """
 
 from __future__ import annotations

@@ -10,18 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from enginehouse import (
-    Body,
-    Driver,
-    InferenceRequest,
-    VirtualClient,
-    VirtualEngines,
-    VirtualGateway,
-    VirtualProcess,
-    VirtualSettings,
-)
+from enginehouse import Body, Driver, InferenceRequest
 from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection
 from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, PlayedDriver, PlayedModels
+from enginehouse_sim.virtual import VirtualClient, VirtualEngines, VirtualGateway, VirtualProcess, VirtualSettings
 from tests.support.virtual_time import Run, in_virtual_time
 
 __all__ = ["in_virtual_time"]

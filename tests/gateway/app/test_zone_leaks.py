@@ -10,21 +10,12 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from enginehouse import (
-    Body,
-    Driver,
-    InferenceRequest,
-    Message,
-    RequestError,
-    VirtualClient,
-    VirtualEngines,
-    VirtualGateway,
-    VirtualProcess,
-)
+from enginehouse import Body, Driver, InferenceRequest, Message, RequestError
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection
+from enginehouse_sim.virtual import VirtualClient, VirtualEngines, VirtualGateway, VirtualProcess
 from enginehouse_vllm.driver import VllmDriver
 from tests.support.virtual_time import Run, in_virtual_time
 

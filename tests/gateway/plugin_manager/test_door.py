@@ -87,3 +87,8 @@ def test_every_name_has_a_use() -> None:
         reached |= found
         found = {name for each in found for name in shown[each]} - reached
     assert set(DOOR) - reached == set()
+
+
+def test_a_name_that_has_moved_says_where_it_is() -> None:
+    with pytest.raises(ImportError, match=r"^import 'VirtualGateway' from 'enginehouse_sim\.virtual'$"):
+        exec("from enginehouse import VirtualGateway", {})

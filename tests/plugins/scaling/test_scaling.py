@@ -9,20 +9,13 @@ from typing import Any
 
 import pytest
 
-from enginehouse import (
-    ModelLoad,
-    PluginFailed,
-    ReplicaState,
-    Scaler,
-    ScaleView,
-    VirtualSettings,
-    WantedReplicas,
-)
+from enginehouse import ModelLoad, PluginFailed, ReplicaState, Scaler, ScaleView, WantedReplicas
 from enginehouse.app.services.model_sizes import ModelSizes
 from enginehouse.config.schema import Config, HostSettings, ModelSettings, ReplicaRange
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse_scaling.decide import decide
-from tests.gateway.app.test_virtual import ANSWER, Engines, opened, submit
+from enginehouse_sim.virtual import VirtualSettings
+from tests.plugins.sim.test_virtual import ANSWER, Engines, opened, submit
 from tests.support.virtual_time import Run, in_virtual_time
 
 __all__ = ["in_virtual_time"]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from enginehouse import VirtualSettings
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.replay.figures.record import Record, Slo
@@ -18,6 +17,7 @@ from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setti
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload
+from enginehouse_sim.virtual import VirtualSettings
 from tests.support.followed_replay import FollowedReplay
 
 SLOW = CoreSettings(ttft=1.0, tpot=0.1)

@@ -9,20 +9,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse import (
-    Body,
-    ConfigError,
-    Driver,
-    EnginehouseError,
-    InferenceRequest,
-    Migrator,
-    VirtualBackend,
-    VirtualEngines,
-    VirtualGateway,
-    VirtualLoop,
-    VirtualProcess,
-    VirtualSettings,
-)
+from enginehouse import Body, ConfigError, Driver, EnginehouseError, InferenceRequest, Migrator, VirtualLoop
 from enginehouse_sim.options import engine_flags
 from enginehouse_sim.simulator.core.build import build_core, kv_shape, outside_costs
 from enginehouse_sim.simulator.core.migration import MigratedKv
@@ -40,6 +27,7 @@ from enginehouse_sim.simulator.replay.simulate import rare_collections
 from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
 from enginehouse_sim.simulator.steps.costs import KvTransfer
+from enginehouse_sim.virtual import VirtualBackend, VirtualEngines, VirtualGateway, VirtualProcess, VirtualSettings
 
 PATH = "/v1/completions"
 _CATCH_UP_S = 10.0

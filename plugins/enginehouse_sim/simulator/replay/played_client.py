@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from enginehouse import VirtualClient
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, count_gap
 from enginehouse_sim.simulator.replay.figures.record import Record
 from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.virtual import VirtualClient
 
 
 class PlayedClient(VirtualClient):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from enginehouse import InstanceMetadata, InstanceStatus, VirtualBackend, VirtualProcess
+from enginehouse import InstanceMetadata, InstanceStatus
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.timing import TOKEN
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
@@ -25,6 +25,7 @@ from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, Playe
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.server.load_figures import load_figures
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
+from enginehouse_sim.virtual import VirtualBackend, VirtualProcess
 
 _EVENT = (
     b'data: {"id":"%s","object":"text_completion","created":0,"model":"m","choices":[{"index":0,"text":"%s"%s,'

@@ -12,25 +12,20 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.aio.clock import Clock
+from enginehouse import Clock, DriverSupport, InferenceRequest, LoadedConfig, Migrator, Unauthorized, support_of
 from enginehouse.app.gateway import Gateway
-from enginehouse.app.virtual.virtual_client import VirtualClient, VirtualDoor
-from enginehouse.app.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualLauncher
-from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.config.usage import UsageSettings
-from enginehouse.domain.errors import Unauthorized
-from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_engines import hosts_of
 from enginehouse.engines.state_file import StateFile
-from enginehouse.interfaces.driver_support import DriverSupport, support_of
-from enginehouse.interfaces.migrators import Migrator
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.outside import Connector, Outside
 from enginehouse.telemetry.decisions import MOST
+from enginehouse_sim.virtual.virtual_client import VirtualClient, VirtualDoor
+from enginehouse_sim.virtual.virtual_engines import VirtualBackend, VirtualEngines, VirtualLauncher
 
 _LAUNCHER = "virtual"
 _START_S = 1.0

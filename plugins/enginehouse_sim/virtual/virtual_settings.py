@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import ConfigError, LoadedConfig, VirtualEngines, VirtualGateway
+from enginehouse import ConfigError, LoadedConfig
+from enginehouse_sim.virtual.virtual_engines import VirtualEngines
+from enginehouse_sim.virtual.virtual_gateway import VirtualGateway
 
 _LAUNCHING = ("driver", "path", "command")
 

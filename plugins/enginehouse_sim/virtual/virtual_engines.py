@@ -9,10 +9,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.interfaces.drivers import Driver
-from enginehouse.interfaces.launch_spec import LaunchSpec
-from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine
-from enginehouse.interfaces.migrators import Migrator
+from enginehouse import Driver, EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LaunchSpec, Migrator
 
 
 class VirtualBackend(msgspec.Struct, frozen=True, kw_only=True):

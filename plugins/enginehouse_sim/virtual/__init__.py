@@ -1,0 +1,19 @@
+"""A gateway on a virtual clock, in front of engines that its caller simulates.
+
+It is the gateway of ``serve`` with other ends, so it imports modules of the gateway that plugins do not: pyproject.toml
+names them.
+
+::
+
+    virtual_gateway   the gateway itself, with a virtual clock, network and launcher
+    virtual_engines   the interface that the caller implements, and its description of each engine
+    virtual_client    the client's side of one request
+    virtual_settings  changes of a configuration that a simulation tries out
+"""
+
+from enginehouse_sim.virtual.virtual_client import VirtualClient as VirtualClient
+from enginehouse_sim.virtual.virtual_engines import VirtualBackend as VirtualBackend
+from enginehouse_sim.virtual.virtual_engines import VirtualEngines as VirtualEngines
+from enginehouse_sim.virtual.virtual_engines import VirtualProcess as VirtualProcess
+from enginehouse_sim.virtual.virtual_gateway import VirtualGateway as VirtualGateway
+from enginehouse_sim.virtual.virtual_settings import VirtualSettings as VirtualSettings
