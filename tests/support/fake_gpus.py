@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from enginehouse.domain.gpu import Gpu
-from enginehouse.engines.host_gpus import GpuReader
+from enginehouse.engines.gpus import GpuReader
 
 GIB = 1 << 30
 

@@ -7,30 +7,30 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from enginehouse import Launcher
-from enginehouse.engines.host_gpus import HostGpus
-from enginehouse.engines.host_launcher import HostLauncher
+from enginehouse.engines.gpus import Gpus
 from enginehouse.engines.kept_cache import CacheReports
+from enginehouse.engines.launches import Launches
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 
 
-def host_launcher(
+def launches(
     launcher: Launcher,
     state_file: StateFile | None = None,
     *,
     host: str = "local",
     ports: Ports | None = None,
-    gpus: HostGpus | None = None,
+    gpus: Gpus | None = None,
     ownership: EngineOwnership | None = None,
-) -> HostLauncher:
+) -> Launches:
     """By default, it records nothing, and nobody else can have taken its ports."""
-    return HostLauncher(
+    return Launches(
         host,
         launcher,
         ports or Ports(25_000, 25_999),
         state_file or no_state_file(),
-        gpus or HostGpus(),
+        gpus or Gpus(),
         ownership or EngineOwnership(),
         CacheReports(lambda model, outcome: None, list, lambda: 0.0),
     )
@@ -40,4 +40,7 @@ def no_state_file() -> StateFile:
     """Takes records and drops them."""
     folder = Path("/nowhere")
     drop: Any = lambda name, record: None  # noqa: E731
-    return cast(StateFile, SimpleNamespace(folder=folder, logs=folder / "logs", put=drop, remove=drop, records={}))
+    footprints = SimpleNamespace(known={}, put=drop)
+    sleepers = SimpleNamespace(follow=lambda name, state, may_sleep: None)
+    known = {"records": {}, "footprints": footprints, "sleepers": sleepers}
+    return cast(StateFile, SimpleNamespace(folder=folder, logs=folder / "logs", put=drop, remove=drop, **known))

@@ -18,12 +18,11 @@ import uvloop
 
 from enginehouse import Driver, EngineClient, EngineResponse, ReplicaState, ServedModel, UpstreamError
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.host_replicas import ManagedReplica
-from enginehouse.engines.ports import Ports
+from enginehouse.engines.engine import Engine
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
-from tests.support.host_launchers import host_launcher
+from tests.support.bare_host import BareHost
 from tests.support.launchers import local_launcher
 
 
@@ -60,18 +59,24 @@ def report(**what: Any) -> None:
     print(msgspec.json.encode(what).decode(), flush=True)
 
 
+class TinyHost(BareHost):
+    def engine_changed(self, engine: Engine) -> None:
+        report(replica=engine.replica, state=engine.shown)
+
+    def engine_exited(self, engine: Engine) -> None:
+        report(gone=engine.replica)
+
+
 async def run(order: Order) -> None:
     state_file = StateFile(Path(order.folder))
-    engines = EnginePool(
-        host_launcher(local_launcher(state_file.logs), state_file, ports=Ports()),
+    engines = TinyHost(
+        local_launcher(state_file.logs),
+        state_file,
         {
             f"{name}@{name}": ManagedReplica(name, name, model, support_of(TinyDriver()))
             for name, model in order.models.items()
         },
-        connect=lambda backend, address: TinyClient(address),
-        on_state=lambda replica, state: report(replica=replica, state=state),
-        on_examined=lambda replica: None,
-        on_exited=lambda replica: report(gone=replica),
+        lambda backend, address: TinyClient(address),
     )
     end = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end.set)

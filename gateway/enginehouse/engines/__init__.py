@@ -1,8 +1,9 @@
 """Engines: launching, supervising, probing and stopping them.
 
-Read ``managed_engines`` first: it has every ``host``, which connects an ``engine_pool`` with the queue of its requests.
-The pool has an ``engine`` for each replica, which alone keeps its state, from its files to its end. The
-``host_launcher`` places, launches and records the engines of a host.
+Read ``managed_engines`` first: it has every ``host``, which connects its engines with the queue of its requests.
+The ``engine`` of a replica alone keeps its state, from its files to its end; a ``start`` brings it up, and a run is one
+life of its process. ``orders`` are what the queue has engines do, with the measurements around that.
+``launches`` places, launches and records the engines of a host, and ``gpus`` knows which of them has which GPU.
 ``adoption`` takes over those that run already, with the ``state_file``; ``ownership`` says which gateway may act.
 
 ``probing`` asks every backend for its health, models and figures, also those that others have launched. ``remote`` are

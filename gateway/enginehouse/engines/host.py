@@ -4,40 +4,51 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 
+from enginehouse.config.schema import BackendSettings
 from enginehouse.config.units import parse_ports
-from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
+from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, NotFound, ReplicaLost, RequestError
 from enginehouse.domain.replica import AT_REST, ReplicaState
-from enginehouse.engines.engine_pool import EnginePool
+from enginehouse.engines import orders
+from enginehouse.engines.adoption import begin_adoption, take_over
+from enginehouse.engines.engine import Engine, EngineListener
+from enginehouse.engines.gpus import host_gpus
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_gpus import host_gpus
-from enginehouse.engines.host_launcher import HostLauncher
-from enginehouse.engines.host_replicas import HostReplicas, RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle_replicas import IdleReplicas
+from enginehouse.engines.launches import Launches
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
+from enginehouse.engines.probing.hang_watch import HangWatch
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote.remote_servers import RemoteServers
+from enginehouse.engines.start import NOWHERE
 from enginehouse.engines.state_file import StateFile
-from enginehouse.engines.status_publisher import StatusPublisher
-from enginehouse.interfaces.drivers import ServedModel
+from enginehouse.interfaces.drivers import EngineClient, ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess
-from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains
-from enginehouse.scheduling.collaborators import QueueListener
-from enginehouse.scheduling.explain import explain_swap
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.observers import notify
+
+_MEASURE_EVERY_S = 30.0
+_CLIENT_S = 60.0
+"""The time limit of a request to an engine that starts, falls asleep or wakes."""
 
 
-class Host(QueueListener):
-    """Connects the engines of one host with its queue and reports their states to the fleet and to observers.
+class Host(EngineControl, EngineListener, QueueListener):
+    """Connects the engines of one host with its queue, and reports their states to the fleet and to observers.
 
-    A change of configuration has five steps. ``prepare`` may fail and changes nothing. Then each step runs on every
-    host before the next one: ``retire_removed``, ``put_replicas``, ``put_rules`` and ``reject_removed``.
+    ``engines``: by replica, those included that are being removed. A change of configuration has five steps.
+    ``prepare`` may fail and changes nothing. Then each step runs on every host before the next one: ``retire_removed``,
+    ``put_replicas``, ``put_rules`` and ``reject_removed``.
     """
 
     def __init__(
@@ -50,88 +61,102 @@ class Host(QueueListener):
         drains: Drains,
         ownership: EngineOwnership,
     ) -> None:
-        super().__init__(context.observers)
+        QueueListener.__init__(self, context.observers)
         self.name = name
+        self._prober = prober
         self._drains = drains
         self._context = context
-        self._publisher = StatusPublisher(context, prober)
-        self.replicas = HostReplicas(context.managed(name))
+        self._on_replica_state = context.observers.callbacks("replica_state")
+        settings = context.config.host_settings(name)
+        launcher = context.make_launcher(settings.launcher, name)
+        self.gpus = host_gpus(settings, launcher)
+        self._launches = Launches(
+            name,
+            launcher,
+            ports.within(*parse_ports(settings.ports)),
+            state_file,
+            self.gpus,
+            ownership,
+            context.caches,
+            context.downloads,
+        )
+        self.engines: dict[str, Engine] = {}
+        for replica, managed in context.managed(name).items():
+            self.engines[replica] = self._engine(managed)
         self._servers = RemoteServers(name, context, self._note_found)
         self._idle = IdleReplicas()
         self._has_released = False
-        self.pool = EnginePool(
-            self._launcher(ports, state_file, ownership),
-            self.replicas,
-            connect=self._publisher.client,
-            on_state=self._note_state,
-            on_examined=self._note_examined,
-            on_exited=lambda replica: self.queue.exited(replica),  # the queue is made later
-        )
         self._files = ModelFiles(self._note_facts)
-        self.rules = rules = HostRules(context, self.replicas, self.pool, self._servers, self._files)
-        self.queue = HostQueue(name, context.make_scheduler(), self.pool, self, context.scheduler)
+        self.rules = rules = HostRules(context, self.engines, self._launches, self._servers, self._files)
+        self.queue = HostQueue(name, context.make_scheduler(), self, self, context.scheduler)
         self.queue.prepare(rules.swapper, rules.facts, rules.limits)
 
-    def _launcher(self, ports: Ports, state_file: StateFile, ownership: EngineOwnership) -> HostLauncher:
-        context, settings = self._context, self._context.config.host_settings(self.name)
-        launcher = context.make_launcher(settings.launcher, self.name)
-        own_ports, gpus = ports.within(*parse_ports(settings.ports)), host_gpus(settings, launcher)
-        return HostLauncher(
-            self.name, launcher, own_ports, state_file, gpus, ownership, context.caches, context.downloads
-        )
+    def _engine(self, managed: ManagedReplica) -> Engine:
+        return Engine(managed, self._launches, connect=partial(self._client, managed.backend), listener=self)
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""
-        self.pool.begin()
+        self._launches.tasks.start(self._keep_measuring())
+        self.gpus.begin()
         self._servers.begin()
         self._read_files()
 
     async def open(self, drained: asyncio.Future[None] | None = None) -> None:
         """Begin the background work, and take over the engines that an earlier gateway left running here.
 
-        ``drained``: as for ``EnginePool.open``.
+        ``drained``: when that gateway no longer uses them, if it still runs.
         """
-        self._servers.begin()
-        self._read_files()
-        await self.pool.open(drained)
+        self.begin()
+        await take_over(self._launches, self.engines, drained)
 
-    @property
-    def empty(self) -> bool:
-        """Whether the host has no replica, not even one that is being retired."""
-        return not self.replicas
+    async def close(self, error: RequestError) -> None:
+        """Refuse the waiting requests with ``error``, and stop every engine that is still this gateway's.
+
+        Servers elsewhere keep what they have loaded.
+        """
+        self._files.close()
+        self._servers.close()
+        await self.queue.close(error)
+        self._launches.close()
+        stays = self._launches.ownership.given_up
+        ends = (each.leave() if stays or each.elsewhere else each.stop() for each in self.engines.values())
+        await asyncio.gather(*ends, return_exceptions=True)
+
+    # --- replicas
+
+    def kept(self) -> Mapping[str, Engine]:
+        """The engines of the replicas that are not being removed."""
+        return {replica: engine for replica, engine in self.engines.items() if engine.removal is None}
+
+    def of_model(self, model: str) -> Sequence[str]:
+        """The kept replicas of ``model``, in their order."""
+        return [replica for replica, engine in self.kept().items() if engine.managed.model_name == model]
+
+    def of_backend(self, backend: str) -> Sequence[str]:
+        """The kept replicas that are launched or loaded at ``backend``."""
+        return [replica for replica, engine in self.kept().items() if engine.managed.backend == backend]
+
+    def quantizations(self) -> Mapping[str, str]:
+        """The quantisation of each model's weights, if its files name it."""
+        found = self._files.quantizations.items()
+        return {self.engines[replica].managed.model_name: each for replica, each in found if each}
 
     def discover(self, backend: str, served: Sequence[ServedModel]) -> Sequence[str]:
         """Take the models that a server elsewhere lists. Returns the new replicas that are to be preloaded."""
         if not self._servers.discover(backend, served):
             return ()
         listed = {**self._context.managed(self.name), **self._servers.replicas(self._context)}
-        new = [replica for replica in listed if replica not in self.replicas]
-        self._remove_unlisted(listed)
-        self.replicas.put({**listed, **self.replicas.kept()})
-        for replica in new:
-            self.pool.put(replica, listed[replica], relaunch=False)
+        new = {replica: managed for replica, managed in listed.items() if replica not in self.engines}
+        for replica, engine in self.kept().items():
+            if replica not in listed and engine.shown in AT_REST:  # else its model is still loaded
+                self.queue.reject([replica], self._removed_error)
+                self._remove(replica)
+        for replica, managed in new.items():
+            self.engines[replica] = self._engine(managed)
+        self._sort(listed)
         self._read_files()
         self.rules.renew(self._context, self.queue)
-        return [replica for replica in new if listed[replica].model.preload]
-
-    def running(self) -> Sequence[RunningEngine]:
-        """The engines that are neither stopped nor failed."""
-        states = self.queue.running().items()
-        found = ((self.replicas[replica], state) for replica, state in states)
-        return [each.running(state, self._url(each.backend)) for each, state in found]
-
-    def _url(self, backend: str) -> str:
-        upstream = self._context.upstreams.get(backend)
-        return "" if upstream is None else upstream.pool.origin.url  # it may be retiring
-
-    def quantizations(self) -> Mapping[str, str]:
-        """The quantisation of each model's weights, if its files name it."""
-        return {self.replicas[each].model_name: found for each, found in self._files.quantizations.items() if found}
-
-    def explain_swap(self, target: str, running: Sequence[str] | None) -> SwapPlan:
-        """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
-        now = list(dict.fromkeys(each.model for each in self.running())) if running is None else running
-        return explain_swap(self.rules.swapper, self.rules.facts, target, now)
+        return [replica for replica, managed in new.items() if managed.model.preload]
 
     async def unload(self, replicas: Sequence[str], force: bool) -> None:
         """Refuse the requests that wait for ``replicas`` of a model, stop these, and wait until they have stopped.
@@ -139,7 +164,7 @@ class Host(QueueListener):
         Streams move to other ready replicas. Other requests in flight may finish within ``server.drain_timeout``; with
         ``force`` they are cut off at once.
         """
-        managed = self.replicas[replicas[0]]
+        managed = self.engines[replicas[0]].managed
         if force:
             await self.queue.unload(replicas, managed.model.stop_timeout)
             return
@@ -155,29 +180,22 @@ class Host(QueueListener):
 
         Returns the replicas to load again because these have left the host empty.
         """
-        kept = self.replicas.kept()
-        ttls = {replica: managed.model.ttl for replica, managed in kept.items()}
-        for replica in self._idle.due(self.pool.states(), self.queue.in_flight, ttls, self.queue.now()):
-            self.pool.sleep_or_stop(replica)
-            self._has_released |= self.replicas[replica].model.preload != "again"
-        states = {*self.pool.states().values()} - {*AT_REST, ReplicaState.SLEEPING}
+        kept = {replica: engine.managed.model for replica, engine in self.kept().items()}
+        ttls = {replica: model.ttl for replica, model in kept.items()}
+        for replica in self._idle.due(self.states(), self.queue.in_flight, ttls, self.queue.now()):
+            orders.rest(self.engines[replica])
+            self._has_released |= kept[replica].preload != "again"
+        states = {*self.states().values()} - {*AT_REST, ReplicaState.SLEEPING}
         if not self._has_released or ReplicaState.STOPPING in states:
             return ()
         self._has_released = False
-        return [replica for replica, managed in kept.items() if not states and managed.model.preload == "again"]
+        return [replica for replica, model in kept.items() if not states and model.preload == "again"]
 
     def rest(self, replicas: Sequence[str]) -> None:
         """Put those of ``replicas`` to sleep, or stop them, that are ready and serve no request."""
         for replica in replicas:
-            if self.pool.engines[replica].shown is ReplicaState.READY and not self.queue.in_flight(replica):
-                self.pool.sleep_or_stop(replica)
-
-    async def close(self, error: RequestError) -> None:
-        """Refuse the waiting requests with ``error`` and stop every engine."""
-        self._files.close()
-        self._servers.close()
-        await self.queue.close(error)
-        await self.pool.close()
+            if self.engines[replica].shown is ReplicaState.READY and not self.queue.in_flight(replica):
+                orders.rest(self.engines[replica])
 
     # --- changes of the configuration
 
@@ -186,17 +204,20 @@ class Host(QueueListener):
         if context.config.host_settings(self.name).launcher != self._context.config.host_settings(self.name).launcher:
             problem, remedy = "engines of its earlier launcher are still stopping", "try again when they have stopped"
             raise ConfigError(problem, key=f"hosts.{self.name}.launcher", remedy=remedy)
-        managed = {**context.managed(self.name), **self._servers.replicas(context)}
-        return self.rules.prepare(context, managed)
+        return self.rules.prepare(context, {**context.managed(self.name), **self._servers.replicas(context)})
 
     def retire_removed(self, change: HostChange, within: float) -> Mapping[str, asyncio.Task[None]]:
         """Retire the replicas that the change removes: drain them for at most ``within`` seconds, then stop them.
 
         Returns the task of each retirement, by backend.
         """
-        for replica in [each for each in self.replicas.kept() if each not in change.managed]:
-            self._retire_and_remove(replica, within)
-        return {self.replicas[replica].backend: task for replica, task in self.replicas.retiring.items()}
+        for replica, engine in self.kept().items():
+            if replica not in change.managed:
+                self._stop_probing(engine.managed)
+                self._leave_service(engine)
+                engine.removal = asyncio.ensure_future(self._remove_later(engine, within))
+        engines = self.engines.values()
+        return {each.managed.backend: each.removal for each in engines if each.removal is not None}
 
     def put_replicas(
         self, change: HostChange, relaunched: Collection[str], retiring: Mapping[str, asyncio.Task[None]], within: float
@@ -205,22 +226,37 @@ class Host(QueueListener):
 
         ``retiring``: the results of ``retire_removed`` of all hosts.
         """
-        before, known, self._context = self._context, dict(self.replicas), change.context
-        self._publisher.context = change.context
+        before, self._context = self._context.config, change.context
         self._servers.reconfigure(change.context)
-        self.pool.reconfigure(change.context.config.host_settings(self.name))
-        new_checks = before.config.checks != change.context.config.checks
-        restored = [replica for replica in change.managed if self.replicas.retiring.pop(replica, None) is not None]
-        self.replicas.put(change.managed)
+        self._launches.reconfigure(change.context.config.host_settings(self.name))
+        new_checks = before.checks != change.context.config.checks
         for replica, managed in change.managed.items():
-            changed = managed.server is None and managed.model_name in relaunched
-            relaunch = replica in restored or (replica in known and changed)
-            self.pool.put(replica, managed, relaunch=relaunch, after=retiring.get(managed.backend))
-            if relaunch:
-                self._retire(replica, within)
-            elif new_checks or not managed.probed_as(known.get(replica, managed)):
-                self._restart_probes(replica)
+            if (engine := self.engines.get(replica)) is None:
+                self.engines[replica] = engine = self._engine(managed)
+            else:
+                self._reconfigure(engine, managed, managed.model_name in relaunched, new_checks, within)
+            if (after := retiring.get(managed.backend)) is not None:
+                engine.before = after
+        self._sort(change.managed)
         self._read_files()
+
+    def _sort(self, replicas: Collection[str]) -> None:
+        """Keep the engines in the order of ``replicas``, the others behind them."""
+        engines = {replica: self.engines[replica] for replica in (*replicas, *self.engines) if replica in self.engines}
+        self.engines.clear()
+        self.engines.update(engines)
+
+    def _reconfigure(
+        self, engine: Engine, managed: ManagedReplica, relaunched: bool, new_checks: bool, within: float
+    ) -> None:
+        known = engine.managed
+        engine.reconfigure(managed)
+        if engine.removal is not None or (relaunched and not engine.elsewhere):
+            engine.removal = None  # the configuration has it again
+            engine.begin_anew()
+            self._retire(engine.replica, within)
+        elif engine.shown is ReplicaState.READY and (new_checks or not managed.probed_as(known)):
+            self._probe(engine)
 
     def put_rules(self, change: HostChange) -> None:
         """Give the scheduler its new rules."""
@@ -228,61 +264,68 @@ class Host(QueueListener):
 
     def reject_removed(self) -> None:
         """Refuse the requests that wait for removed replicas; the relay may route them to another host."""
-        self.queue.reject(self.replicas.retiring, self._removed_error)
-
-    def _restart_probes(self, replica: str) -> None:
-        if self.pool.engines[replica].shown is ReplicaState.READY:
-            self._probe(replica)
-
-    def _remove_unlisted(self, listed: Collection[str]) -> None:
-        """Remove the kept replicas that servers list no more, unless their models are still loaded."""
-        states = self.pool.states()
-        for replica in [each for each in self.replicas.kept() if each not in listed and states[each] in AT_REST]:
-            self.queue.reject([replica], self._removed_error)
-            self._remove(replica)
+        removed = [replica for replica, engine in self.engines.items() if engine.removal is not None]
+        self.queue.reject(removed, self._removed_error)
 
     def _removed_error(self, replica: str) -> RequestError:
-        model = self.replicas[replica].model_name
-        if model not in self._context.config.models and self.replicas[replica].server is None:
-            return ModelNotFound(model)
+        managed = self.engines[replica].managed
+        if managed.model_name not in self._context.config.models and managed.server is None:
+            return ModelNotFound(managed.model_name)
         return ReplicaLost(replica)
-
-    # --- retirements: replicas leave service, for a while or for good
 
     def _retire(self, replica: str, within: float) -> asyncio.Task[None] | None:
         """Drain the engine of ``replica`` for at most ``within`` seconds, then stop it.
 
         Returns the task of its retirement; ``None`` if it does not run.
         """
-        end = None
-        if self.pool.engines[replica].shown not in AT_REST:
-            self._leave_service(replica)
+        engine, end = self.engines[replica], None
+        if engine.shown not in AT_REST:
+            self._leave_service(engine)
             end = self.queue.retire(replica, within)
-        self._publisher.show(replica, self.pool.engines[replica].shown)
+        self._show(engine)
         return end
 
-    def _retire_and_remove(self, replica: str, within: float) -> None:
-        """Retire a replica, and remove it when its engine has stopped, unless the configuration restores it before."""
-        self._publisher.stop_probing(self.replicas[replica])
-        self._leave_service(replica)
-        self.replicas.retiring[replica] = asyncio.ensure_future(self._remove_later(replica, within))
+    def _leave_service(self, engine: Engine) -> None:
+        """Send it no more requests, and move its streams away."""
+        engine.retire()
+        text = f"The engine of '{engine.replica}' is being stopped; connect again"
+        self._drains.retire(engine.replica, LoadFailed(text))
 
-    def _leave_service(self, replica: str) -> None:
-        """Send no more requests to ``replica``, and move its streams away."""
-        self.pool.retire(replica)
-        self._drains.retire(replica, LoadFailed(f"The engine of '{replica}' is being stopped; connect again"))
-
-    async def _remove_later(self, replica: str, within: float) -> None:
-        await self.queue.retire(replica, within)
-        if self.replicas.retiring.get(replica) is asyncio.current_task():  # else the configuration has restored it
-            self._remove(replica)
+    async def _remove_later(self, engine: Engine, within: float) -> None:
+        await self.queue.retire(engine.replica, within)
+        if engine.removal is asyncio.current_task():  # else the configuration has it again
+            self._remove(engine.replica)
             self.rules.note_removed(self._context)
 
     def _remove(self, replica: str) -> None:
         """Remove a replica whose engine is at rest."""
-        self.replicas.remove(replica)
-        self.pool.remove(replica)
-        self._publisher.remove(replica)
+        self.engines.pop(replica).remove()
+
+    # --- orders of the queue
+
+    def states(self) -> Mapping[str, ReplicaState]:
+        return {replica: engine.shown for replica, engine in self.engines.items()}
+
+    def state_of(self, replica: str) -> ReplicaState | None:
+        engine = self.engines.get(replica)
+        return None if engine is None else engine.shown
+
+    def prepared(self, replica: str, evict: Sequence[str]) -> AbstractAsyncContextManager[None]:
+        engine = self.engines.get(replica)
+        return orders.prepared(engine, evict) if engine is not None else nullcontext()
+
+    async def start(self, replica: str) -> None:
+        if (engine := self.engines.get(replica)) is None:
+            raise LoadFailed(f"'{replica}' is no longer configured")
+        await orders.start(engine)
+
+    async def stop(self, replica: str, timeout: float | None) -> None:
+        if (engine := self.engines.get(replica)) is not None:
+            await engine.stop(timeout)
+
+    async def evict(self, replica: str) -> None:
+        if (engine := self.engines.get(replica)) is not None:
+            await orders.evict(engine)
 
     # --- events of the queue
 
@@ -293,7 +336,7 @@ class Host(QueueListener):
         self._drains.cut_off(replica, "the gateway stops the engine")
 
     def unloaded(self, replica: str) -> None:
-        managed = self.replicas[replica]
+        managed = self.engines[replica].managed
         if managed.server is not None:
             managed.server.note_unloaded(managed.model_name)
 
@@ -302,37 +345,98 @@ class Host(QueueListener):
 
     # --- events of the engines
 
-    def _note_state(self, replica: str, state: ReplicaState) -> None:
-        managed, engine = self.replicas[replica], self.pool.engines[replica]
-        if replica not in self.replicas.retiring:
-            if state is ReplicaState.READY:
-                self._publisher.ready(replica, managed, engine)
-            else:
-                self._publisher.not_ready(replica, managed, state, engine)
-            if state is ReplicaState.FAILED and engine.is_lost:
-                self._drains.cut_off(replica, engine.problem)
-        self._publisher.state(replica, state)
-
-    def _note_examined(self, replica: str) -> None:
-        if replica not in self.replicas.retiring:
-            managed = self.replicas[replica]
+    def engine_changed(self, engine: Engine) -> None:
+        managed, state = engine.managed, engine.shown
+        if engine.removal is None:
             if managed.server is None:
-                limit = managed.model.concurrency or self.pool.reported.get(replica, 0)
-                self._context.fleet.load(managed.backend).slots = limit
-            self._probe(replica, is_healthy=True)
+                self._find(engine)
+            cache_kept = state is not ReplicaState.READY and engine.cache.tokens > 0
+            self._show(engine, engine.problem, cache_kept=cache_kept)
+            if managed.server is None and state is ReplicaState.READY:
+                self._context.fleet.succeeded(managed.backend)
+            if state is ReplicaState.FAILED and engine.is_lost:
+                self._drains.cut_off(engine.replica, engine.problem)
+        notify(self._on_replica_state, engine.replica, state)
 
-    def _probe(self, replica: str, *, is_healthy: bool = False) -> None:
-        engine, in_flight = self.pool.engines[replica], partial(self.queue.in_flight, replica)
-        self._publisher.probe(self.replicas[replica], engine, in_flight, is_healthy=is_healthy)
+    def engine_examined(self, engine: Engine) -> None:
+        if engine.removal is None:
+            managed = engine.managed
+            if managed.server is None:
+                limit = managed.model.concurrency or self._launches.learned.reported.get(engine.replica, 0)
+                self._context.fleet.load(managed.backend).slots = limit
+            self._probe(engine, is_healthy=True)
+
+    def engine_exited(self, engine: Engine) -> None:
+        self.queue.exited(engine.replica)
+
+    def running(self) -> Sequence[str]:
+        return [replica for replica, engine in self.engines.items() if engine.shown not in AT_REST]
+
+    def _find(self, engine: Engine) -> None:
+        """Have the relay, and the prober, find a ready engine, and no other one."""
+        backend, place = engine.managed.backend, engine.place
+        if engine.shown is not ReplicaState.READY or place is None:
+            self._prober.remove(backend)
+            self._context.upstreams[backend].locate("")
+        else:
+            self._context.upstreams[backend].locate(engine.address or "")
+            self._context.fleet.locate(backend, place.node, place.unit)
+
+    def _show(self, engine: Engine, problem: str = "", *, cache_kept: bool = False) -> None:
+        """Show routing the state of a replica. ``cache_kept``: it gets its prefix cache back when it is launched."""
+        wake_s = 0.0 if engine.shown is ReplicaState.READY else engine.wake_s
+        with suppress(NotFound):  # a server elsewhere no longer lists its model
+            self._context.fleet.set_state(engine.replica, engine.shown, wake_s, problem, cache_kept=cache_kept)
+
+    def _probe(self, engine: Engine, *, is_healthy: bool = False) -> None:
+        """Probe a ready engine by the current configuration, and end it if it hangs.
+
+        ``is_healthy``: it has just been found healthy. A server elsewhere is probed, whatever it has loaded.
+        """
+        managed, checks = engine.managed, self._context.config.checks
+        if managed.server is not None:
+            return
+        client = Client(self._context.upstreams[managed.backend], checks.timeout)
+        in_flight = partial(self.queue.in_flight, engine.replica)
+        watch = HangWatch(checks, engine.processor_seconds, in_flight, engine.end_hung)
+        path = managed.model.health_path
+        self._prober.add(managed.backend, managed.driver, client, path, is_healthy=is_healthy, hang_watch=watch)
+
+    def _stop_probing(self, managed: ManagedReplica) -> None:
+        """Stop the probes of a backend that is being removed. Its requests in flight continue."""
+        if managed.server is None:
+            self._prober.remove(managed.backend)
+
+    def _client(self, backend: str, address: str) -> EngineClient:
+        """HTTP to an engine that the relay does not use yet, or to a server elsewhere."""
+        context = self._context
+        if backend in context.config.backends:
+            return Client(context.upstreams[backend], _CLIENT_S)
+        upstream = Upstream(backend, BackendSettings(url=address), context.config.timeouts, context.outside)
+        return Client(upstream, _CLIENT_S)
+
+    # --- facts
+
+    async def _keep_measuring(self) -> None:
+        while True:
+            await asyncio.sleep(_MEASURE_EVERY_S)
+            for engine in list(self.engines.values()):
+                await orders.measure(engine)
 
     def _read_files(self) -> None:
-        self._files.follow(self.replicas.kept(), self._servers.estimates())
+        replicas = {replica: engine.managed for replica, engine in self.kept().items()}
+        self._files.follow(replicas, self._servers.estimates())
 
     def _note_facts(self, replica: str, facts: ModelFacts) -> None:
-        managed = self.replicas[replica]
-        if self.pool.engines[replica].shown is not ReplicaState.READY:  # its engine knows better
+        engine = self.engines[replica]
+        if engine.shown is not ReplicaState.READY:  # its engine knows better
+            managed = engine.managed
             self._context.fleet.set_models(managed.backend, {managed.model_name: facts.capabilities})
 
     def _note_found(self, replica: str, process: EngineProcess) -> None:
-        if replica in self.replicas.kept():
-            self.pool.found(replica, process)
+        """Take over a model that a server elsewhere has loaded by itself."""
+        engine = self.engines.get(replica)
+        if engine is None or engine.removal is not None or engine.shown not in AT_REST:
+            return
+        if engine.before is None or engine.before.done():
+            begin_adoption(engine, process, NOWHERE)

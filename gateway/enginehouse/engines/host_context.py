@@ -9,9 +9,9 @@ from enginehouse.config.schema import BackendSettings, Config
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
 from enginehouse.engines.downloads import Downloads
-from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.kept_cache import CacheReports
 from enginehouse.engines.launch_line import LaunchRules
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.placements import placement_of
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import DriverSupport

@@ -10,9 +10,10 @@ import msgspec
 
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.engine_pool import EnginePool
+from enginehouse.engines.engine import Engine
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_replicas import HostReplicas, ManagedReplica
+from enginehouse.engines.launches import Launches
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.interfaces.schedulers import SchedulingLimits
@@ -41,22 +42,22 @@ class HostRules:
     """The basis of a scheduler's decisions: limits, the ``facts`` of the host, and its ``swapper``.
 
     The facts are those of the configuration, with the replicas that ``servers`` have, and with the live figures of
-    ``pool`` and ``files``.
+    ``launches`` and ``files``.
     """
 
     def __init__(
         self,
         context: HostContext,
-        replicas: HostReplicas,
-        pool: EnginePool,
+        engines: Mapping[str, Engine],
+        launches: Launches,
         servers: RemoteServers,
         files: ModelFiles,
     ) -> None:
-        self._replicas = replicas
-        self._pool = pool
+        self._engines = engines
+        self._launches = launches
         self._servers = servers
         self._files = files
-        self._rules = scheduling_rules(context.config, pool.name)
+        self._rules = scheduling_rules(context.config, launches.host)
         self.facts = self._facts_by(self._rules, context)
         self.swapper: GuardedSwapper = context.make_swapper(self.facts)
 
@@ -67,8 +68,8 @@ class HostRules:
 
     def prepare(self, context: HostContext, managed: Mapping[str, ManagedReplica]) -> HostChange:
         """Prepare a change to the configuration of ``context``, with the replicas ``managed``."""
-        rules = scheduling_rules(context.config, self._pool.name)
-        facts = self._facts_by(rules, context, retiring=self._replicas.keys() - managed.keys())
+        rules = scheduling_rules(context.config, self._launches.host)
+        facts = self._facts_by(rules, context, self._engines.keys() - managed.keys())
         same = rules == self._rules and facts.replicas == self.facts.replicas
         return HostChange(context, managed, rules, facts, None if same else context.make_swapper(facts))
 
@@ -81,15 +82,15 @@ class HostRules:
         try:
             queue.reconfigure(self.swapper, self.facts, self.limits)
         except Exception:  # the change is in force on other hosts already
-            _log.exception("The scheduler of host '%s' did not take its new configuration", self._pool.name)
+            _log.exception("The scheduler of host '%s' did not take its new configuration", self._launches.host)
 
     def renew(self, context: HostContext, queue: HostQueue) -> None:
         """Give the scheduler of ``queue`` the current replicas."""
-        facts = self._facts_by(self._rules, context, self._replicas.retiring)
+        facts = self._facts_by(self._rules, context, self._removed())
         try:
             swapper = context.make_swapper(facts)
         except EnginehouseError as error:
-            name = self._pool.name
+            name = self._launches.host
             _log.error("The rules of [scheduling] do not fit the models of host '%s': %s", name, error)
             return
         self.facts, self.swapper = facts, swapper
@@ -97,22 +98,26 @@ class HostRules:
 
     def note_removed(self, context: HostContext) -> None:
         """Note that a replica was removed."""
-        self.facts = self._facts_by(self._rules, context, self._replicas.retiring)
+        self.facts = self._facts_by(self._rules, context, self._removed())
+
+    def _removed(self) -> Collection[str]:
+        return [replica for replica, engine in self._engines.items() if engine.removal is not None]
 
     def _facts_by(self, rules: SchedulingRules, context: HostContext, retiring: Collection[str] = ()) -> HostFacts:
         """The facts of the host, with replicas being retired: these may be evicted even if they were pinned."""
         old = {
             replica: msgspec.structs.replace(self.facts.replicas[replica], pin=False)
-            for replica in self._replicas
+            for replica in self._engines
             if replica in retiring
         }
+        learned = self._launches.learned
         return msgspec.structs.replace(
             rules.facts,
-            memory=self._pool.gpus.total if rules.facts.memory is None else rules.facts.memory,
+            memory=self._launches.gpus.total if rules.facts.memory is None else rules.facts.memory,
             replicas={**rules.facts.replicas, **self._servers.facts(context), **old},
-            measured=self._pool.measured,
-            asleep=self._pool.asleep,
-            reported=self._pool.reported,
+            measured=learned.measured,
+            asleep=learned.asleep,
+            reported=learned.reported,
             estimated=self._files.estimated,
         )
 

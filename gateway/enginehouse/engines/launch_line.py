@@ -19,7 +19,7 @@ from enginehouse.config.secret_variables import secret_variables, withheld_from
 from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.replica import Role
 from enginehouse.engines.cache_sockets import events_config
-from enginehouse.engines.host_gpus import CUDA_VISIBLE_DEVICES
+from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES
 from enginehouse.engines.missing_program import missing_program
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.drivers import SupportsLaunch
@@ -86,6 +86,11 @@ class ModelLaunch:
         self._driver = driver
         self._rules = rules
         self._environ = environ
+
+    def look_again(self) -> None:
+        """Make lines by the files of now."""
+        for found in ("_spec", "fingerprint"):
+            self.__dict__.pop(found, None)
 
     def spec(self, place: Place, rank: int = 0) -> LaunchSpec:
         """The settings of the model for its driver, on the machine of ``place`` with this rank."""

@@ -18,10 +18,10 @@ from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_replicas import RunningEngine
 from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory
 from enginehouse.engines.kept_cache import kept_caches, remove_others
 from enginehouse.engines.load_request import load, preload
+from enginehouse.engines.managed_replica import RunningEngine
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
@@ -32,6 +32,7 @@ from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains
 from enginehouse.routing.refusals import unknown_model
+from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.scheduling.scheduling_rules import host_names
 from enginehouse.telemetry.log_ring import LogRing
@@ -112,7 +113,7 @@ class ManagedEngines:
 
     def prepare(self, context: HostContext) -> EngineChange:
         """Prepare a change to the configuration of ``context``. Raises ``ConfigError``."""
-        hosts = {name: host for name, host in self._hosts.items() if not host.empty}
+        hosts = {name: host for name, host in self._hosts.items() if host.engines}
         for name in self._hosts_of(context):
             if name not in hosts:
                 hosts[name] = self._make_host(name, context)
@@ -144,13 +145,13 @@ class ManagedEngines:
     def reject_loads(self, error: RequestError) -> None:
         """Refuse the requests that wait for an engine which is not ready."""
         for host in self._hosts.values():
-            not_ready = [name for name, state in host.pool.states().items() if state is not ReplicaState.READY]
+            not_ready = [name for name, state in host.states().items() if state is not ReplicaState.READY]
             host.queue.reject(not_ready, lambda _: error)
 
     def reject_waiting(self, error: RequestError) -> None:
         """Refuse all waiting tickets, such as those of operators' loads, and let no operator wait for an unload."""
         for host in self._hosts.values():
-            host.queue.reject(host.pool.states().keys(), lambda _: error)
+            host.queue.reject(host.states().keys(), lambda _: error)
         for unload in self._unloads:
             unload.set_result(error)  # whoever is cancelled meanwhile would not retrieve an exception
         self._unloads.clear()
@@ -165,26 +166,26 @@ class ManagedEngines:
         """Load the first replica of ``model`` in its turn and wait until it is ready. Raises ``RequestError``."""
         model = self._known(model)
         host = self._of(model)
-        await load(host.queue, host.replicas.of_model(model)[0])
+        await load(host.queue, host.of_model(model)[0])
 
     def preload_some(self, model: str, replicas: int) -> None:
         """Begin to load the first ``replicas`` replicas of ``model``, each in its turn.
 
         Requests that wait for replicas which are not ready find their places again, as some may suit the new ones.
         """
-        found = [(host, replica) for host in self._hosts.values() for replica in host.replicas.of_model(model)]
+        found = [(host, replica) for host in self._hosts.values() for replica in host.of_model(model)]
         order = list(self._context.config.models[model].backends(model))
-        found.sort(key=lambda each: order.index(each[0].replicas[each[1]].backend))
+        found.sort(key=lambda each: order.index(each[0].engines[each[1]].managed.backend))
         for host, replica in found[:replicas]:
             self._tasks.start(preload(host.queue, replica))
         for host, replica in found:
-            if len(found) > 1 and host.pool.engines[replica].shown is not ReplicaState.READY:
+            if len(found) > 1 and host.engines[replica].shown is not ReplicaState.READY:
                 host.queue.reject([replica], ReplicaLost)
 
     def rest(self, model: str) -> None:
         """Put the replicas of ``model`` to sleep or stop them, as after their ``ttl``, unless they serve requests."""
         for host in self._hosts.values():
-            host.rest(host.replicas.of_model(model))
+            host.rest(host.of_model(model))
 
     async def unload(self, models: Sequence[str] | None = None, *, force: bool = False) -> None:
         """Stop the engines of ``models``, by default of all models, and wait until they have stopped.
@@ -194,7 +195,7 @@ class ManagedEngines:
         ``reject_waiting``; the engines stop all the same.
         """
         names = self.models if models is None else [self._known(model) for model in models]
-        found = [(host, host.replicas.of_model(model)) for model in names for host in self._hosts.values()]
+        found = [(host, host.of_model(model)) for model in names for host in self._hosts.values()]
         await self._wait_for(host.unload(replicas, force) for host, replicas in found if replicas)
 
     async def stop(self, backend: str) -> None:
@@ -202,7 +203,7 @@ class ManagedEngines:
 
         Raises ``InvalidRequest`` if the gateway neither launches nor loads anything there.
         """
-        found = [(host, replica) for host in self._hosts.values() for replica in host.replicas.of_backend(backend)]
+        found = [(host, replica) for host in self._hosts.values() for replica in host.of_backend(backend)]
         if not found:
             raise InvalidRequest(f"The gateway did not launch backend '{backend}'; stop it where it was started")
         await self._wait_for(host.unload([replica], force=False) for host, replica in found)
@@ -223,12 +224,17 @@ class ManagedEngines:
     def models(self) -> Sequence[str]:
         """The models that the gateway launches, or loads on servers elsewhere."""
         launched = [name for name, model in self._context.config.models.items() if model.launches]
-        hosted = [each.model_name for host in self._hosts.values() for each in host.replicas.kept().values()]
+        hosted = [each.managed.model_name for host in self._hosts.values() for each in host.kept().values()]
         return list(dict.fromkeys([*launched, *hosted]))
 
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are neither stopped nor failed."""
-        return [engine for host in self._hosts.values() for engine in host.running()]
+        running = (host.engines[replica] for host in self._hosts.values() for replica in host.running())
+        return [each.managed.running(each.shown, self._url(each.managed.backend)) for each in running]
+
+    def _url(self, backend: str) -> str:
+        upstream = self._context.upstreams.get(backend)
+        return "" if upstream is None else upstream.pool.origin.url  # it may be retiring
 
     def quantizations(self) -> Mapping[str, str]:
         """The quantisation of launched models' weights, by model, if their files name it."""
@@ -236,7 +242,7 @@ class ManagedEngines:
 
     def gpus(self) -> Sequence[GpuStatus]:
         """The GPUs of every host, as they were some seconds ago."""
-        return [gpu for host in self._hosts.values() for gpu in host.pool.gpus.status(host.name)]
+        return [gpu for host in self._hosts.values() for gpu in host.gpus.status(host.name)]
 
     def memory(self) -> Sequence[HostMemory]:
         """The memory of every host."""
@@ -256,17 +262,21 @@ class ManagedEngines:
 
     def logs(self) -> Mapping[str, LogRing]:
         """The log of each launched backend. It outlives a restart of the engine."""
-        engines = (each for host in self._hosts.values() for each in host.pool.engines.values())
+        engines = (each for host in self._hosts.values() for each in host.engines.values())
         return {each.name: each.log for each in engines}
 
     def explain_swap(self, target: str, running: Sequence[str] | None = None) -> SwapPlan:
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
         target = self._known(target)
-        return self._of(target).explain_swap(target, running)
+        host = self._of(target)
+        now = (host.engines[replica].managed.model_name for replica in host.running())
+        return explain_swap(
+            host.rules.swapper, host.rules.facts, target, list(dict.fromkeys(now)) if running is None else running
+        )
 
     def plan(self, replica: str) -> SwapPlan:
         """Plan the swap that loads ``replica`` beside the running replicas."""
-        host = next((host for host in self._hosts.values() if replica in host.replicas), None)
+        host = next((host for host in self._hosts.values() if replica in host.engines), None)
         if host is None:
             raise ModelNotFound(replica)
         return host.rules.swapper.explain(replica, list(host.queue.running()))
@@ -286,7 +296,7 @@ class ManagedEngines:
         settings = self._context.config.models.get(model)
         if settings is not None and settings.launches:
             return self._hosts[settings.hosts[0]]
-        return next(host for host in self._hosts.values() if host.replicas.of_model(model))
+        return next(host for host in self._hosts.values() if host.of_model(model))
 
     @staticmethod
     def _hosts_of(context: HostContext) -> Sequence[str]:
@@ -306,14 +316,14 @@ class ManagedEngines:
     def _list_queues(self) -> None:
         self.queues.clear()
         for host in self._hosts.values():
-            self.queues.update((each.backend, host.queue) for each in host.replicas.kept().values())
+            self.queues.update((each.managed.backend, host.queue) for each in host.kept().values())
         self.queues.update(self.remote.queues)
 
     def _preload(self, models: Sequence[str]) -> None:
         for model in models:
             if (settings := self._context.config.models.get(model)) is not None and settings.preload:
                 for host in self._hosts.values():
-                    for replica in host.replicas.of_model(model):
+                    for replica in host.of_model(model):
                         self._tasks.start(preload(host.queue, replica))
 
     def _remove_caches(self) -> None:

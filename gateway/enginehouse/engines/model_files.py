@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.launch_line import launch_spec
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.interfaces.drivers import SupportsLaunch
 from enginehouse.interfaces.launch_spec import LaunchSpec, ModelFacts
 

@@ -75,7 +75,7 @@ class _KeptFile(Generic[T]):
 
 
 class Footprints:
-    """The most bytes measured for each model by its launch line, as ``EngineSetup.footprint_key`` names both.
+    """The most bytes measured for each model by its launch line, as ``Engine.footprint`` names both.
 
     ``known``: all of them, those measured last at the end.
     """

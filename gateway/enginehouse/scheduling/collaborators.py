@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Protocol
 
 from enginehouse.domain.replica import ReplicaState
@@ -23,13 +23,12 @@ class EngineControl(ABC):
         """The current state of one replica; ``None`` if it is unknown."""
         return self.states().get(replica)
 
-    @asynccontextmanager
-    async def prepared(self, replica: str, evict: Sequence[str]) -> AsyncIterator[None]:
+    def prepared(self, replica: str, evict: Sequence[str]) -> AbstractAsyncContextManager[None]:
         """Have everything for the start of an engine that can be had before ``evict`` are stopped for it.
 
         Raise ``LoadFailed`` if it cannot be started even then. The end of the context gives up what was not used.
         """
-        yield
+        return nullcontext()
 
     @abstractmethod
     async def start(self, replica: str) -> None:

@@ -12,15 +12,16 @@ from enginehouse import (
 )
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine import Engine
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.testing import HttpEngineClient
 from enginehouse_llamacpp import LlamaCppDriver
 from tests.support import real_gateways
+from tests.support.bare_host import Heard
 from tests.support.fake_engines import FakeLauncher, ScriptedDriver
-from tests.support.host_launchers import host_launcher
+from tests.support.host_launchers import launches
 from tests.support.launchers import local_launcher
 from tests.support.real_engines import RealEngine
 
@@ -54,11 +55,11 @@ async def llama_server(
     state_file = StateFile(tmp_path / "state")
     supervisor = Engine(
         ManagedReplica("tiny", "tiny", model, support_of(LlamaCppDriver())),
-        host_launcher(local_launcher(tmp_path), state_file, ports=Ports()),
+        launches(local_launcher(tmp_path), state_file, ports=Ports()),
         connect=HttpEngineClient,
-        on_state=states.append,
+        listener=Heard(states),
     )
-    await supervisor.start()
+    await supervisor.bring_up()
     assert supervisor.address is not None
     yield HttpEngineClient(supervisor.address)
     await supervisor.stop()

@@ -13,11 +13,12 @@ import pytest
 from enginehouse import ConfigError, Launcher, LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine import Engine
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ports import Ports
 from enginehouse.interfaces.driver_support import support_of
+from tests.support.bare_host import Heard
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
-from tests.support.host_launchers import host_launcher
+from tests.support.host_launchers import launches
 from tests.support.launchers import local_launcher
 from tests.support.virtual_time import Run
 from tests.support.waiting import within
@@ -44,8 +45,8 @@ class Stage:
         self.ports = Ports(25_000, 25_999)
         self.supervisor = Engine(
             ManagedReplica("tiny-1", "tiny", model, support_of(driver)),
-            host_launcher(launches_with or launcher, ports=self.ports), connect=self._connect,
-            on_state=self.states.append,
+            launches(launches_with or launcher, ports=self.ports), connect=self._connect,
+            listener=Heard(self.states),
         )  # fmt: skip
         self._client = client
 
@@ -63,7 +64,7 @@ def stage(driver: ScriptedDriver, fake_launcher: FakeLauncher) -> Stage:
 
 def test_an_engine_is_ready_when_its_driver_says_so(in_virtual_time: Run, stage: Stage) -> None:
     async def scenario() -> None:
-        await stage.supervisor.start()
+        await stage.supervisor.bring_up()
         assert stage.supervisor.address == stage.addresses[0] == stage.launcher.launched[0].address
 
     in_virtual_time(scenario())
@@ -73,7 +74,7 @@ def test_an_engine_is_ready_when_its_driver_says_so(in_virtual_time: Run, stage:
 
 def test_nobody_watches_an_engine_that_runs_on(in_virtual_time: Run, stage: Stage) -> None:
     async def scenario() -> None:
-        await stage.supervisor.start()
+        await stage.supervisor.bring_up()
         await stage.supervisor.leave()
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert stage.launcher.launched[0].stops == []
@@ -86,7 +87,7 @@ def test_readiness_is_probed_soon_and_then_less_and_less_often(in_virtual_time: 
     stage.driver.verdict = False
 
     async def scenario() -> None:
-        starting = asyncio.ensure_future(stage.supervisor.start())
+        starting = asyncio.ensure_future(stage.supervisor.bring_up())
         await asyncio.sleep(30)
         stage.driver.verdict = True
         await starting
@@ -106,7 +107,7 @@ def test_a_readiness_probe_that_hangs_is_bounded_by_the_start_timeout(in_virtual
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed, match=r"not ready within 60 s .* | still loading$") as caught:
-            await stage.supervisor.start()
+            await stage.supervisor.bring_up()
         assert asyncio.get_running_loop().time() == pytest.approx(60.1)
         assert caught.value.details == {"model": "tiny", "log": ["loading tensors", "still loading"]}
 
@@ -121,7 +122,7 @@ def test_a_launch_that_hangs_is_bounded_by_the_start_timeout(in_virtual_time: Ru
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed, match="could not be launched in that time"):
-            await stage.supervisor.start()
+            await stage.supervisor.bring_up()
         assert asyncio.get_running_loop().time() == 60
 
     in_virtual_time(scenario())
@@ -133,7 +134,7 @@ def test_an_exit_during_start_fails_at_once_with_the_last_lines(in_virtual_time:
     stage.launcher.prints = b"one\ntwo\nthree\nfour: no such model"
 
     async def scenario() -> None:
-        starting = asyncio.ensure_future(stage.supervisor.start())
+        starting = asyncio.ensure_future(stage.supervisor.bring_up())
         await asyncio.sleep(5)
         stage.launcher.launched[0].end.set_result(-9)
         with pytest.raises(LoadFailed) as caught:
@@ -155,13 +156,13 @@ def test_an_exit_while_ready_is_reported_and_the_engine_can_be_started_again(
     stage.launcher.prints = b"CUDA error\n"
 
     async def scenario() -> None:
-        await stage.supervisor.start()
+        await stage.supervisor.bring_up()
         stage.launcher.launched[0].end.set_result(134)
         await asyncio.sleep(1)
         assert stage.supervisor.problem == "The engine ended with status 134; its last lines were: CUDA error"
         assert stage.supervisor.address is None
         stage.launcher.prints = b""
-        await stage.supervisor.start()
+        await stage.supervisor.bring_up()
         assert stage.supervisor.problem == ""
         stage.launcher.launched[1].end.set_result(1)
         await asyncio.sleep(1)
@@ -174,7 +175,7 @@ def test_an_exit_while_ready_is_reported_and_the_engine_can_be_started_again(
 
 def test_stopping_is_no_failure(in_virtual_time: Run, stage: Stage) -> None:
     async def scenario() -> None:
-        await stage.supervisor.start()
+        await stage.supervisor.bring_up()
         await stage.supervisor.stop(3)
         await asyncio.sleep(1)
 
@@ -189,7 +190,7 @@ def test_stopping_while_it_starts_fails_the_start(launch_s: float, in_virtual_ti
     stage.launcher.delay = launch_s
 
     async def scenario() -> None:
-        starting = asyncio.ensure_future(stage.supervisor.start())
+        starting = asyncio.ensure_future(stage.supervisor.bring_up())
         await asyncio.sleep(5)
         await stage.supervisor.stop()
         with pytest.raises(LoadFailed, match="was stopped while it started"):
@@ -202,7 +203,7 @@ def test_stopping_while_it_starts_fails_the_start(launch_s: float, in_virtual_ti
 
 def test_stopping_in_the_moment_it_becomes_ready_stops_it(in_virtual_time: Run, stage: Stage) -> None:
     async def scenario() -> None:
-        starting = asyncio.ensure_future(stage.supervisor.start())
+        starting = asyncio.ensure_future(stage.supervisor.bring_up())
         while (task := stage.supervisor._starting) is None:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0)
         while not task.done():  # noqa: ASYNC110 - the moment before anybody hears of its end
@@ -222,7 +223,7 @@ def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing_behind(
     """The launcher hands its process over, and the engine becomes ready, within these steps of the event loop."""
 
     async def scenario() -> None:
-        starting = asyncio.ensure_future(stage.supervisor.start())
+        starting = asyncio.ensure_future(stage.supervisor.bring_up())
         await asyncio.sleep(seconds)
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -249,7 +250,7 @@ def test_an_engine_whose_launch_nobody_waits_for_any_more_is_stopped(
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed, match="could not be launched in that time"):
-            await stage.supervisor.start()
+            await stage.supervisor.bring_up()
         await asyncio.sleep(10)
         assert stage.launcher.launched[0].end.done()
 
@@ -261,7 +262,7 @@ def test_a_cancelled_start_leaves_nothing_behind(in_virtual_time: Run, stage: St
     stage.driver.verdict = False
 
     async def scenario() -> None:
-        starting = asyncio.ensure_future(stage.supervisor.start())
+        starting = asyncio.ensure_future(stage.supervisor.bring_up())
         await asyncio.sleep(5)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -276,7 +277,7 @@ def test_the_engine_goes_even_when_its_start_is_cancelled_twice(in_virtual_time:
     stage.driver.verdict = False
 
     async def scenario() -> None:
-        starting = asyncio.ensure_future(stage.supervisor.start())
+        starting = asyncio.ensure_future(stage.supervisor.bring_up())
         await asyncio.sleep(5)
         stage.launcher.launched[0].stop_s = 3
         for _ in range(2):
@@ -294,7 +295,7 @@ def test_a_port_is_free_again_when_its_engine_has_stopped(in_virtual_time: Run, 
 
     async def scenario() -> None:
         for end in (stage.supervisor.stop, None, stage.supervisor.stop, None):
-            await stage.supervisor.start()
+            await stage.supervisor.bring_up()
             if end:
                 await end()
             else:
@@ -303,7 +304,7 @@ def test_a_port_is_free_again_when_its_engine_has_stopped(in_virtual_time: Run, 
         stage.driver.verdict = False
         for _ in range(3):
             with pytest.raises(LoadFailed, match="not ready within"):
-                await stage.supervisor.start()
+                await stage.supervisor.bring_up()
 
     in_virtual_time(scenario())
 
@@ -315,7 +316,7 @@ def test_a_configuration_that_cannot_be_launched_is_told(
 
     async def scenario() -> None:
         with pytest.raises(ConfigError, match=r"models.tiny.command"):
-            await stage.supervisor.start()
+            await stage.supervisor.bring_up()
 
     in_virtual_time(scenario())
     assert stage.states == [STARTING, FAILED]
@@ -327,7 +328,7 @@ async def test_a_real_child_that_exits_during_start_fails_at_once(driver: Script
     model = ModelSettings(command=shlex.join([sys.executable, "-u", "-c", fail]), start_timeout=600)
     stage = Stage(driver, FakeClient({}), model, FakeLauncher(), local_launcher(tmp_path))
     with pytest.raises(LoadFailed, match="it ended with status 1 while it started") as caught:
-        await within(stage.supervisor.start())
+        await within(stage.supervisor.bring_up())
     assert caught.value.details["log"] == ["reading the model", "error: model not found"]
 
 
@@ -339,4 +340,4 @@ async def test_a_real_child_that_is_killed_during_its_start_tells_the_signal(
     model = ModelSettings(command=shlex.join([sys.executable, "-u", "-c", fail]), start_timeout=600)
     stage = Stage(driver, FakeClient({}), model, FakeLauncher(), local_launcher(tmp_path))
     with pytest.raises(LoadFailed, match=r"Model 'tiny' .* by SIGTERM while it started; .* reading the model"):
-        await within(stage.supervisor.start())
+        await within(stage.supervisor.bring_up())

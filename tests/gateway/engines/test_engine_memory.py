@@ -10,14 +10,12 @@ import pytest
 
 from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.host_gpus import HostGpus
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
+from tests.support.bare_host import BareHost
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.fake_gpus import FakeGpus, gpu
-from tests.support.host_launchers import host_launcher
 
 SLEEPING, STOPPED, READY = ReplicaState.SLEEPING, ReplicaState.STOPPED, ReplicaState.READY
 
@@ -37,21 +35,20 @@ class GpuHost:
         }
         self.files: list[StateFile] = []
 
-    def gateway(self) -> EnginePool:
+    def gateway(self) -> BareHost:
         """The gateway's part for the host. An earlier one has been killed."""
         for file in self.files:
             file.close()
         self.files = [StateFile(self.folder)]
-        return EnginePool(
-            host_launcher(self.launcher, self.files[0], gpus=HostGpus(self.reader)),
+        return BareHost(
+            self.launcher,
+            self.files[0],
             {
                 f"{name}@{name}": ManagedReplica(name, name, model, support_of(self.driver))
                 for name, model in self.models.items()
             },
-            connect=lambda backend, address: FakeClient({}),
-            on_state=lambda replica, state: None,
-            on_examined=lambda replica: None,
-            on_exited=lambda replica: None,
+            lambda backend, address: FakeClient({}),
+            gpus=self.reader,
         )
 
     def devices(self) -> list[str | None]:

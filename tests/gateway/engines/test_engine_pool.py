@@ -10,13 +10,12 @@ import pytest
 
 from enginehouse import EngineClient, LoadFailed, NotEnoughMemory, ReplicaState, UpstreamError
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import Sleepers, StateFile
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.collaborators import EngineControl
+from tests.support.bare_host import BareHost
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
-from tests.support.host_launchers import host_launcher
 from tests.support.virtual_time import Run
 
 STOPPED, STARTING, READY = ReplicaState.STOPPED, ReplicaState.STARTING, ReplicaState.READY
@@ -41,7 +40,7 @@ class Stage:
         self.connected: list[tuple[str, str]] = []
         self.files: list[StateFile] = []
 
-    def gateway(self) -> EnginePool:
+    def gateway(self) -> BareHost:
         """A gateway's part that looks after this host; the one before is out of it as if it was killed."""
         before, self.folder = self.folder, self.folder / "next"
         self.folder.mkdir()
@@ -49,19 +48,17 @@ class Stage:
             for file in before.glob("*.json"):
                 shutil.copy(file, self.folder)
         self.files.append(StateFile(self.folder))
-        states = self.states = []
-        exited = self.exited = []
-        return EnginePool(
-            host_launcher(self.launcher, self.files[-1]),
+        host = BareHost(
+            self.launcher,
+            self.files[-1],
             {
                 f"{name}@{name}": ManagedReplica(name, name, model, support_of(self.driver))
                 for name, model in self.models.items()
             },
-            connect=self._connect,
-            on_state=lambda replica, state: states.append((replica, state)),
-            on_examined=self.examined.append,
-            on_exited=exited.append,
+            self._connect,
         )
+        self.states, self.examined, self.exited = host.changes, host.examined, host.exited
+        return host
 
     def of(self, replica: str) -> list[ReplicaState]:
         return [state for name, state in self.states if name == replica]
@@ -266,7 +263,7 @@ def test_a_failed_start_backs_off_as_well_but_one_that_was_stopped_does_not(in_v
 def test_an_engine_that_lacked_memory_is_tried_again_once_some_was_given_back(
     in_virtual_time: Run, stage: Stage
 ) -> None:
-    async def fails_to_start(engines: EnginePool) -> None:
+    async def fails_to_start(engines: BareHost) -> None:
         stage.launcher.prints, stage.driver.verdict = b"out of memory\n", False
         starting = asyncio.ensure_future(engines.start("a@a"))
         while not starting.done():  # just after a stop there are more tries
@@ -359,7 +356,7 @@ def test_an_idle_engine_sleeps_and_wakes_where_its_model_says_so(in_virtual_time
     async def scenario() -> None:
         engines = stage.gateway()
         await engines.start("b@b")
-        engines.sleep_or_stop("b@b")
+        engines.rest(["b@b"])
         assert engines.states()["b@b"] is STOPPING, "from this moment on it takes no requests"
         await asyncio.sleep(1)
         assert engines.states()["b@b"] is SLEEPING
@@ -379,11 +376,11 @@ def test_an_idle_engine_is_stopped_where_it_is_not_to_sleep(in_virtual_time: Run
     async def scenario() -> None:
         engines = stage.gateway()
         await engines.start("a@a")
-        engines.sleep_or_stop("a@a")
-        engines.sleep_or_stop("a@a")
+        engines.rest(["a@a"])
+        engines.rest(["a@a"])
         await asyncio.sleep(1)
         assert stage.launcher.launched[0].stops == [7]
-        engines.sleep_or_stop("a@a")
+        engines.rest(["a@a"])
         await asyncio.sleep(1)
 
     in_virtual_time(scenario())
@@ -399,7 +396,7 @@ def test_an_engine_that_cannot_sleep_is_stopped(answer: Any, in_virtual_time: Ru
     async def scenario() -> None:
         engines = stage.gateway()
         await engines.start("b@b")
-        engines.sleep_or_stop("b@b")
+        engines.rest(["b@b"])
         await asyncio.sleep(1)
 
     in_virtual_time(scenario())
@@ -414,7 +411,7 @@ def test_an_engine_that_cannot_be_woken_is_launched_anew(answer: Any, in_virtual
     async def scenario() -> None:
         engines = stage.gateway()
         await engines.start("b@b")
-        engines.sleep_or_stop("b@b")
+        engines.rest(["b@b"])
         await asyncio.sleep(1)
         await engines.start("b@b")
         assert [process.end.done() for process in stage.launcher.launched] == [True, False]
@@ -430,7 +427,7 @@ def test_a_request_for_an_engine_that_is_falling_asleep_wakes_it(in_virtual_time
         engines = stage.gateway()
         await engines.start("b@b")
         stage.driver.delay = 2
-        engines.sleep_or_stop("b@b")
+        engines.rest(["b@b"])
         await asyncio.sleep(1)
         await engines.start("b@b")
 
@@ -447,7 +444,7 @@ def test_an_engine_that_is_stopped_while_it_falls_asleep_is_stopped(in_virtual_t
         await engines.start("b@b")
         stage.driver.delay = 2
         stage.launcher.launched[0].stop_s = 5
-        engines.sleep_or_stop("b@b")
+        engines.rest(["b@b"])
         await asyncio.sleep(1)
         await engines.stop("b@b", None)
         assert stage.launcher.launched[0].end.done()
@@ -462,7 +459,7 @@ def test_a_sleeping_engine_that_ends_is_reported(in_virtual_time: Run, stage: St
     async def scenario() -> None:
         engines = stage.gateway()
         await engines.start("b@b")
-        engines.sleep_or_stop("b@b")
+        engines.rest(["b@b"])
         await asyncio.sleep(1)
         stage.launcher.launched[0].end.set_result(-9)
         await asyncio.sleep(1)
@@ -475,10 +472,10 @@ def test_a_sleeping_engine_that_ends_is_reported(in_virtual_time: Run, stage: St
 # --- adoption
 
 
-def killed(stage: Stage, *replicas: str) -> Coroutine[Any, Any, EnginePool]:
+def killed(stage: Stage, *replicas: str) -> Coroutine[Any, Any, BareHost]:
     """A gateway starts engines and is killed: they run on."""
 
-    async def gateway() -> EnginePool:
+    async def gateway() -> BareHost:
         engines = stage.gateway()
         for replica in replicas:
             await engines.start(replica)
@@ -513,9 +510,9 @@ def test_an_adopted_engines_port_is_not_handed_out(in_virtual_time: Run, stage: 
         await killed(stage, "a@a")
         engines = stage.gateway()
         await engines.open()
-        assert engines._launcher._ports._taken == {stage.launcher.lines[0].port}
+        assert engines._launches._ports._taken == {stage.launcher.lines[0].port}
         await engines.stop("a@a", None)
-        assert engines._launcher._ports._taken == set()
+        assert engines._launches._ports._taken == set()
 
     in_virtual_time(scenario())
 
@@ -617,7 +614,7 @@ def test_an_adopted_engine_that_sleeps_is_woken(in_virtual_time: Run, stage: Sta
 
     async def scenario() -> None:
         engines = await killed(stage, "b@b")
-        engines.sleep_or_stop("b@b")
+        engines.rest(["b@b"])
         await asyncio.sleep(1)
         engines = stage.gateway()
         await engines.open()

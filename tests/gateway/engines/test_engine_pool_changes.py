@@ -11,12 +11,11 @@ import pytest
 
 from enginehouse import LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
+from tests.support.bare_host import BareHost
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
-from tests.support.host_launchers import host_launcher
 from tests.support.virtual_time import Run
 
 STOPPED, STARTING, READY = ReplicaState.STOPPED, ReplicaState.STARTING, ReplicaState.READY
@@ -29,23 +28,19 @@ class Stage:
     def __init__(self, driver: ScriptedDriver, client: FakeClient, launcher: FakeLauncher, folder: Path) -> None:
         self.driver = driver
         self.launcher = launcher
-        self.shown: list[ReplicaState] = []
-        self.exited: list[str] = []
         self.file = StateFile(folder)
-        self.engines = EnginePool(
-            host_launcher(launcher, self.file),
-            {"a@a": self.managed("one")},
-            connect=lambda backend, address: client,
-            on_state=lambda replica, state: self.shown.append(state),
-            on_examined=lambda replica: None,
-            on_exited=self.exited.append,
-        )
+        self.engines = BareHost(launcher, self.file, {"a@a": self.managed("one")}, lambda backend, address: client)
+        self.exited = self.engines.exited
 
     def managed(self, command: str, **settings: Any) -> ManagedReplica:
         return ManagedReplica("a", "a", ModelSettings(command=command, **settings), support_of(self.driver))
 
     def relaunch(self, command: str, **settings: Any) -> None:
         self.engines.put("a@a", self.managed(command, **settings), relaunch=True)
+
+    @property
+    def shown(self) -> list[ReplicaState]:
+        return [state for _, state in self.engines.changes]
 
     @property
     def state(self) -> ReplicaState:
@@ -161,7 +156,7 @@ def test_a_sleeper_is_not_woken_as_something_else(in_virtual_time: Run, stage: S
     async def scenario() -> None:
         stage.relaunch("one", idle="sleep")
         await stage.engines.start("a@a")
-        stage.engines.sleep_or_stop("a@a")
+        stage.engines.rest(["a@a"])
         await asyncio.sleep(1)
         assert stage.state is SLEEPING
         stage.relaunch("two", idle="sleep")

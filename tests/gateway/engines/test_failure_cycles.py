@@ -19,9 +19,9 @@ from enginehouse import (
     UpstreamError,
 )
 from enginehouse.config.schema import CheckSettings, ModelSettings
-from enginehouse.engines.engine import Engine
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.load_request import load
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
@@ -34,7 +34,7 @@ from tests.gateway.engines.test_load_request import Queue
 from tests.gateway.engines.test_prober import Sink
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.garbage import left_behind, without_collector
-from tests.support.host_launchers import host_launcher
+from tests.support.host_launchers import launches
 from tests.support.virtual_time import Run
 
 Fail = Callable[[], Awaitable[object]]
@@ -93,14 +93,14 @@ async def status() -> None:
 def supervisor(driver: ScriptedDriver, launcher: FakeLauncher) -> Engine:
     model = ModelSettings(command="engine", start_timeout=60, stop_timeout=7)
     return Engine(
-        ManagedReplica("tiny-1", "tiny", model, support_of(driver)), host_launcher(launcher),
-        connect=lambda address: FakeClient({}), on_state=lambda state: None,
+        ManagedReplica("tiny-1", "tiny", model, support_of(driver)), launches(launcher),
+        connect=lambda address: FakeClient({}), listener=EngineListener(),
     )  # fmt: skip
 
 
 async def start() -> None:
     with pytest.raises(LoadFailed):
-        await supervisor(Broken(), FakeLauncher()).start()
+        await supervisor(Broken(), FakeLauncher()).bring_up()
     await asyncio.sleep(1)
 
 
@@ -108,14 +108,14 @@ async def late_launch() -> None:
     launcher = FakeLauncher()
     launcher.delay = 1e6
     with pytest.raises(LoadFailed):
-        await supervisor(ScriptedDriver(), launcher).start()
+        await supervisor(ScriptedDriver(), launcher).bring_up()
     await asyncio.sleep(1)
 
 
 async def early_exit() -> None:
     driver, launcher = ScriptedDriver(), FakeLauncher()
     driver.verdict = False
-    starting = asyncio.ensure_future(supervisor(driver, launcher).start())
+    starting = asyncio.ensure_future(supervisor(driver, launcher).bring_up())
     await asyncio.sleep(1)
     launcher.launched[0].end.set_result(1)
     await asyncio.wait({starting})
@@ -127,7 +127,7 @@ async def early_exit() -> None:
 async def cancelled_start() -> None:
     driver = ScriptedDriver()
     driver.verdict = False
-    starting = asyncio.ensure_future(supervisor(driver, FakeLauncher()).start())
+    starting = asyncio.ensure_future(supervisor(driver, FakeLauncher()).bring_up())
     await asyncio.sleep(1)
     starting.cancel()
     with contextlib.suppress(asyncio.CancelledError):

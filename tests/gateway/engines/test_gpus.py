@@ -13,8 +13,8 @@ from enginehouse import ConfigError, PluginFailed
 from enginehouse.config.schema import HostSettings
 from enginehouse.domain.gpu import Gpu
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.gpus import Gpus, assign_gpus, host_gpus
 from enginehouse.engines.guards import guarded_launcher
-from enginehouse.engines.host_gpus import HostGpus, assign_gpus, host_gpus
 from enginehouse_local import LocalLauncher
 from enginehouse_local.nvml import Nvml
 from tests.support.fake_engines import FakeLauncher
@@ -86,7 +86,7 @@ def test_more_gpus_than_there_are_is_an_error_with_a_remedy() -> None:
 
 
 async def test_two_engines_get_two_gpus_and_give_them_back() -> None:
-    gpus = HostGpus(FakeGpus([gpu(0), gpu(1)]))
+    gpus = Gpus(FakeGpus([gpu(0), gpu(1)]))
     assert [await gpus.assign(name, 1) for name in ("a", "b", "c")] == ["0", "1", "0"]
     gpus.release("b")
     assert await gpus.assign("d", 1) == "1"
@@ -95,7 +95,7 @@ async def test_two_engines_get_two_gpus_and_give_them_back() -> None:
 
 
 async def test_a_process_counts_on_every_gpu() -> None:
-    gpus = HostGpus(FakeGpus([gpu(0, processes={7: 3, 8: 4}), gpu(1, processes={7: 5})]))
+    gpus = Gpus(FakeGpus([gpu(0, processes={7: 3, 8: 4}), gpu(1, processes={7: 5})]))
     await gpus.refresh()
     assert (await gpus.used_by([7, 9]), await gpus.used_by([])) == (8, 0)
 
@@ -137,7 +137,7 @@ def test_a_start_waits_until_the_memory_of_what_has_ended_is_free(
 ) -> None:
     async def scenario() -> None:
         reader = FallingMemory([0, *[size * GIB for size in free]], holds_until + 1)
-        gpus = HostGpus(reader)
+        gpus = Gpus(reader)
         await gpus.refresh()
         size = None if needed is None else needed * GIB
         await gpus.until_free("a", size)
@@ -153,7 +153,7 @@ def test_memory_that_is_never_freed_does_not_hold_a_start_for_ever(
     in_virtual_time: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        gpus = HostGpus(FallingMemory([10], holds_until=10_000))
+        gpus = Gpus(FallingMemory([10], holds_until=10_000))
         await gpus.refresh()
         gpus.ended([7])
         await gpus.until_free("a", None)
@@ -174,7 +174,7 @@ def test_a_reading_that_fails_is_not_the_last_one(in_virtual_time: Run) -> None:
             return [gpu(0, free=self.readings)]
 
     async def scenario() -> None:
-        gpus = HostGpus(FailsOnce([]))
+        gpus = Gpus(FailsOnce([]))
         gpus.begin()
         await asyncio.sleep(9)
         assert [each.free for each in gpus.now] == [1]
@@ -204,7 +204,7 @@ async def test_a_launcher_that_fails_to_tell_its_gpus_makes_clear_what_is_missin
 
 
 async def test_what_is_launched_after_a_reload_gets_other_gpus() -> None:
-    gpus = HostGpus(FakeGpus([gpu(0), gpu(1)]), [0])
+    gpus = Gpus(FakeGpus([gpu(0), gpu(1)]), [0])
     assert await gpus.assign("a", 1) == "0"
     gpus.reconfigure(HostSettings(gpus=[1]))
     assert await gpus.assign("b", 1) == "1"

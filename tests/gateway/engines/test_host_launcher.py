@@ -17,7 +17,7 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.launcher import LocalProcess
 from enginehouse_local.processes import identity, members
-from tests.support.host_launchers import host_launcher
+from tests.support.host_launchers import launches
 from tests.support.launchers import local_launcher
 
 LINE = LaunchLine(command=["sleep", "60"], port=4711)
@@ -61,7 +61,7 @@ class Process:
 
 async def test_an_engine_is_written_down_before_it_is_launched(state_file: StateFile) -> None:
     witness = Witness(state_file, Process())
-    await host_launcher(witness, state_file).launch("a", LINE, LogRing())
+    await launches(witness, state_file).launch("a", LINE, LogRing())
     assert witness.seen == {"a": {}}
     assert on_disk(state_file) == {"a": {"pid": 1}}
 
@@ -72,7 +72,7 @@ async def test_an_engine_that_could_not_be_launched_has_no_record(
 ) -> None:
     witness = Witness(state_file, failure)
     with pytest.raises(type(failure)):
-        await host_launcher(witness, state_file).launch("a", LINE, LogRing())
+        await launches(witness, state_file).launch("a", LINE, LogRing())
     assert witness.seen == {"a": {}}
     assert on_disk(state_file) == {}
 
@@ -90,10 +90,10 @@ async def test_an_engine_whose_gateway_died_while_it_launched_it_is_found_and_wr
     witness.launch = dies  # type: ignore[method-assign]
     state_file.remove = lambda *given: None  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        await host_launcher(witness, state_file).launch("a", LINE, LogRing())
+        await launches(witness, state_file).launch("a", LINE, LogRing())
     assert on_disk(state_file) == {"a": {}}
 
-    found = await host_launcher(local, state_file).adopt("a", LINE, LogRing())
+    found = await launches(local, state_file).adopt("a", LINE, LogRing())
     assert found is not None
     assert on_disk(state_file) == {"a": launched[0].handle}
     await found.stop(5)
@@ -128,8 +128,8 @@ async def test_a_launcher_that_fails_to_adopt_does_not_keep_the_gateway_from_sta
         async def adopt(self, *given: Any) -> Any:
             raise KeyError("pid")
 
-    await host_launcher(Witness(state_file, Process()), state_file).launch("a", LINE, LogRing())
-    failing = host_launcher(Fails(state_file, None), state_file)
+    await launches(Witness(state_file, Process()), state_file).launch("a", LINE, LogRing())
+    failing = launches(Fails(state_file, None), state_file)
     assert await failing.adopt("a", LINE, LogRing()) is None
     assert on_disk(state_file) == {}
     assert "Fails of host 'local' failed to take over a" in caplog.text
@@ -140,7 +140,7 @@ async def test_an_engine_has_a_record_until_it_has_ended(state_file: StateFile) 
     first: Any = Process()
     second: Any = Process()
     witness = Witness(state_file, first)
-    launcher = host_launcher(witness, state_file)
+    launcher = launches(witness, state_file)
     await launcher.launch("a", LINE, LogRing())
     witness._process = second
     await launcher.launch("a", LINE, LogRing())

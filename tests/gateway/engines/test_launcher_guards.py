@@ -11,13 +11,13 @@ import pytest
 from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed, PluginFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.engines.engine import Engine
+from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.guards import guarded_launcher
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
-from tests.support.host_launchers import host_launcher
+from tests.support.host_launchers import launches
 from tests.support.unspeakable import Unspeakable, UnspeakableError
 from tests.support.virtual_time import Run
 
@@ -126,10 +126,10 @@ def test_an_engine_that_cannot_be_stopped_leaves_its_replica_at_rest(
     async def scenario() -> None:
         supervisor = Engine(
             ManagedReplica("tiny-1", "tiny", ModelSettings(command="engine"), support_of(ScriptedDriver())),
-            host_launcher(guarded(Launches())),
-            connect=lambda address: FakeClient({}), on_state=lambda state: None,
+            launches(guarded(Launches())),
+            connect=lambda address: FakeClient({}), listener=EngineListener(),
         )  # fmt: skip
-        await supervisor.start()
+        await supervisor.bring_up()
         await supervisor.stop()
         assert supervisor.state is ReplicaState.STOPPED
         assert "tiny-1 may still run: The launcher 'acme'" in caplog.text
@@ -142,11 +142,11 @@ def test_clients_learn_nothing_of_a_failed_launch_but_whose_it_is(failure: BaseE
     async def scenario() -> None:
         supervisor = Engine(
             ManagedReplica("tiny-1", "tiny", ModelSettings(command="engine"), support_of(ScriptedDriver())),
-            host_launcher(guarded(Gives(failure))),
-            connect=lambda address: FakeClient({}), on_state=lambda state: None,
+            launches(guarded(Gives(failure))),
+            connect=lambda address: FakeClient({}), listener=EngineListener(),
         )  # fmt: skip
         with pytest.raises(PluginFailed):
-            await supervisor.start()
+            await supervisor.bring_up()
         assert supervisor.state is ReplicaState.FAILED
         assert supervisor.problem == (
             f"The launcher 'acme' of plugin 'acme-cloud' failed with {type(failure).__name__}"

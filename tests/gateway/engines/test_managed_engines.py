@@ -19,8 +19,8 @@ class Stopping:
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
-        self.replicas = SimpleNamespace(of_backend=lambda _: ["m"])
-        self.pool = SimpleNamespace(states=dict)
+        self.of_backend = lambda _: ["m"]
+        self.states = dict
         self.queue = SimpleNamespace(reject=lambda *_: None)
 
     async def unload(self, *_: object, force: bool) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from enginehouse import Capabilities, LaunchSpec, ModelFacts, SupportsLaunch
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.fake_engines import ScriptedDriver

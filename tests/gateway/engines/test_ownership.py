@@ -9,13 +9,13 @@ import pytest
 from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import ShuttingDown
-from enginehouse.engines.engine import Engine
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.engine import Engine, EngineListener
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, LaunchLine
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
-from tests.support.host_launchers import host_launcher
+from tests.support.host_launchers import launches
 from tests.support.waiting import settled, within
 
 
@@ -35,18 +35,18 @@ class Engines(FakeLauncher):
     def supervisor(self, name: str, ownership: EngineOwnership) -> Engine:
         return Engine(
             ManagedReplica(name, name, ModelSettings(command="engine"), support_of(ScriptedDriver())),
-            host_launcher(self, ownership=ownership),
+            launches(self, ownership=ownership),
             connect=lambda _: FakeClient({}),
-            on_state=lambda state: None,
+            listener=EngineListener(),
         )
 
 
 async def test_a_pause_waits_for_a_launch_in_progress_and_holds_back_the_next() -> None:
     engines, ownership = Engines(), EngineOwnership()
-    first = asyncio.ensure_future(engines.supervisor("a", ownership).start())
+    first = asyncio.ensure_future(engines.supervisor("a", ownership).bring_up())
     await settled(lambda: len(engines.asked))
     pause = asyncio.ensure_future(ownership.pause())
-    second = asyncio.ensure_future(engines.supervisor("b", ownership).start())
+    second = asyncio.ensure_future(engines.supervisor("b", ownership).bring_up())
     await settled(lambda: len(engines.asked))
     assert engines.asked == ["a"]
     assert not pause.done()
@@ -64,13 +64,13 @@ async def test_an_engine_that_was_given_up_runs_on() -> None:
     engines, ownership = Engines(), EngineOwnership()
     engines.free.set()
     kept, stopped = engines.supervisor("a", ownership), engines.supervisor("b", ownership)
-    await kept.start()
-    await stopped.start()
+    await kept.bring_up()
+    await stopped.bring_up()
     await stopped.stop(3.0)
     assert [each.stops for each in engines.launched] == [[], [3.0]]
     await ownership.pause()
     stopping = asyncio.ensure_future(kept.stop(4.0))
-    launching = asyncio.ensure_future(stopped.start())
+    launching = asyncio.ensure_future(stopped.bring_up())
     await settled(lambda: kept.state is ReplicaState.STOPPING)
     ownership.give_up()
     await within(stopping)

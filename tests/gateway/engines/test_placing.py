@@ -24,17 +24,18 @@ from enginehouse import (
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine import Engine
-from enginehouse.engines.engine_pool import EnginePool
 from enginehouse.engines.guards import guarded_launcher
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.engines.orders import prepared
 from enginehouse.engines.placements import check_placement, placement_of
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_vllm import VllmDriver
+from tests.support.bare_host import BareHost, Heard
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
-from tests.support.host_launchers import host_launcher
+from tests.support.host_launchers import launches
 from tests.support.virtual_time import Run
 
 PLACING, STARTING, READY = ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.READY
@@ -100,8 +101,8 @@ class Stage:
         self.addresses: list[str] = []
         self.ports = Ports(25_000, 25_999)
         self.supervisor = Engine(
-            _managed(ModelSettings()), host_launcher(self.cluster, ports=self.ports), connect=self._connect,
-            on_state=self.states.append,
+            _managed(ModelSettings()), launches(self.cluster, ports=self.ports), connect=self._connect,
+            listener=Heard(self.states),
         )  # fmt: skip
         self.set(command="engine --host ${bind} --port ${port}", gpus=1)
 
@@ -121,7 +122,7 @@ def stage() -> Stage:
 
 def test_an_engine_waits_for_room_and_is_then_launched_where_it_was_placed(in_virtual_time: Run, stage: Stage) -> None:
     async def scenario() -> None:
-        start = asyncio.ensure_future(stage.supervisor.start())
+        start = asyncio.ensure_future(stage.supervisor.bring_up())
         await asyncio.sleep(300)
         assert (stage.supervisor.state, stage.supervisor.problem) == (PLACING, "it needs 1 GPU, and 0 of 8 are free")
         stage.cluster.room.set()
@@ -142,12 +143,15 @@ def test_a_model_that_no_machine_can_hold_waits_before_others_are_stopped(in_vir
     stage.cluster.too_large = "GPU 9 is wanted, and 0 nodes have so much"
 
     async def scenario() -> None:
-        waiting = asyncio.ensure_future(stage.supervisor.prepare())
+        async def load() -> None:
+            async with prepared(stage.supervisor, ["b@b"]):
+                await stage.supervisor.bring_up()
+
+        loading = asyncio.ensure_future(load())
         await asyncio.sleep(300)
         assert stage.supervisor.state is PLACING
         stage.cluster.room.set()  # a machine has come
-        await waiting
-        await stage.supervisor.start()
+        await loading
         assert stage.supervisor.place == PLACE
 
     in_virtual_time(scenario())
@@ -160,14 +164,17 @@ def test_a_place_that_is_not_wanted_any_more_is_given_up(in_virtual_time: Run, s
     stage.cluster.too_large = "GPU 9 is wanted, and 0 nodes have so much"
 
     async def scenario() -> None:
-        waiting = asyncio.ensure_future(stage.supervisor.prepare())
+        async def prepare() -> None:
+            async with prepared(stage.supervisor, ["b@b"]):
+                await asyncio.Event().wait()
+
+        waiting = asyncio.ensure_future(prepare())
         await asyncio.sleep(1)
         if found:
             stage.cluster.room.set()
-            await waiting
+            await asyncio.sleep(1)
         waiting.cancel()
         await asyncio.wait([waiting])
-        await stage.supervisor.give_place_up()
         assert found or stage.supervisor.state is STOPPED
 
     in_virtual_time(scenario())
@@ -181,7 +188,7 @@ def test_the_wait_for_room_has_a_limit_of_its_own(in_virtual_time: Run, stage: S
         with pytest.raises(
             LoadFailed, match=r"no machine had room for it within 200 s \(models\.\*\.place_timeout\): it needs 1"
         ):
-            await stage.supervisor.start()
+            await stage.supervisor.bring_up()
         assert asyncio.get_running_loop().time() == 200
         await asyncio.sleep(0)
 
@@ -192,7 +199,7 @@ def test_the_wait_for_room_has_a_limit_of_its_own(in_virtual_time: Run, stage: S
 
 def test_an_engine_that_waits_for_room_can_be_stopped(in_virtual_time: Run, stage: Stage) -> None:
     async def scenario() -> None:
-        start = asyncio.ensure_future(stage.supervisor.start())
+        start = asyncio.ensure_future(stage.supervisor.bring_up())
         await asyncio.sleep(1)
         await stage.supervisor.stop()
         with pytest.raises(LoadFailed, match="was stopped while it started"):
@@ -209,7 +216,7 @@ def test_an_engine_that_cannot_start_in_its_place_leaves_it_free(in_virtual_time
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed, match=r"did not start: there is no file /models/a\.gguf on gpu-3"):
-            await stage.supervisor.start()
+            await stage.supervisor.bring_up()
 
     in_virtual_time(scenario())
     assert stage.cluster.released == [PLACE]
@@ -222,7 +229,7 @@ def test_a_place_is_freed_if_the_launch_fails(in_virtual_time: Run, stage: Stage
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed, match="could not be launched in that time"):
-            await stage.supervisor.start()
+            await stage.supervisor.bring_up()
 
     in_virtual_time(scenario())
     assert stage.cluster.released == [PLACE]
@@ -236,7 +243,7 @@ def test_the_launcher_is_asked_for_the_files_that_the_driver_names(in_virtual_ti
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed):
-            await stage.supervisor.start()
+            await stage.supervisor.bring_up()
 
     in_virtual_time(scenario())
     assert list(stage.cluster.files) == ["/models/qwen"]
@@ -251,7 +258,7 @@ def test_an_engine_on_two_machines_has_a_command_for_each(in_virtual_time: Run) 
 
     async def scenario() -> None:
         with pytest.raises(LoadFailed):
-            await stage.supervisor.start()
+            await stage.supervisor.bring_up()
 
     in_virtual_time(scenario())
     [line] = stage.cluster.lines
@@ -266,7 +273,7 @@ def test_a_lost_engine_is_told_from_one_that_exited(in_virtual_time: Run, stage:
     stage.cluster.room.set()
 
     async def scenario() -> None:
-        await stage.supervisor.start()
+        await stage.supervisor.bring_up()
         assert not stage.supervisor.is_lost
         stage.cluster.launched[0].end.set_result(Exit(lost=True, why="node gpu-3 is dead"))
         await asyncio.sleep(1)
@@ -280,7 +287,7 @@ def test_a_lost_engine_is_told_from_one_that_exited(in_virtual_time: Run, stage:
 async def test_where_an_engine_runs_is_recorded_and_survives_the_gateway(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "state")
     line = LaunchLine(command=["engine"], port=5000, bind="10.0.0.7", place=PLACE)
-    await host_launcher(Cluster(), file, host="far").launch("a", line, LogRing())
+    await launches(Cluster(), file, host="far").launch("a", line, LogRing())
     file.close()
     again = StateFile(tmp_path / "state")
     assert again.records["a"].place == PLACE
@@ -290,7 +297,7 @@ async def test_where_an_engine_runs_is_recorded_and_survives_the_gateway(tmp_pat
 async def test_an_engine_is_recorded_while_it_waits_for_its_place(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "state")
     cluster = Cluster()
-    launcher = host_launcher(cluster, file, host="far")
+    launcher = launches(cluster, file, host="far")
     wait = asyncio.ensure_future(launcher.find_place("a", EngineNeeds(), 0, lambda why: None))
     await cluster.was_asked.wait()
     assert file.records["a"].handle == {}
@@ -316,7 +323,7 @@ class SlowToPrepare(Cluster):
 
 async def test_a_launcher_is_prepared_when_it_is_needed_first_and_again_after_a_failure(tmp_path: Path) -> None:
     file, cluster = StateFile(tmp_path / "state"), SlowToPrepare()
-    launcher = host_launcher(cluster, file, host="far")
+    launcher = launches(cluster, file, host="far")
     with pytest.raises(LoadFailed, match="no cluster answers"):
         await launcher.find_place("a", EngineNeeds(), 0, lambda why: None)
     first, second = (
@@ -378,15 +385,8 @@ async def test_a_launcher_without_marks_is_not_prepared_to_look_for_them(tmp_pat
     file, cluster = StateFile(tmp_path / "state"), SlowToPrepare()
     launcher = guarded_launcher(PluginId("launcher", "cluster", "acme"), cluster)
     assert file.is_lost
-    pool = EnginePool(
-        host_launcher(launcher, file, host="far"),
-        {},
-        connect=lambda *_: FakeClient({}),
-        on_state=lambda *_: None,
-        on_examined=lambda _: None,
-        on_exited=lambda _: None,
-    )
-    await pool.open()
+    host = BareHost(launcher, file, {}, lambda *_: FakeClient({}), name="far")
+    await host.open()
     assert cluster.tries == 0
-    await pool.close()
+    await host.close()
     file.close()

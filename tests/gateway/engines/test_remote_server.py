@@ -17,14 +17,14 @@ from enginehouse import (
     SupportsLoading,
 )
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine import Engine
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.engine import Engine, EngineListener
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import Exit
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
-from tests.support.host_launchers import host_launcher
+from tests.support.host_launchers import launches
 from tests.support.virtual_time import Run
 from tests.support.waiting import settled, within
 
@@ -118,12 +118,12 @@ def managed(scene: RemoteSetting, start_timeout: float) -> ManagedReplica:
 
 async def test_a_load_has_the_time_limit_of_the_configuration_in_force() -> None:
     scene = RemoteSetting()
-    launcher = host_launcher(FakeLauncher())
+    launcher = launches(FakeLauncher())
     supervisor = Engine(
-        managed(scene, 20.0), launcher, connect=lambda address: FakeClient({}), on_state=lambda state: None
+        managed(scene, 20.0), launcher, connect=lambda address: FakeClient({}), listener=EngineListener()
     )
     supervisor.reconfigure(managed(scene, 30.0))
-    await supervisor.start()
+    await supervisor.bring_up()
     assert scene.timeouts[0] == 30.0
     await supervisor.stop()
 

@@ -11,14 +11,12 @@ import pytest
 from enginehouse import EngineOutput, EngineProcess, LaunchLine, NotEnoughMemory, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.gpu import Gpu
-from enginehouse.engines.engine_pool import EnginePool
-from enginehouse.engines.host_gpus import HostGpus
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
+from tests.support.bare_host import BareHost
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
 from tests.support.fake_gpus import FakeGpus, gpu
-from tests.support.host_launchers import host_launcher
 from tests.support.virtual_time import Run
 
 
@@ -58,29 +56,27 @@ class FreedLater(FakeGpus):
 class Stage:
     """A host with the models ``a`` and ``b``."""
 
-    def __init__(self, folder: Path, gpus: HostGpus | None = None) -> None:
+    def __init__(self, folder: Path, gpus: FakeGpus | None = None) -> None:
         self.launcher = CrowdedLauncher()
         self.driver = ScriptedDriver()
-        self.states: list[tuple[str, ReplicaState]] = []
         self.file = StateFile(folder)
         model = ModelSettings(command="engine")
-        self.pool = EnginePool(
-            host_launcher(self.launcher, self.file, gpus=gpus),
+        self.host = BareHost(
+            self.launcher,
+            self.file,
             {f"{name}@{name}": ManagedReplica(name, name, model, support_of(self.driver)) for name in "ab"},
-            connect=lambda backend, address: FakeClient({}),
-            on_state=lambda replica, state: self.states.append((replica, state)),
-            on_examined=lambda replica: None,
-            on_exited=lambda replica: None,
+            lambda backend, address: FakeClient({}),
+            gpus=gpus,
         )
 
     async def swap(self, free_after: float) -> float:
         """Replace ``a`` by ``b``, with the memory of ``a`` free so many seconds after its end. Returns the time."""
-        await self.pool.start("a@a")
-        await self.pool.evict("a@a")
+        await self.host.start("a@a")
+        await self.host.evict("a@a")
         began = now()
         self.launcher.free_at = began + free_after
         self.driver.verdict = True
-        await self.pool.start("b@b")
+        await self.host.start("b@b")
         return now() - began
 
 
@@ -89,7 +85,7 @@ def test_a_start_just_after_the_end_of_another_engine_is_tried_again(in_virtual_
         stage = Stage(tmp_path)
         stage.driver.delay = 0.1  # an engine that exits is never healthy
         assert 3 < await stage.swap(free_after=3) < 5
-        of_b = [state for replica, state in stage.states if replica == "b@b"]
+        of_b = [state for replica, state in stage.host.changes if replica == "b@b"]
         assert of_b == [ReplicaState.STARTING, ReplicaState.READY], "nobody sees a failure"
         stage.file.close()
 
@@ -99,11 +95,10 @@ def test_a_start_just_after_the_end_of_another_engine_is_tried_again(in_virtual_
 def test_a_second_try_begins_once_the_gpu_shows_the_memory_free(in_virtual_time: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         reader = FreedLater()
-        gpus = HostGpus(reader)
-        await gpus.refresh()
-        stage = Stage(tmp_path, gpus)
+        stage = Stage(tmp_path, reader)
+        await stage.host.gpus.refresh()
         stage.driver.delay = 0.1
-        stage.pool.measured["b@b"] = 1500
+        stage.host.measured["b@b"] = 1500
         reader.free_at = 4.0
         assert await stage.swap(free_after=3.5) < 4.2
         stage.file.close()
@@ -119,7 +114,7 @@ def test_memory_that_never_becomes_free_is_reported_and_the_host_goes_on(in_virt
             await stage.swap(free_after=60)
         assert len(stage.launcher.tries) == 1 + 5
         await asyncio.sleep(60)
-        await stage.pool.start("b@b")
+        await stage.host.start("b@b")
         stage.file.close()
 
     in_virtual_time(scenario())
@@ -131,7 +126,7 @@ def test_a_start_long_after_any_end_is_tried_once(in_virtual_time: Run, tmp_path
         stage.driver.delay = 0.1
         stage.launcher.free_at = 60
         with pytest.raises(NotEnoughMemory):
-            await stage.pool.start("b@b")
+            await stage.host.start("b@b")
         assert len(stage.launcher.tries) == 1
         stage.file.close()
 
@@ -144,7 +139,7 @@ def test_a_start_that_is_tried_again_can_be_stopped(in_virtual_time: Run, tmp_pa
         stage.driver.delay = 0.1
         swapping = asyncio.ensure_future(stage.swap(free_after=60))
         await asyncio.sleep(2)
-        await stage.pool.stop("b@b", None)
+        await stage.host.stop("b@b", None)
         with pytest.raises(Exception, match="was stopped while it started"):
             await swapping
         tries = len(stage.launcher.tries)

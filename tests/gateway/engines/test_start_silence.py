@@ -11,12 +11,12 @@ import pytest
 
 from enginehouse import EngineOutput, EngineProcess, LaunchLine, LoadFailed
 from enginehouse.config.schema import ModelSettings
-from enginehouse.engines.engine import Engine
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.engine import Engine, EngineListener
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
-from tests.support.host_launchers import host_launcher
+from tests.support.host_launchers import launches
 from tests.support.launchers import local_launcher
 from tests.support.virtual_time import Run
 from tests.support.waiting import within
@@ -49,14 +49,14 @@ class ReadingLauncher(FakeLauncher):
 def starter(driver: ScriptedDriver, launcher: FakeLauncher, **settings: float) -> Engine:
     model = ModelSettings(command="engine", **settings)  # type: ignore[arg-type]
     return Engine(
-        ManagedReplica("tiny-1", "tiny", model, support_of(driver)), host_launcher(launcher),
-        connect=lambda address: FakeClient({}), on_state=lambda state: None,
+        ManagedReplica("tiny-1", "tiny", model, support_of(driver)), launches(launcher),
+        connect=lambda address: FakeClient({}), listener=EngineListener(),
     )  # fmt: skip
 
 
 async def fails_at(seconds: float, supervisor: Engine, reason: str) -> None:
     with pytest.raises(LoadFailed, match=reason):
-        await supervisor.start()
+        await supervisor.bring_up()
     assert asyncio.get_running_loop().time() == pytest.approx(seconds, abs=6)
 
 
@@ -71,7 +71,7 @@ def test_a_start_that_prints_goes_on(in_virtual_time: Run, driver: ScriptedDrive
     supervisor = starter(driver, FakeLauncher(), start_silence=20)
 
     async def scenario() -> None:
-        starting = asyncio.ensure_future(supervisor.start())
+        starting = asyncio.ensure_future(supervisor.bring_up())
         for _ in range(100):
             await asyncio.sleep(15)
             assert not starting.done()

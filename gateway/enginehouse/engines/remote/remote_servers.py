@@ -11,7 +11,7 @@ from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.domain.replica import replica_name
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.host_replicas import ManagedReplica
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.drivers import EventClient, ServedModel

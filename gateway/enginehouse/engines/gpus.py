@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from enginehouse.aio.tasks import BackgroundTasks
@@ -20,6 +20,9 @@ CUDA_VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _REFRESH_S = 5.0
 _PAUSE_S = 0.1
 _FREED_WITHIN_S = 10.0
+_SOON_S = 10.0
+_SECOND_TRIES_S = (0.5, 1.0, 2.0, 4.0)
+"""The longest waits before second tries, within so many seconds of the end of another engine."""
 _STILL_BYTES = 16 << 20
 """Memory that becomes free more slowly than this within a pause is not that of an engine that has just ended."""
 
@@ -39,8 +42,8 @@ class GpuReader:
         return await asyncio.to_thread(self.read)
 
 
-class HostGpus:
-    """Knows the GPUs of a host, and which engine has which of them.
+class Gpus:
+    """Knows the GPUs of a host, which engine has which of them, and when the memory of ended engines is free.
 
     ``reader`` reads them; ``None`` if nobody can. ``allowed``: the numbers that the host may use, ``None`` for all.
     ``now``: the last reading of them.
@@ -52,6 +55,7 @@ class HostGpus:
         self.now: Sequence[Gpu] = ()
         self._assigned: dict[str, Sequence[int]] = {}
         self._ended: set[int] = set()
+        self._last_end: float | None = None
         self._tasks = BackgroundTasks()
 
     def reconfigure(self, settings: HostSettings) -> None:
@@ -121,8 +125,18 @@ class HostGpus:
         self._assigned.pop(replica, None)
 
     def ended(self, processes: Collection[int]) -> None:
-        """Note that these processes of an engine have ended: their memory may become free a little later."""
+        """Note that these processes of an engine end: their memory may become free a little later."""
         self._ended.update(processes)
+
+    def note_end(self) -> None:
+        """Note that an engine has ended or gone to sleep."""
+        self._last_end = asyncio.get_running_loop().time()
+
+    def second_tries(self) -> Iterator[float]:
+        """The longest waits before a start that begins now and finds too little memory is tried again."""
+        now = asyncio.get_running_loop().time()
+        ended_lately = self._last_end is not None and now - self._last_end <= _SOON_S
+        return iter(_SECOND_TRIES_S if ended_lately else ())
 
     async def used_by(self, processes: Collection[int]) -> int:
         """The bytes that these processes hold on the GPUs."""
@@ -179,9 +193,9 @@ class HostGpus:
         self.now = [gpu for gpu in read if allowed is None or gpu.index in allowed]
 
 
-def host_gpus(settings: HostSettings, launcher: Launcher) -> HostGpus:
+def host_gpus(settings: HostSettings, launcher: Launcher) -> Gpus:
     """The GPUs of a host. Their free memory is known only if its ``launcher`` tells it."""
-    return HostGpus(GpuReader(launcher) if launcher.reads_gpus else None, _allowed(settings))
+    return Gpus(GpuReader(launcher) if launcher.reads_gpus else None, _allowed(settings))
 
 
 def _allowed(settings: HostSettings) -> Sequence[int] | None:

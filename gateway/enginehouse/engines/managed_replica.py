@@ -1,9 +1,8 @@
-"""The replicas of one host that the gateway launches or loads."""
+"""A replica that the gateway launches or loads, as it is configured."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,9 +30,14 @@ class ManagedReplica(NamedTuple):
     placement: Mapping[str, Any] = {}
 
     @property
+    def replica(self) -> str:
+        """Its name."""
+        return replica_name(self.model_name, self.backend)
+
+    @property
     def engine(self) -> str:
         """The name of its engine: of a launched one, the backend's."""
-        return self.backend if self.server is None else replica_name(self.model_name, self.backend)
+        return self.backend if self.server is None else self.replica
 
     def probed_as(self, before: ManagedReplica) -> bool:
         """Whether the probes of the replica are those of ``before``, which had other settings."""
@@ -61,34 +65,3 @@ class RunningEngine(msgspec.Struct, frozen=True):
     cmd: str
     proxy: str
     ttl: float
-
-
-class HostReplicas(dict[str, ManagedReplica]):
-    """The replicas that a host launches or loads, by name: those kept, and ``retiring`` until their engines stopped."""
-
-    def __init__(self, managed: Mapping[str, ManagedReplica]) -> None:
-        super().__init__(managed)
-        self.retiring: dict[str, asyncio.Task[None]] = {}
-
-    def put(self, managed: Mapping[str, ManagedReplica]) -> None:
-        """Replace the kept replicas."""
-        retiring = {replica: self[replica] for replica in self.retiring}
-        self.clear()
-        self.update({**managed, **retiring})
-
-    def remove(self, replica: str) -> None:
-        """Remove a replica whose engine has stopped."""
-        del self[replica]
-        self.retiring.pop(replica, None)
-
-    def kept(self) -> Mapping[str, ManagedReplica]:
-        """The replicas that are not being retired."""
-        return {replica: managed for replica, managed in self.items() if replica not in self.retiring}
-
-    def of_model(self, model: str) -> Sequence[str]:
-        """The kept replicas of ``model``, in their order."""
-        return [replica for replica, managed in self.kept().items() if managed.model_name == model]
-
-    def of_backend(self, backend: str) -> Sequence[str]:
-        """The kept replicas that are launched or loaded at ``backend``."""
-        return [replica for replica, managed in self.kept().items() if managed.backend == backend]

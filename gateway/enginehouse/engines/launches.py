@@ -1,4 +1,4 @@
-"""Places and launches the engines of one host, and records them for the next gateway."""
+"""The launches of one host's engines: places, ports, processes, and their records for the next gateway."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import HostSettings
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import EnginehouseError
 from enginehouse.engines.downloads import Downloads
+from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES, Gpus
 from enginehouse.engines.guards import unguarded_launcher
-from enginehouse.engines.host_gpus import CUDA_VISIBLE_DEVICES, HostGpus
-from enginehouse.engines.host_replicas import ManagedReplica
 from enginehouse.engines.kept_cache import CacheReports
 from enginehouse.engines.launch_line import fingerprint, is_own_port
+from enginehouse.engines.learned_facts import LearnedFacts
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.placements import decode_placement
 from enginehouse.engines.ports import Ports
@@ -39,12 +41,13 @@ class EngineMark(msgspec.Struct, frozen=True, kw_only=True):
     record: EngineRecord
 
 
-class HostLauncher:
+class Launches:
     """Places and launches the engines of ``host`` through ``launcher``.
 
     The next gateway finds them by their records in ``state_file`` or, if these are lost, by their marks. ``ports``: for
     engines that the launcher does not place. ``gpus``: those that the engines may use. ``downloads``: of models that
-    are not there yet. ``places``: the launcher finds the places of engines.
+    are not there yet. ``places``: the launcher finds the places of engines. ``learned``: of engines that ran.
+    ``strays``: the ends of engines that no replica wants. ``tasks``: what goes on beside orders, until ``close``.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class HostLauncher:
         launcher: Launcher,
         ports: Ports,
         state_file: StateFile,
-        gpus: HostGpus,
+        gpus: Gpus,
         ownership: EngineOwnership,
         caches: CacheReports,
         downloads: Downloads | None = None,
@@ -69,6 +72,9 @@ class HostLauncher:
         self._reads_marks = getattr(type(unguarded_launcher(launcher)), "marks", None) is not Launcher.marks
         self._launcher = launcher
         self._ports = ports
+        self.learned = LearnedFacts(gpus, state_file.footprints)
+        self.strays: list[asyncio.Task[None]] = []
+        self.tasks = BackgroundTasks()
         self._prepared: asyncio.Task[None] | None = None
         self._marked: dict[str, int] = {}
         self._kept: dict[str, Place] = {}
@@ -91,7 +97,9 @@ class HostLauncher:
         await asyncio.shield(before)
 
     def close(self) -> None:
-        """Give up a preparation that still waits."""
+        """End all that goes on beside orders, such as a preparation that still waits."""
+        self.tasks.cancel()
+        self.gpus.close()
         if self._prepared is not None:
             self._prepared.cancel()
 
@@ -139,6 +147,8 @@ class HostLauncher:
     async def _place(self, name: str, needs: EngineNeeds, waits: Callable[[str], None]) -> Place | None:
         """Ask the launcher for a place. It is recorded meanwhile, because the gateway may die before the launch."""
         await self.prepare()
+        if not self.places:
+            return None
         begun = EngineRecord(host=self.host, port=0, fingerprint="", handle={})
         self.state_file.put(name, begun)
         try:
