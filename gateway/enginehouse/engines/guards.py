@@ -16,7 +16,7 @@ from enginehouse.domain.gpu import Gpu
 from enginehouse.domain.instance import InstanceMetadata, InstanceStatus
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport, support_of
-from enginehouse.interfaces.drivers import Driver, LoadedModel, ServedModel
+from enginehouse.interfaces.drivers import Driver, LoadedModel, ServedModel, ThinkingFields
 from enginehouse.interfaces.engine_caches import CacheFollower
 from enginehouse.interfaces.launch_spec import FoundModel, ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess, Exit, Launcher
@@ -181,6 +181,7 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     "healthy": _BOOL,
     "models": ("a list of ServedModels", _list_of(ServedModel)),
     "serves": _MAYBE,
+    "thinking": ("ThinkingFields", _instance(ThinkingFields)),
     "command": ("a list of texts or None", lambda answer: answer is None or _list_of(str)(answer)),
     "environment": ("a dict of texts", _are_texts),
     "why_not": _TEXT,
