@@ -13,13 +13,11 @@ from enginehouse import (
     CannotContinue,
     Continuation,
     Driver,
-    LaunchSpec,
     OpenAICompatibleDriver,
     PartialAnswer,
     Register,
     StreamTraits,
     SupportsContinuation,
-    ThinkingFields,
     add_field,
     continue_answer,
     continue_text,
@@ -49,10 +47,6 @@ class OpenAIDriver(OpenAICompatibleDriver, SupportsContinuation):
 
     def __init__(self, config: OpenAIConfig | None = None) -> None:
         self._continues = (config or OpenAIConfig()).continues
-
-    def thinking(self, spec: LaunchSpec | None) -> ThinkingFields:
-        """With llama-server's budget, which other servers leave unread."""
-        return ThinkingFields(budget="thinking_budget_tokens")
 
     def continuable(self, path: str, body: bytes) -> bytes:
         return add_field(body, "return_token_ids", b"true") if self._continues == "ids" else body

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -14,6 +15,8 @@ _STATUS_OF_TYPE: Final = {
     "exceed_context_size_error": 400,
     "BadRequestError": 400,
     "not_supported_error": _NOT_IMPLEMENTED,
+    "validation": 422,
+    "overloaded": 429,
 }
 """The statuses of errors that name none, by the ``type`` that engines give them."""
 
@@ -39,6 +42,12 @@ def verdict(status: int) -> EngineVerdict:
     return EngineVerdict.UNSURE if status == 500 else EngineVerdict.FAILED
 
 
+def error_in(answer: Mapping[str, object]) -> object:
+    """The error in an answer, or in an event of one, if it has one. TGI tells the type beside a text."""
+    error, kind = answer.get("error"), answer.get("error_type")
+    return {"message": error, "type": kind} if isinstance(error, str) and isinstance(kind, str) else error
+
+
 def blamed_request(error: object) -> int:
     """The status with which an engine's ``error``, of a stream or of a whole answer, blames the request.
 
@@ -47,6 +56,8 @@ def blamed_request(error: object) -> int:
     if not isinstance(error, dict):
         return 0
     code = error.get("code")
+    if code is None:
+        code = error.get("http_status_code")  # TGI's
     if isinstance(code, str) and code.isdecimal() and len(code) == 3:
         code = int(code)
     if not isinstance(code, int):

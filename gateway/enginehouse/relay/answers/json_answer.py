@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError, UpstreamInvalid
-from enginehouse.fleet.verdicts import blamed_request
+from enginehouse.fleet.verdicts import blamed_request, error_in
 from enginehouse.relay.events.stream_check import message_of
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.telemetry.counted_answers import Counted, check_answer, decode_answer, skim
@@ -54,7 +54,7 @@ def _problem(body: bytes, backend: str) -> RequestError | None:
         answer = json.loads(body.decode())
     except (ValueError, RecursionError):
         return _no_json(backend)
-    error = answer.get("error") if isinstance(answer, dict) else None
+    error = error_in(answer) if isinstance(answer, dict) else None
     if error is None and isinstance(answer, dict) and "choices" not in answer:
         told = isinstance(answer.get("message"), str) or answer.get("detail") is not None
         error = answer if told else None

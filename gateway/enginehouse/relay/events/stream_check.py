@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from enginehouse.fleet.verdicts import blamed_request
+from enginehouse.fleet.verdicts import blamed_request, error_in
 from enginehouse.relay.events.plain_event import data_of, data_of_typed, is_utf8
 from enginehouse.relay.events.sse import LARGEST_HELD, ServerSentEvent, is_whole, read_events, whole_events
 from enginehouse.relay.events.stream_form import StreamForm, decode_event
@@ -125,7 +125,9 @@ class StreamCheck:
         if error is None and isinstance(event.response, dict):
             error = event.response.get("error")
         if error is not None or name == "error" or str(kind) in self._form.failed or event.is_error:
-            error = msgspec.json.decode(data) if error is None else error
+            if error is None or isinstance(error, str):
+                whole = msgspec.json.decode(data)
+                error = whole if error is None else error_in(whole)
             return _with_error(good, error)
         self.ended = str(kind) in self._form.last
         if self.ended and isinstance(event.response, dict):

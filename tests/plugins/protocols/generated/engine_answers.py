@@ -12,6 +12,8 @@ _TEXTS = ("a", " b", "\n", "é", "日本", "🚂", '"', "\\", "{", "}", "[1]", "
 _NAMES = ("add", "now", "apply_patch", "mcp__files__read", "x")
 _FINISHES = ("stop", "length", "tool_calls", "content_filter", "eos_token", "function_call")
 Call = tuple[str, dict[str, Any]]
+Event = dict[str, Any] | str | bytes
+"""An event, the text of a comment, or the lines of what is neither."""
 
 
 @dataclass
@@ -29,7 +31,11 @@ class Meaning:
     cached: int = 0
     output: int = 0
     breaks: bool = False
-    """An event that nobody can read ends it."""
+    """An event that nobody can read, or an error of the engine's, ends it."""
+    error: str = ""
+    """The engine's words of its error."""
+    status: int = 0
+    """The status of an error that blames the request; 0 if it does not, or if something is said before."""
 
 
 @dataclass
@@ -87,10 +93,10 @@ class AnswerMaker:
                 meaning.refusal += piece.text if piece.kind == "refusal" else ""
         return pieces
 
-    def events(self) -> list[dict[str, Any] | str]:
-        """The stream: events, or the text of comments."""
+    def events(self) -> list[Event]:
+        """The stream."""
         rng, meaning = self.rng, self.meaning
-        events: list[dict[str, Any] | str] = []
+        events: list[Event] = []
         if rng.random() < 0.7:
             events.append(_choice({"role": "assistant", "content": rng.choice((None, ""))}))
         events += [_choice(self._nulls(self._said(piece))) for piece in self._pieces]
@@ -184,6 +190,19 @@ class AnswerMaker:
             at = rng.randrange(1, len(events) + 1)
             events[at:] = [rng.choice(_UNREADABLE), *events[at:]]
             self.meaning.breaks = True
+        elif rng.random() < 0.1:
+            self._fail(events)
+
+    def _fail(self, events: list[Event]) -> None:
+        """Add an error in the form of some engine, behind which an engine may go on, or end."""
+        rng, meaning = self.rng, self.meaning
+        at = rng.choice((0, rng.randrange(len(events) + 1)))
+        meaning.breaks, meaning.error = True, rng.choice(("No such thing", 'it said "no"', "é\n{}"))
+        status = rng.choice((400, 422, 429, 500, 503))
+        event, tells_status = rng.choice(_ERRORS)(meaning.error, status)
+        if tells_status and status < 500 and all(isinstance(each, str) for each in events[:at]):
+            meaning.status = status
+        events[at:] = [event, *(events[at:] if rng.random() < 0.5 else ())]
 
     # --- for the styles
 
@@ -307,6 +326,37 @@ _FOREIGN: tuple[Callable[[], dict[str, Any] | str], ...] = (
     lambda: {"choices": [None]},
     lambda: {"choices": [{"index": 0, "delta": {"content": [{"type": "image_url", "image_url": {}}]}}]},
 )
+
+
+def _data(event: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(event).encode()
+
+
+_TGI = {422: "validation", 429: "overloaded"}
+_ERRORS: tuple[Callable[[str, int], tuple[Event, bool]], ...] = (
+    # llama.cpp, and as it was before
+    lambda words, code: ({"error": {"code": code, "message": words, "type": "server_error"}}, True),
+    lambda words, code: (b"error: " + json.dumps({"code": code, "message": words, "type": "x"}).encode(), True),
+    # vLLM, and as it was before; TensorRT-LLM
+    lambda words, code: ({"error": {"message": words, "type": "BadRequestError", "param": None, "code": code}}, True),
+    lambda words, code: ({"object": "error", "message": words, "type": "x", "param": None, "code": code}, True),
+    # SGLang
+    lambda words, code: ({"error": {"object": "error", "message": words, "type": "x", "code": code}}, True),
+    # TGI, and as it was before
+    lambda words, code: ({"error": {"message": words, "http_status_code": code}}, True),
+    lambda words, code: ({"error": words, "error_type": _TGI.get(code, "generation")}, code in _TGI),
+    # Ollama, as OpenAI and in a bare line
+    lambda words, code: ({"error": {"message": words, "type": "api_error", "param": None, "code": None}}, False),
+    lambda words, code: (json.dumps({"error": words}).encode(), False),
+    # LM Studio
+    lambda words, code: (b"event: error\n" + _data({"error": {"message": words}, "message": words}), False),
+    # LiteLLM
+    lambda words, code: ({"error": {"message": words, "type": "None", "param": "None", "code": str(code)}}, True),
+    # FastAPI's servers, and OpenAI
+    lambda words, code: ({"detail": words}, False),
+    lambda words, code: (b"event: error\n" + _data({"error": {"message": words, "type": "server_error"}}), False),
+)
+"""Makes an error with these words and this status, if its form tells one; says whether it does."""
 _UNREADABLE: tuple[dict[str, Any], ...] = (
     {"choices": [{"index": 0, "delta": {"content": 5}}]},
     {"choices": [{"index": 0, "delta": "x"}]},

@@ -14,15 +14,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from enginehouse import Protocol, ProtocolRequest, Translation
+from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError
+from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.events.sse import whole_events
+from enginehouse.relay.events.stream_check import BrokenStream
+from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.protocols.translating_door import TranslatingDoor
 from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama.protocol import Ollama
 from enginehouse_protocols.responses.protocol import Responses
-from tests.plugins.protocols.generated.engine_answers import AnswerMaker, Meaning
+from tests.plugins.protocols.generated.engine_answers import AnswerMaker, Event, Meaning
 from tests.plugins.protocols.generated.readers import (
     Understood,
     read_as_codex,
@@ -57,10 +60,12 @@ DIALECTS = {
 
 class Client(Door):
     def __init__(self) -> None:
+        self.status = 0
         self.got = b""
 
     def start(self, status: int, lines: bytes, length: int | None) -> None:
-        assert status == 200
+        assert not self.status
+        self.status = status
 
     def write(self, chunk: bytes) -> None:
         self.got += chunk
@@ -81,28 +86,43 @@ def asked(dialect: Dialect, *, stream: bool) -> Translation:
     return made
 
 
-async def streamed(dialect: Dialect, stream: bytes, rng: Random) -> bytes:
+async def streamed(dialect: Dialect, stream: bytes, rng: Random) -> Client:
     """What a client gets of an engine's ``stream``, which comes in pieces with borders anywhere."""
     client = Client()
     door = TranslatingDoor(client, dialect.protocol, EngineMemory(), TranslationTurns())
-    door.translation = asked(dialect, stream=True)
-    door.start(200, b"content-type: text/event-stream\r\n", None)
+    door.translation = translation = asked(dialect, stream=True)
+    reply = Reply(door, stream_form(translation.path))
+    reply.begin(200, b"content-type: text/event-stream\r\n", None, True)
     borders = sorted(rng.randrange(len(stream) + 1) for _ in range(rng.randrange(12)))
-    held = b""
+    problem = None
     for begin, end in zip([0, *borders], borders, strict=False):
-        piece, held = whole_events(held + stream[begin:end])
-        if piece:
-            door.write(piece)
-    door.finish(held + stream[borders[-1] if borders else 0 :])
+        if problem is None and begin < end:
+            problem = reply.write(stream[begin:end])
+    if problem is None:
+        problem = reply.finish(stream[borders[-1] if borders else 0 :])
+    if problem is not None:
+        reply.drop_head()
+        reply.fail(error_of(problem), b"r")
     await until(lambda: not door.unread())
-    return client.got
+    return client
 
 
-def written(events: list[dict[str, Any] | str], rng: Random) -> bytes:
+def error_of(problem: BrokenStream) -> RequestError:
+    """As the relay makes it."""
+    details = {"error": problem.error}
+    words = f"Backend 'a' {problem.why}"
+    return EngineRefused(problem.blamed, words, details) if problem.blamed else UpstreamError(words, details=details)
+
+
+def written(events: list[Event], rng: Random) -> bytes:
     """The events as they stand on the wire."""
     end = rng.choice((b"\n\n", b"\n\n", b"\r\n\r\n"))
     parts = [
-        b": %s" % event.encode() if isinstance(event, str) else b"data: %s" % json.dumps(event).encode()
+        event
+        if isinstance(event, bytes)
+        else b": %s" % event.encode()
+        if isinstance(event, str)
+        else b"data: %s" % json.dumps(event).encode()
         for event in events
     ]
     behind = [b": keep-alive"] if rng.random() < 0.05 else []
@@ -112,6 +132,7 @@ def written(events: list[dict[str, Any] | str], rng: Random) -> bytes:
 def compare(name: str, meaning: Meaning, understood: Understood) -> None:
     if meaning.breaks:
         assert understood.error
+        assert meaning.error in understood.error
         assert meaning.spoken.startswith(understood.spoken)
         return
     assert not understood.error
@@ -151,8 +172,15 @@ async def try_stream(seed: int) -> None:
     events = maker.events()
     stream = written(events, maker.rng)
     for name, dialect in DIALECTS.items():
-        got = await streamed(dialect, stream, maker.rng)
+        client = await streamed(dialect, stream, maker.rng)
+        got = client.got
         try:
+            if client.status != 200:
+                assert client.status == (maker.meaning.status or UpstreamError.status)
+                error = json.loads(got)["error"]
+                assert maker.meaning.error in (error if isinstance(error, str) else error["message"])
+                continue
+            assert not maker.meaning.status
             if name != "responses" or seed % 5 == 0:
                 compare(name, maker.meaning, dialect.read(got))
             else:
@@ -243,15 +271,15 @@ FOUND: dict[str, tuple[list[Any], Meaning]] = {
 async def test_streams_that_have_found_something(events: list[Any], meaning: Meaning) -> None:
     rng = Random(0)
     for name, dialect in DIALECTS.items():
-        compare(name, meaning, dialect.read(await streamed(dialect, written(events, rng), rng)))
+        compare(name, meaning, dialect.read((await streamed(dialect, written(events, rng), rng)).got))
 
 
 @pytest.mark.parametrize("rest", [b": keep-alive\n\n", b"\n"])
 async def test_nothing_follows_the_end(rest: bytes) -> None:
     rng = Random(0)
     for name, dialect in DIALECTS.items():
-        got = await streamed(dialect, written([TEXT], rng) + rest, rng)
-        compare(name, Meaning(text="so", spoken="so"), dialect.read(got))
+        client = await streamed(dialect, written([TEXT], rng) + rest, rng)
+        compare(name, Meaning(text="so", spoken="so"), dialect.read(client.got))
 
 
 async def test_streams_mean_what_they_meant() -> None:
