@@ -13,6 +13,8 @@ from tests.support.paths import ROOT
 _COUNT = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _NUMBER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 _ENDS_AT = 0.85
+_LONGEST = tuple(ROOT / "tests" / folder for folder in ("chaos", "simulator"))
+"""Folders of files that compute for up to 20 seconds each: none is begun when the others are about to end."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -44,6 +46,10 @@ def _places(files: Iterable[Path]) -> dict[Path, tuple[float, Path]]:
     Those that wait end a little before, since the processes do not end together.
     """
     waiting = sorted(file for file in files if file.is_relative_to(ROOT / "tests" / "system"))
-    computing = sorted(set(files).difference(waiting))
+    computing = sorted(set(files).difference(waiting), key=lambda file: (not _is_long(file), file))
     kinds = ((waiting, _ENDS_AT), (computing, 1.0))
     return {file: (end * place / len(kind), file) for kind, end in kinds for place, file in enumerate(kind)}
+
+
+def _is_long(file: Path) -> bool:
+    return any(file.is_relative_to(folder) for folder in _LONGEST)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import anthropic
 import ollama
 import openai
 import pytest
@@ -38,6 +37,8 @@ def gateway(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def test_anthropics_messages(gateway: RunningGateway) -> None:
+    import anthropic  # takes a second of each process of ``make test``
+
     tools: Any = [{"name": name, "description": name, "input_schema": SCHEMA} for name in NAMES]
     calls: Any = [{"type": "tool_use", "id": f"c{n}", "name": name, "input": ROME} for n, name in enumerate(NAMES[:2])]
     results: Any = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": "sunny"} for n in range(2)]
@@ -115,6 +116,8 @@ def test_ollamas_chat(gateway: RunningGateway) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_image_that_the_model_cannot_see_is_told_in_each_dialect(gateway: RunningGateway, stream: bool) -> None:
+    import anthropic
+
     source = {"type": "base64", "media_type": "image/png", "data": PNG}
     result: Any = {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "image", "source": source}]}
     use: Any = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
@@ -144,6 +147,8 @@ def test_an_image_that_the_model_cannot_see_is_told_in_each_dialect(gateway: Run
 
 
 def test_a_prompt_that_is_too_long_is_told_in_each_dialect(gateway: RunningGateway) -> None:
+    import anthropic
+
     long = "word " * 20_000
     with (
         anthropic.Anthropic(base_url=gateway.url, api_key="none", max_retries=0) as client,

@@ -25,37 +25,39 @@ PATHS: dict[str, Protocol] = {
 HEAD = b'{"model":"m","max_tokens":9,'
 
 
-def listed(item: bytes, count: int) -> bytes:
-    return b"[%s]" % b",".join([item] * count)
-
-
 ENDLESS = {
-    "images": ("/api/chat", b'"messages":[{"role":"user","images":%s}]' % listed(b'""', 4_000_000)),
-    "few images too many": ("/api/chat", b'"messages":[{"role":"user","images":%s}]' % listed(b'""', 20_000)),
-    "images of a prompt": ("/api/generate", b'"images":' + listed(b'""', 1_000_000)),
-    "turns": ("/api/chat", b'"messages":' + listed(b'{"role":"user"}', 30_000)),
-    "calls": ("/api/chat", b'"messages":[{"role":"assistant","tool_calls":%s}]' % listed(b"{}", 50_000)),
-    "tools of a response": ("/v1/responses", b'"input":"hi","tools":' + listed(b'{"type":"function"}', 1_000_000)),
-    "items": ("/v1/responses", b'"input":' + listed(b"{}", 100_000)),
-    "parts": ("/v1/responses", b'"input":[{"content":%s}]' % listed(b'{"type":"text"}', 50_000)),
+    "images": ("/api/chat", b'"messages":[{"role":"user","images":[%s]}]', b'""', 4_000_000),
+    "few images too many": ("/api/chat", b'"messages":[{"role":"user","images":[%s]}]', b'""', 20_000),
+    "images of a prompt": ("/api/generate", b'"images":[%s]', b'""', 1_000_000),
+    "turns": ("/api/chat", b'"messages":[%s]', b'{"role":"user"}', 30_000),
+    "calls": ("/api/chat", b'"messages":[{"role":"assistant","tool_calls":[%s]}]', b"{}", 50_000),
+    "tools of a response": ("/v1/responses", b'"input":"hi","tools":[%s]', b'{"type":"function"}', 1_000_000),
+    "items": ("/v1/responses", b'"input":[%s]', b"{}", 100_000),
+    "parts": ("/v1/responses", b'"input":[{"content":[%s]}]', b'{"type":"text"}', 50_000),
     "values of a schema": (
         "/v1/responses",
-        b'"input":"hi","tools":[{"type":"function","parameters":%s}]' % listed(b"[]", 3_000_000),
+        b'"input":"hi","tools":[{"type":"function","parameters":[%s]}]',
+        b"[]",
+        3_000_000,
     ),
-    "blocks": ("/v1/messages", b'"messages":[{"role":"user","content":%s}]' % listed(b'{"type":"text"}', 50_000)),
+    "blocks": ("/v1/messages", b'"messages":[{"role":"user","content":[%s]}]', b'{"type":"text"}', 50_000),
     "results": (
         "/v1/messages",
-        b'"messages":[{"role":"user","content":[{"type":"tool_result","content":%s}]}]'
-        % listed(b'{"type":"text"}', 50_000),
+        b'"messages":[{"role":"user","content":[{"type":"tool_result","content":[%s]}]}]',
+        b'{"type":"text"}',
+        50_000,
     ),
-    "blocks to count": ("/v1/messages/count_tokens", b'"messages":' + listed(b'{"role":"user","content":""}', 50_000)),
-    "escapes": ("/v1/messages", b'"messages":[{"role":"user","content":"%s"}]' % (b"\\n" * (12 << 20))),
+    "blocks to count": ("/v1/messages/count_tokens", b'"messages":[%s]', b'{"role":"user","content":""}', 50_000),
+    "escapes": ("/v1/messages", b'"messages":[{"role":"user","content":"%s"}]', b"\\n", 12 << 20),
     "text that is not ASCII": (
         "/v1/messages",
-        b'"messages":[{"role":"user","content":"%s"}]' % ("é".encode() * (12 << 20)),
+        b'"messages":[{"role":"user","content":"%s"}]',
+        "é".encode(),
+        12 << 20,
     ),
-    "brackets": ("/v1/responses", b'"input":' + b"[" * 5_000_000),
+    "brackets": ("/v1/responses", b'"input":%s', b"[", 5_000_000),
 }
+"""The path of each, its fields, what stands in them, and how many times."""
 
 
 def translated(path: str, body: bytes) -> Translation:
@@ -64,9 +66,12 @@ def translated(path: str, body: bytes) -> Translation:
     return made
 
 
-@pytest.mark.parametrize(("path", "fields"), ENDLESS.values(), ids=ENDLESS)
-def test_endless_requests_are_refused_before_they_are_translated(path: str, fields: bytes) -> None:
-    body = HEAD + fields + b"}"
+@pytest.mark.parametrize(("path", "fields", "item", "count"), ENDLESS.values(), ids=ENDLESS)
+def test_endless_requests_are_refused_before_they_are_translated(
+    path: str, fields: bytes, item: bytes, count: int
+) -> None:
+    between = b"," if b"[%s]" in fields else b""
+    body = HEAD + fields % between.join([item] * count) + b"}"
     before = time.thread_time()
     with pytest.raises(BodyTooLarge) as refused:
         translated(path, body)

@@ -13,7 +13,7 @@ from enginehouse.testing import check_extractor, request, requirements
 from enginehouse_routing.shared_index import SharedPrefixIndex
 
 ROOM = 1_000_000
-TEXT = "".join(random.Random(5).choices("abcdefgh ", k=700_000))
+TEXT = random.Random(5).randbytes(350_000).hex()
 
 
 def prompt(text: str) -> Prompt:

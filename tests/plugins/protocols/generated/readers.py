@@ -7,11 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import anthropic._streaming
 import ollama
 import openai._streaming
-from anthropic.lib.streaming._messages import accumulate_event
-from anthropic.types import Message
 from openai import omit
 from openai._models import construct_type_unchecked
 from openai.lib.streaming.responses._responses import ResponseStreamState
@@ -36,6 +33,9 @@ class Understood:
 
 def read_message(stream: bytes) -> Understood:
     """A stream of Anthropic's, by its SDK, whose blocks follow one another."""
+    import anthropic._streaming  # takes a second of each process of ``make test``
+    from anthropic.lib.streaming._messages import accumulate_event
+
     understood = Understood()
     snapshot: Any = None
     buffers: dict[int, bytes] = {}
@@ -68,6 +68,8 @@ def read_message(stream: bytes) -> Understood:
 
 
 def read_whole_message(answer: bytes) -> Understood:
+    from anthropic.types import Message
+
     understood = Understood()
     _understand_message(Message.model_validate_json(answer), understood)
     return understood
