@@ -31,6 +31,7 @@ from enginehouse_kit.make import candidate, requirements
 
 Decision = tuple[Requirements, Sequence[Candidate]]
 Answer = TypeVar("Answer")
+_candidate_figures = attrgetter(*(each.name for each in fields(Candidate)))
 _load_figures = attrgetter(*(each.name for each in fields(Load)))
 
 
@@ -157,7 +158,8 @@ def _check_scores(it: Scorer, question: Decision, scores: Sequence[float]) -> No
     wanted = len(question[1])
     expect(len(scores) == wanted, f"score must give one figure per candidate, got {len(scores)} for {wanted}")
     for score in scores:
-        expect(_is_score(score), f"score must give figures from 0 to 100, got {score!r}")
+        if not _is_score(score):
+            raise AssertionError(f"score must give figures from 0 to 100, got {score!r}")
 
 
 def _check_pick(it: Strategy, question: Decision) -> None:
@@ -174,7 +176,8 @@ def _check_pick(it: Strategy, question: Decision) -> None:
 
 def _picked(it: Strategy, question: Decision) -> Candidate:
     picked = it.pick(*question)
-    expect(_among(picked, question[1]), f"pick must return one of the candidates, got {picked!r}")
+    if not _among(picked, question[1]):
+        raise AssertionError(f"pick must return one of the candidates, got {picked!r}")
     return picked
 
 
@@ -204,14 +207,15 @@ def _unchanged(required: Requirements, candidates: Sequence[Candidate]) -> Itera
     """Raise ``AssertionError`` if the block changes the requirements, the sequence or a candidate."""
     before = deepcopy(required), list(candidates), [_counters(each) for each in candidates]
     yield
-    expect(required == before[0], f"requirements must not be changed: {before[0]} became {required}")
+    if required != before[0]:  # writing the text takes longer than the rest of this check
+        raise AssertionError(f"requirements must not be changed: {before[0]} became {required}")
     expect(_same(candidates, before[1]), "the sequence of candidates must not be changed")
     expect([_counters(each) for each in candidates] == before[2], "candidates must not be changed")
 
 
 def _counters(candidate: Candidate) -> tuple[Any, ...]:
     """The fields of a candidate and of its load."""
-    return tuple([getattr(candidate, each.name) for each in fields(candidate)]), _load_figures(candidate.load)
+    return _candidate_figures(candidate), _load_figures(candidate.load)
 
 
 def _expect_some_in_order(kept: Sequence[Candidate], candidates: Sequence[Candidate]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from enginehouse import Candidate, Capabilities, Placement, ReplicaState, Requirements
 from enginehouse.domain.backend_load import Load
-from enginehouse.testing import candidate, check_strategy, request, requirements
+from enginehouse.testing import candidate, request, requirements
 from enginehouse_routing.cache_aware import CacheAware
 
 RATE = 1e-4
@@ -57,10 +57,6 @@ class Gateway:
 
 def fleet(*names: str, slots: int = 0) -> list[Candidate]:
     return [candidate(name, load=Load(slots=slots)) for name in names]
-
-
-def test_it_keeps_the_rules_of_strategies() -> None:
-    check_strategy(lambda: Gateway().strategy)
 
 
 def test_a_prompt_goes_where_its_beginning_is() -> None:

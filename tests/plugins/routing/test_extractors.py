@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Extractor, Requirements
-from enginehouse.testing import check_extractor, request
+from enginehouse import Requirements
+from enginehouse.testing import request
 from enginehouse_routing.extractors import (
     LONGEST_TOKENS,
     JsonModeExtractor,
@@ -32,11 +32,6 @@ def needs(body: dict[str, Any]) -> Requirements:
 
 def message(content: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}]}
-
-
-@pytest.mark.parametrize("extractor", [TokensExtractor, VisionExtractor, ToolsExtractor, JsonModeExtractor])
-def test_each_extractor_keeps_the_rules(extractor: type[Extractor]) -> None:
-    check_extractor(extractor)
 
 
 def test_tokens_are_the_characters_of_all_messages_by_four() -> None:

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 from enginehouse.testing import candidate, check_filter, requirements
-from enginehouse_routing.filters import ErrorShareFilter, PausedFilter
+from enginehouse_routing.filters import ErrorShareFilter
 from enginehouse_routing.parameters import ErrorShareConfig
 from tests.support.routing import make_router, make_snapshot, take_route
 
 
-def test_it_conforms() -> None:
-    check_filter(PausedFilter)
+def test_a_share_of_errors_conforms_too() -> None:
     check_filter(lambda: ErrorShareFilter(ErrorShareConfig(0.2)))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from enginehouse import Strategy
-from enginehouse.testing import candidate, check_strategy, requirements
+from enginehouse.testing import candidate, requirements
 from enginehouse_routing.pending import LeastPending, PowerOfTwo
 from tests.support.routing import take_pick
 
@@ -19,11 +19,6 @@ def least_pending() -> LeastPending:
 
 def p2c() -> PowerOfTwo:
     return PowerOfTwo(PowerOfTwo.Config(seed=1))
-
-
-@pytest.mark.parametrize("made", [least_pending, p2c])
-def test_they_keep_the_rules_of_strategies(made: Callable[[], Strategy]) -> None:
-    check_strategy(made)
 
 
 def test_the_fewest_requests_win() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import Candidate
-from enginehouse.testing import candidate, check_strategy, requirements
+from enginehouse.testing import candidate, requirements
 from enginehouse_routing.sessions import Session
 
 
@@ -21,10 +21,6 @@ def fleet(number: int, pending: int = 0) -> list[Candidate]:
 
 def place(name: str, candidates: list[Candidate]) -> str:
     return session().pick(requirements(session=name), candidates).backend
-
-
-def test_it_keeps_the_rules_of_strategies() -> None:
-    check_strategy(session)
 
 
 def test_a_session_stays_and_sessions_spread() -> None:
