@@ -55,17 +55,17 @@ def register_routes(register: Register[Any]) -> None:
 def _pages() -> Any:
     """Events, logs, the last requests, figures over time, and usage: ``/api/events``, ``/api/history`` and others."""
     from enginehouse import guarded
-    from enginehouse_operations.pages.events import event_routes
+    from enginehouse_operations.pages.events import EventPages
     from enginehouse_operations.pages.history import HISTORY_ROUTES
     from enginehouse_operations.pages.logs import LOG_ROUTES
     from enginehouse_operations.pages.series import SeriesPage
     from enginehouse_operations.pages.usage import OWN_USAGE, USAGE_ROUTES
     from enginehouse_operations.series.series_store import SeriesStore
 
-    store = SeriesStore()
-    series = SeriesPage(store).routes
-    routes = [*event_routes(), *LOG_ROUTES, *HISTORY_ROUTES, *series, *USAGE_ROUTES]
-    return [*guarded(routes, every_second=store.sample), OWN_USAGE]
+    store, events = SeriesStore(), EventPages()
+    of_store = guarded(SeriesPage(store).routes, every_second=store.sample)
+    of_events = guarded(events.routes, every_second=events.tick)
+    return [*of_events, *guarded([*LOG_ROUTES, *HISTORY_ROUTES, *USAGE_ROUTES]), *of_store, OWN_USAGE]
 
 
 def _command(module: str, name: str = "") -> Any:

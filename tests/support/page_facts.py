@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from enginehouse import PageFacts
@@ -26,6 +27,7 @@ def page_facts(**known: Any) -> PageFacts:
         "pulled": _nothing,
         "observe": lambda observer: None,
         "ignore": lambda observer: None,
+        "folder": lambda: Path(),
         "closing": asyncio.Event(),
     }
     return PageFacts(**{**idle, **known})

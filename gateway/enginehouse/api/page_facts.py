@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -61,5 +62,7 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     observe: Callable[[Observer], None]
     """Lets an observer get the requests of all processes, until ``ignore``. Workers report them only then."""
     ignore: Callable[[Observer], None]
+    folder: Callable[[], Path]
+    """Where the gateway keeps its state, once it runs."""
     closing: asyncio.Event
     """Set when the gateway begins to stop: streams without an end must then end."""

@@ -88,9 +88,7 @@ class Gateway:
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.every_second = EverySecond(outside.clock.epoch)
         self._prober = Prober(self.fleet, config.checks, outside.chance)
-        self.current = CurrentConfig(
-            path, self.engines, self._prober, context, lambda: self.address, self._services_folder
-        )
+        self.current = CurrentConfig(path, self.engines, self._prober, context, lambda: self.address, self._folder)
         source = source or ConfigSource(lambda: LoadedConfig(config, None, ()), None)
         self.reloader = Reloader(self.current, source, self.callers.note)
         self._strategy_memory = StrategyMemory(
@@ -115,6 +113,7 @@ class Gateway:
             self.closing,
             self.health,
             self.metrics,
+            self._folder,
             lambda: self.workers(),
             lambda: self.replace,
         ).application()
@@ -184,8 +183,8 @@ class Gateway:
         await asyncio.wait(firsts, timeout=self.config.checks.timeout)
         self.current.puller.start()
 
-    def _services_folder(self) -> Path:
-        assert self._state_file is not None, "services start after the hosts are built"
+    def _folder(self) -> Path:
+        assert self._state_file is not None, "the hosts are built first"
         return self._state_file.folder
 
     # --- another gateway takes over

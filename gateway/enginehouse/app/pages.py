@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from starlette.applications import Starlette
@@ -47,8 +48,8 @@ _TIMEOUT_S, _LARGEST = 30.0, 16 << 20
 class Pages(NamedTuple):
     """Builds the application of a gateway with these parts. ``reloader`` reads its configuration again.
 
-    ``workers``: the processes that relay requests. ``replace``: what starts another gateway that takes over, if a
-    server can.
+    ``folder``: where it keeps its state. ``workers``: the processes that relay requests. ``replace``: what starts
+    another gateway that takes over, if a server can.
     """
 
     current: CurrentConfig
@@ -57,6 +58,7 @@ class Pages(NamedTuple):
     closing: asyncio.Event
     health: HealthPages
     metrics: Metrics
+    folder: Callable[[], Path]
     workers: Callable[[], Sequence[Mapping[str, Any]]]
     replace: Callable[[], Callable[[], Awaitable[int]] | None]
 
@@ -143,6 +145,7 @@ class Pages(NamedTuple):
             pulled=lambda: build_sources(path.config, path.registry),
             observe=path.observers.add,
             ignore=path.observers.remove,
+            folder=self.folder,
             closing=self.closing,
         )
 

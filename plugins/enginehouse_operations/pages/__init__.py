@@ -2,8 +2,10 @@
 
 ::
 
-    events        GET /api/events
-    event_stream  events of the gateway as server-sent events
+    events        GET /api/events and /api/events/past
+    named_events  events of the gateway by their names
+    event_stream  these as server-sent events
+    kept_events   the last ones, in a file
     logs          GET /api/logs/{backend}, /logs and /logs/stream
     log_reader    several logs, read and followed as one
     history       GET /api/history and /api/history/models

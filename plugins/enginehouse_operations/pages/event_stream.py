@@ -8,21 +8,8 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from enginehouse import (
-    AuditEntry,
-    Health,
-    Migrated,
-    Migration,
-    Observer,
-    PageFacts,
-    Phase,
-    ReplicaState,
-    RequestRecord,
-    Requirements,
-    Route,
-    SwapDone,
-    wait_within,
-)
+from enginehouse import PageFacts, Phase, RequestRecord, Requirements, Route, wait_within
+from enginehouse_operations.pages.named_events import NamedEvents
 
 _PACE_S = 0.1
 _QUIET_S = 15.0
@@ -33,7 +20,7 @@ _AT_FULL_PACE = 20
 """With more watchers than so many, pieces are rarer, so that all of them together cost the same."""
 
 
-class EventStream(Observer):
+class EventStream(NamedEvents):
     """Turns events into server-sent events. It observes the gateway of ``facts`` only while it has watchers.
 
     One change of a queue moves many requests, so phases and positions are compared at most every ``pace`` seconds and
@@ -50,7 +37,7 @@ class EventStream(Observer):
         quiet: float = _QUIET_S,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        self._facts = facts
+        super().__init__(facts)
         self._pace = pace
         self._quiet = quiet
         self._most_bytes = most_bytes
@@ -88,7 +75,7 @@ class EventStream(Observer):
     # --- events
 
     def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
-        self._send(
+        self.send(
             "request_routed",
             id=request_id,
             path=requirements.path,
@@ -100,44 +87,13 @@ class EventStream(Observer):
         self._schedule()
 
     def moved(self, request_id: str, source: str, destination: str, gap_ms: float) -> None:
-        self._send("request_moved", id=request_id, source=source, destination=destination, gap_ms=round(gap_ms, 1))
+        self.send("request_moved", id=request_id, source=source, destination=destination, gap_ms=round(gap_ms, 1))
 
     def finished(self, record: RequestRecord) -> None:
         self._sent_progress.pop(record.id, None)
         replica = record.attempts[-1].replica if record.attempts else None
         duration = round((record.ended - record.arrived) * 1000, 1)
-        self._send("request_finished", id=record.id, replica=replica, status=record.status, duration_ms=duration)
-
-    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        self._send("swap_started", target=target, evict=evict)
-
-    def swap_done(self, done: SwapDone) -> None:
-        self._send("swap_done", target=done.target, error=None if done.error is None else str(done.error))
-
-    def replica_state(self, replica: str, state: ReplicaState) -> None:
-        self._send("replica_state", replica=replica, state=state)
-
-    def backend_health(self, backend: str, health: Health) -> None:
-        unhealthy = self._facts.snapshot()["backends"] if health is Health.UNHEALTHY else ()
-        error = next((each["error"] for each in unhealthy if each["backend"] == backend), None)
-        self._send("backend_health", backend=backend, health=health, error=error)
-
-    def backend_draining(self, backend: str, draining: bool) -> None:
-        self._send("backend_draining", backend=backend, draining=draining)
-
-    def migrated(self, migration: Migration, migrated: Migrated) -> None:
-        self._send(
-            "migration_done",
-            policy=migration.policy,
-            source=migration.source,
-            destination=migration.destination,
-            moved=migrated.moved,
-            refused=migrated.refused,
-        )
-
-    def operated(self, entry: AuditEntry) -> None:
-        facts = {key: value for key, value in msgspec.structs.asdict(entry).items() if key != "time"}
-        self._send("operated", **facts)
+        self.send("request_finished", id=record.id, replica=replica, status=record.status, duration_ms=duration)
 
     def queue_changed(self) -> None:
         self._schedule()
@@ -166,7 +122,7 @@ class EventStream(Observer):
             if before.get(id) != (phase, position)
         ]
         if changed:
-            self._send("request_phases", requests=changed)
+            self.send("request_phases", requests=changed)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -176,7 +132,7 @@ class EventStream(Observer):
     def _snapshot(self, why: str, missed: int = 0) -> bytes:
         return self._frame("snapshot", why=why, missed=missed, **self._facts.snapshot())
 
-    def _send(self, event: str, **facts: object) -> None:
+    def send(self, event: str, **facts: object) -> None:
         self._put(self._frame(event, **facts))
 
     def _frame(self, event: str, **facts: object) -> bytes:

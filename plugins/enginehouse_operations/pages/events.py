@@ -1,25 +1,59 @@
-"""``GET /api/events``: the event stream."""
+"""``GET /api/events``: the event stream. ``GET /api/events/past``: the last events."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from enginehouse import PageFacts
 from enginehouse_operations.pages.endless import endless
 from enginehouse_operations.pages.event_stream import EventStream
-from enginehouse_operations.pages.reading import facts_of
+from enginehouse_operations.pages.kept_events import KeptEvents
+from enginehouse_operations.pages.reading import facts_of, json_response, read_query
+from enginehouse_operations.pages.usage import read_time
+
+_MOST = 2000
 
 
-def event_routes() -> list[Route]:
-    """The page of one gateway, all of whose watchers share one stream."""
-    streams: list[EventStream] = []
+class PastQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """``since``: as in ``/api/usage``."""
 
-    async def watch(request: Request) -> Response:
+    since: str = "0"
+    limit: Annotated[int, Meta(ge=1, le=_MOST)] = 200
+
+
+class EventPages:
+    """The pages of one gateway, all of whose watchers share one stream. ``tick`` is called once a second."""
+
+    def __init__(self) -> None:
+        self._stream: EventStream | None = None
+        self._kept: KeptEvents | None = None
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        return [Route("/api/events", self.watch), Route("/api/events/past", self.past)]
+
+    def tick(self, facts: PageFacts) -> None:
+        """Keep events from now on."""
+        if self._kept is None:
+            self._kept = KeptEvents(facts)
+        self._kept.tick()
+
+    async def watch(self, request: Request) -> Response:
         """Server-sent events until the client disconnects."""
-        facts = facts_of(request)
-        if not streams:
-            streams.append(EventStream(facts))
-        return endless(request, streams[0].watch(), "text/event-stream")
+        if self._stream is None:
+            self._stream = EventStream(facts_of(request))
+        return endless(request, self._stream.watch(), "text/event-stream")
 
-    return [Route("/api/events", watch)]
+    async def past(self, request: Request) -> Response:
+        """The last events, the newest first, also those of earlier runs: ``?since=&limit=``."""
+        query = read_query(request.query_params, PastQuery, f"limit is a number up to {_MOST}, since a time")
+        since = read_time(query.since, facts_of(request).epoch())
+        events = [] if self._kept is None else self._kept.newest_first(since, query.limit)
+        return json_response({"events": events})

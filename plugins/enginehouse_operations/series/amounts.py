@@ -12,7 +12,7 @@ class Amounts:
     """Counts of ended requests and their tokens, and of two of their times. The fields are those of ``ModelTotals``."""
 
     def __init__(self) -> None:
-        self.requests = self.failed = 0
+        self.requests = self.failed = self.refused = self.left = 0
         self.tokens_in = self.tokens_cached = self.tokens_out = 0
         self.first_token: dict[float, int] = {}
         self.inter_token: dict[float, int] = {}
@@ -21,6 +21,8 @@ class Amounts:
         """Count what ``other`` counts, too; with a ``sign`` of -1, no longer."""
         self.requests += sign * other.requests
         self.failed += sign * other.failed
+        self.refused += sign * other.refused
+        self.left += sign * other.left
         self.tokens_in += sign * other.tokens_in
         self.tokens_cached += sign * other.tokens_cached
         self.tokens_out += sign * other.tokens_out
@@ -36,6 +38,8 @@ class Amounts:
         """The values of metrics, if this is what ended within so many ``seconds``."""
         yield "requests", self.requests / seconds
         yield "failed", self.failed / seconds
+        yield "refused", self.refused / seconds
+        yield "left", self.left / seconds
         yield "tokens_in", self.tokens_in / seconds
         yield "tokens_out", self.tokens_out / seconds
         if self.tokens_in:

@@ -17,6 +17,8 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "requests": "1/s",
         "failed": "1/s",
+        "refused": "1/s",
+        "left": "1/s",
         "tokens_in": "1/s",
         "tokens_out": "1/s",
         "ttft_ms_p50": "ms",

@@ -61,6 +61,21 @@ def test_a_swap_sends_an_event_for_each_step(serve: Serve) -> None:
     assert told[-1][1]["error"] is None
 
 
+def test_events_can_be_read_later(serve: Serve) -> None:
+    gateway = serve(table("a") + table("b"))
+    while "gateway_started" not in past(gateway):
+        pass  # within the first second of the gateway
+    gateway.operate("/api/models/a/load")
+    assert "swap_done" in past(gateway, since="1m", limit="3")
+    assert gateway.http.get("/api/events/past?limit=0").status_code == 400
+
+
+def past(gateway: OperatedGateway, **query: str) -> list[str]:
+    """The names of events that happened, newest first."""
+    answer = gateway.http.get("/api/events/past", params=query)
+    return [each["event"] for each in answer.json()["events"]]
+
+
 def test_a_failed_load_sends_its_reason(serve: Serve) -> None:
     gateway = serve('[models.a]\ncommand = "false ${port}"\n')
     with watching(gateway) as events:

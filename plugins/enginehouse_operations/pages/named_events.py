@@ -1,0 +1,60 @@
+"""The events of engines and operators, by the names and with the fields that pages show."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import msgspec
+
+from enginehouse import (
+    AuditEntry,
+    Health,
+    Migrated,
+    Migration,
+    Observer,
+    PageFacts,
+    ReplicaState,
+    SwapDone,
+)
+
+
+class NamedEvents(Observer):
+    """Calls ``send`` for each event but those of single requests."""
+
+    def __init__(self, facts: PageFacts) -> None:
+        self._facts = facts
+
+    @abstractmethod
+    def send(self, event: str, **facts: object) -> None:
+        """Show ``event``, which happens now."""
+
+    def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
+        self.send("swap_started", target=target, evict=evict)
+
+    def swap_done(self, done: SwapDone) -> None:
+        self.send("swap_done", target=done.target, error=None if done.error is None else str(done.error))
+
+    def replica_state(self, replica: str, state: ReplicaState) -> None:
+        self.send("replica_state", replica=replica, state=state)
+
+    def backend_health(self, backend: str, health: Health) -> None:
+        unhealthy = self._facts.snapshot()["backends"] if health is Health.UNHEALTHY else ()
+        error = next((each["error"] for each in unhealthy if each["backend"] == backend), None)
+        self.send("backend_health", backend=backend, health=health, error=error)
+
+    def backend_draining(self, backend: str, draining: bool) -> None:
+        self.send("backend_draining", backend=backend, draining=draining)
+
+    def migrated(self, migration: Migration, migrated: Migrated) -> None:
+        self.send(
+            "migration_done",
+            policy=migration.policy,
+            source=migration.source,
+            destination=migration.destination,
+            moved=migrated.moved,
+            refused=migrated.refused,
+        )
+
+    def operated(self, entry: AuditEntry) -> None:
+        facts = {key: value for key, value in msgspec.structs.asdict(entry).items() if key != "time"}
+        self.send("operated", **facts)

@@ -1,0 +1,126 @@
+"""The events that pages show after a reload and a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from enginehouse import EndedRequest, Health, ReplicaState, StreamGap
+from enginehouse.telemetry.observers import Observers, notify
+from enginehouse.testing import request_record
+from enginehouse_operations.pages.kept_events import KeptEvents
+from tests.plugins.operations.pages.test_history import attempt
+from tests.support.page_facts import page_facts
+
+WAITS = [{"replica": "m@m", "waits_for": []}, {"replica": None, "waits_for": ["m@m", "m@n"]}]
+DOWN = [{"backend": "a", "error": "connection refused"}]
+
+
+class Run:
+    """A run of a gateway whose state lies in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = 100.0
+        self.ended: list[EndedRequest] = []
+        self.observers = Observers()
+        facts = page_facts(
+            epoch=lambda: self.now,
+            folder=lambda: folder,
+            observe=self.observers.add,
+            ended=lambda: iter(self.ended[::-1]),
+            ended_count=lambda: len(self.ended),
+            snapshot=lambda: {"requests": WAITS, "backends": DOWN},
+        )
+        self.kept = KeptEvents(facts)
+        self.file = folder / "events.jsonl"
+
+    def happens(self, event: str, *facts: object) -> None:
+        self.now += 1
+        notify(self.observers.callbacks(event), *facts)
+
+    def names(self) -> list[str]:
+        return [each["event"] for each in self.kept.newest_first(0, 5000)]
+
+    async def until(self, holds: Callable[[], object]) -> None:
+        while not holds():
+            self.kept.tick()
+            await asyncio.sleep(0)
+
+    async def until_written(self) -> list[dict[str, Any]]:
+        """The file, once it has all events of this run."""
+        newest = self.kept.newest_first(0, 1)[0]
+        written: list[dict[str, Any]] = []
+
+        def whole() -> bool:
+            written[:] = [json.loads(line) for line in _lines(self.file)]
+            return written[-1:] == [newest]
+
+        await self.until(whole)
+        return written
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+async def test_events_of_an_earlier_run_are_still_known(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.happens("swap_started", "m@m", ("n@n",))
+    run.happens("backend_health", "a", Health.UNHEALTHY)
+    written = await run.until_written()
+    assert [each["event"] for each in written] == ["gateway_started", "swap_started", "backend_health"]
+    assert written[1] == {"event": "swap_started", "time": 101.0, "target": "m@m", "evict": ["n@n"], "waiting": 2}
+    assert written[2]["error"] == "connection refused"
+
+    later = Run(tmp_path)
+    later.happens("replica_state", "m@m", ReplicaState.READY)
+    await later.until(lambda: len(later.names()) == 5)
+    assert later.names()[:3] == ["replica_state", "gateway_started", "backend_health"]
+    assert len(await later.until_written()) == 5
+
+
+async def test_a_line_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text('{"event": "x", "time": 1}\n[1]\n{"event": "y", "ti\n')
+    run = Run(tmp_path)
+    await run.until(lambda: "x" in run.names())
+    assert run.names() == ["gateway_started", "x"]
+
+
+async def test_moves_are_read_from_the_records_of_ended_requests(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    gap = StreamGap(cause="drain", began=10.6, seconds=0.25, ended=10.85)
+    first, second = attempt("a", "moved"), attempt("b", "served")
+    record = request_record(moves=1, ended=11.0, attempts=[first, msgspec.structs.replace(second, gap=gap)])
+    run.ended = [EndedRequest(1, 1000.0, record, [], "::1")]
+    run.kept.tick()
+    [moved, _] = run.kept.newest_first(0, 9)
+    assert (moved["event"], moved["time"], moved["cause"]) == ("request_moved", 999.6, "drain")
+    assert (moved["source"], moved["destination"], moved["gap_ms"]) == ("a", "b", 250)
+    run.kept.tick()
+    assert len(run.names()) == 2
+
+
+async def test_the_file_and_its_lines_stay_small(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for number in range(4100):
+        run.happens("swap_started", "t" * 5000, tuple(f"m{number}" for _ in range(100)))
+        if number % 500 == 0:
+            await run.until_written()
+    written = await run.until_written()
+    assert len(written) <= 4000
+    assert len(run.names()) == 2000
+    assert (len(written[-1]["target"]), len(written[-1]["evict"])) == (500, 20)
+    assert not (tmp_path / "events.new").exists()
+
+
+async def test_a_folder_that_cannot_be_written_harms_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = Run(tmp_path / "missing")
+    await run.until(lambda: caplog.records)
+    assert "not kept in the state folder" in caplog.text
+    assert run.names() == ["gateway_started"]
