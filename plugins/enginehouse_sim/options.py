@@ -10,8 +10,6 @@ from msgspec import Meta, defstruct
 from enginehouse import EngineOptions, LaunchSpec, option_arguments
 
 _Order = Literal["fewest_blocks", "most_remaining", "least_urgent"]
-_SWITCHES = ("disable_chunked_mm_input",)
-"""The flags that have no opposite."""
 
 
 class CoreFlag(NamedTuple):
@@ -36,7 +34,6 @@ CORE_FLAGS = (
     CoreFlag("ttft", DURATION, "50ms", "time to a first token, without a profile"),
     CoreFlag("tpot", DURATION, "10ms", "time from one token to the next, without a profile"),
     CoreFlag("speedup", float, 1.0, "divides all times; 0 means no time at all", 0),
-    CoreFlag("decode_speedup", float, 1.0, "divides the times of decodes as well", 0),
     CoreFlag("seed", int, 0, "decides all text and vectors", None),
     CoreFlag("mean_length", int, None, "average tokens until an answer ends by itself; default: never"),
     CoreFlag("max_model_len", int, 8192, "most tokens of a prompt and its answer", alias="context_length"),
@@ -58,19 +55,11 @@ CORE_FLAGS = (
     CoreFlag("max_num_active_seqs", int, None, "most running requests; default: --max-num-seqs"),
     CoreFlag("prefill_schedule_interval", int, 1, "while others run, admit only in every Nth step"),
     CoreFlag("reserve_full_sequence", bool, True, "admit a request only if all of its known tokens fit"),
-    CoreFlag(
-        *("async_scheduling", bool, None),
-        "plan each step before the result of the one before; default: on, but not with --draft-method ngram",
-    ),
+    CoreFlag("async_scheduling", bool, True, "plan each step before the result of the one before"),
     CoreFlag("max_num_encoder_input_tokens", int, 8192, "most tokens of images to encode in a step"),
     CoreFlag("encoder_cache_size", int, 8192, "tokens of encoded images to keep"),
-    CoreFlag("disable_chunked_mm_input", bool, False, "compute no image in pieces"),
     CoreFlag("watermark", float, 0.0, "share of all blocks that an admission leaves free", 0, 1),
     CoreFlag("num_spec_tokens", int, 0, "tokens drafted for each step of a request", 0),
-    CoreFlag(
-        *("draft_method", Literal["ngram", "draft_model", "eagle"], "eagle"),
-        "method of drafting, which decides the cost of drafts",
-    ),
     CoreFlag("draft_acceptance", float, 0.7, "chance of each draft to be accepted", 0, 1),
 )
 
@@ -101,4 +90,4 @@ def engine_flags(spec: LaunchSpec) -> Sequence[str]:
     """The flags that ``spec`` decides; those of its ``args`` follow them."""
     context = ["--context-length", str(spec.context_length)] if spec.context_length else []
     events = ["--kv-events-config", spec.kv_events] if spec.kv_events else []
-    return [*context, *option_arguments(spec.options_as(SimOptions), switches=_SWITCHES), *events]
+    return [*context, *option_arguments(spec.options_as(SimOptions)), *events]

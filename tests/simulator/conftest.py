@@ -43,7 +43,7 @@ def new_scheduler() -> Schedulers:
         **constants: Any,
     ) -> BatchScheduler:
         fields = {"block_size": 4, "total_gpu_blocks": 101, "max_num_batched_tokens": 100, "max_num_seqs": 10}
-        fields |= {"async_scheduling": False, "image_tokens": 1}
+        fields |= {"async_scheduling": False}
         limits = SchedulerConstants(**{**fields, "max_model_len": 300, **constants})
         return BatchScheduler(limits, KvCacheManager(limits), connector, grammars)
 

@@ -47,11 +47,10 @@ def test_an_engine_has_a_llumlet_where_requests_move_by_it() -> None:
 
 
 def test_options_are_flags() -> None:
-    options = SimOptions(profile="polynomial", async_scheduling=False, disable_chunked_mm_input=True, host_blocks=9)
+    options = SimOptions(profile="polynomial", async_scheduling=False, host_blocks=9)
     line = SimDriver().command(LaunchSpec(model="a", path="", port=1, options=options))
     given = line[line.index("--port") + 2 :]
-    switches = ["--no-async-scheduling", "--disable-chunked-mm-input"]
-    assert given == ["--profile", "polynomial", "--host-blocks", "9", *switches]
+    assert given == ["--profile", "polynomial", "--host-blocks", "9", "--no-async-scheduling"]
 
 
 def test_every_limit_of_the_engine_is_an_option() -> None:

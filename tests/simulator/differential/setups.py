@@ -98,24 +98,9 @@ def _active(random: Random, workload: Workload) -> None:
     workload.limits["max_num_active_seqs"] = random.randint(1, workload.limits["max_num_seqs"])
 
 
-def _ngram(random: Random, workload: Workload) -> None:
-    workload.limits.update(num_spec_tokens=random.randint(1, 4), draft_method="ngram")
-    workload.acceptance = random.choice([0.3, 0.7, 0.9])
-
-
-def _draft_model(random: Random, workload: Workload) -> None:
-    _ngram(random, workload)
-    workload.limits["draft_method"] = "draft_model"
-
-
 def _eagle(random: Random, workload: Workload) -> None:
-    _ngram(random, workload)
-    workload.limits["draft_method"] = "eagle"
-
-
-def _async_draft_model(random: Random, workload: Workload) -> None:
-    _draft_model(random, workload)
-    _async(random, workload)
+    workload.limits["num_spec_tokens"] = random.randint(1, 4)
+    workload.acceptance = random.choice([0.3, 0.7, 0.9])
 
 
 def _async_eagle(random: Random, workload: Workload) -> None:
@@ -129,12 +114,9 @@ def _async_eagle_tight(random: Random, workload: Workload) -> None:
 
 
 def _images(random: Random, workload: Workload) -> None:
-    workload.limits["image_tokens"] = largest = 8
+    largest = 8
     workload.limits["max_num_encoder_input_tokens"] = random.randint(largest, 24)
     workload.limits["encoder_cache_size"] = random.randint(largest, 24)
-    workload.limits["disable_chunked_mm_input"] = random.random() < 0.3
-    # vLLM wants room for the largest image in a step then
-    workload.limits["max_num_batched_tokens"] = max(workload.limits["max_num_batched_tokens"], largest + 4)
     for item in workload.items:
         place = random.randint(0, 4)
         while random.random() < 0.6:
@@ -182,19 +164,16 @@ def _async_connector_tight(random: Random, workload: Workload) -> None:
 
 
 _SINGLE = (_uncached, _unchunked, _threshold, _tight, _priorities, _active, _images, _loras)
-_DRAFTS = (_ngram, _draft_model, _eagle)
 _CONNECTORS = (_sync_connector, _async_connector)
 
 
 def _combined(random: Random, workload: Workload) -> None:
     """Several features at once, without what ends vLLM's scheduler and what differs: see the scheduler's README."""
-    connector, drafts = random.choice(_CONNECTORS), random.choice(_DRAFTS)
-    features = [connector, drafts, _async, *_SINGLE]
+    connector = random.choice(_CONNECTORS)
+    features = [connector, _eagle, _async, *_SINGLE]
     chosen = {feature for feature in features if random.random() < 0.3}
-    if drafts in chosen:
-        chosen -= (
-            {_threshold} | ({_async} if drafts is _ngram else set()) | ({_tight} if connector in chosen else set())
-        )
+    if _eagle in chosen:
+        chosen -= {_threshold} | ({_tight} if connector in chosen else set())
     if _unchunked in chosen:
         chosen -= {_async_connector, _loras, _images}
     for feature in features:
@@ -212,12 +191,9 @@ SETUPS: dict[str, Callable[[Random, Workload], None]] = {
     "priorities, tight pool": _priorities_tight,
     "async scheduling": _async,
     "async scheduling, tight pool": _async_tight,
-    "async scheduling, drafts by a draft model": _async_draft_model,
     "async scheduling, drafts by EAGLE": _async_eagle,
     "async scheduling, drafts by EAGLE, tight pool": _async_eagle_tight,
     "max_num_active_seqs": _active,
-    "drafts by ngram": _ngram,
-    "drafts by a draft model": _draft_model,
     "drafts by EAGLE": _eagle,
     "images": _images,
     "images, without prefix caching": _images_uncached,

@@ -84,27 +84,21 @@ class _Drafting:
     num_speculative_tokens_per_batch_size = None
     disable_eagle_block_drop = False
     parallel_drafting = False
+    method = "eagle"
+    max_num_new_slots_for_drafting = 0
 
-    def __init__(self, method: str, num_tokens: int) -> None:
-        self.method = method
+    def __init__(self, num_tokens: int) -> None:
         self.num_speculative_tokens = num_tokens
 
     def use_eagle(self) -> bool:
-        return self.method == "eagle"
+        return True
 
     use_eagle_block_drop = use_eagle
 
     def uses_draft_model(self) -> bool:
-        return self.method == "draft_model"
-
-    def use_dflash(self) -> bool:
         return False
 
-    use_dspark = use_multi_module_mtp = use_dflash
-
-    @property
-    def max_num_new_slots_for_drafting(self) -> int:
-        return 1 if self.uses_draft_model() else 0
+    use_dflash = use_dspark = use_multi_module_mtp = uses_draft_model
 
 
 class _Plan(NamedTuple):
@@ -242,7 +236,7 @@ def _config(limits: dict[str, Any]) -> Any:
             watermark=limits.get("watermark", 0.0),
             scheduler_reserve_full_isl=limits.get("reserve_full_sequence", True),
             enable_chunked_prefill=limits.get("chunked_prefill_enabled", True),
-            disable_chunked_mm_input=limits.get("disable_chunked_mm_input", False),
+            disable_chunked_mm_input=False,
             async_scheduling=is_async,
         ),
         cache_config=SimpleNamespace(
@@ -274,7 +268,7 @@ def _config(limits: dict[str, Any]) -> Any:
             enable_logging_iteration_details=False,
         ),
         lora_config=SimpleNamespace(max_loras=limits["max_loras"]) if limits.get("max_loras") else None,
-        speculative_config=_Drafting(limits.get("draft_method", "ngram"), num_spec) if num_spec else None,
+        speculative_config=_Drafting(num_spec) if num_spec else None,
         diffusion_config=None,
         kv_events_config=None,
         kv_transfer_config=None,

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import jsonschema
 import pytest
 
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.model.grammar import JSON_OBJECT, GrammarManager, regex_grammar, valid_tokens
+from enginehouse_sim.simulator.model.grammar import JSON_OBJECT, GrammarManager, valid_tokens
 from enginehouse_sim.simulator.model.text import EOS, encode, text_of
 
 
@@ -146,16 +145,3 @@ def test_the_text_of_a_schema_is_valid(schema: dict[str, Any]) -> None:
 def test_a_schema_that_cannot_be_followed_is_refused(schema: Any, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         valid_tokens(json.dumps(schema))
-
-
-@pytest.mark.parametrize(
-    "pattern", ["[a-c]+x?", r"(\d{3}-){2}\d{4}", "a*", "[^x]y", r"\w+@\w+\.com", ".{5}", "", "é|ü"]
-)
-def test_the_text_of_a_pattern_matches_it(pattern: str) -> None:
-    assert re.fullmatch(pattern, text_of(valid_tokens(regex_grammar(pattern))))
-
-
-@pytest.mark.parametrize("pattern", ["(", r"(a)\1", "a{1000}", "[^\\s\\S]"])
-def test_a_pattern_that_cannot_be_used_is_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match="regex"):
-        valid_tokens(regex_grammar(pattern))

@@ -13,9 +13,7 @@ from tests.support.core_engine import NewEngine, StepByStepEngine
 def engine() -> NewEngine:
     """An engine with so many device blocks (to use) and host blocks."""
 
-    def new(
-        blocks: int, host_blocks: int = 1000, async_scheduling: bool | None = None, **settings: Any
-    ) -> StepByStepEngine:
+    def new(blocks: int, host_blocks: int = 1000, async_scheduling: bool = True, **settings: Any) -> StepByStepEngine:
         constants = SchedulerConstants(
             block_size=4,
             total_gpu_blocks=blocks + 1,

@@ -34,7 +34,6 @@ def digest(seed: int) -> str:
         num_spec_tokens=2,
         max_loras=2,
         encoder_cache_size=20,
-        image_tokens=20,
     )
     runner = ModelRunner(RunnerSettings(num_spec_tokens=2, seed=seed))
     core = EngineCore(BatchScheduler(constants, KvCacheManager(constants)), runner, ConstantSteps(0.1, 0.01))

@@ -1,29 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
-from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import MultiModalInput
 from tests.support.scheduler_fakes import Requests, Run, Schedulers
 
 
 def image(offset: int, length: int, name: str = "") -> MultiModalInput:
     return MultiModalInput(name or f"{offset}/{length}", offset, length)
-
-
-@pytest.mark.parametrize(
-    "limits",
-    [
-        {"max_num_encoder_input_tokens": 63},
-        {"encoder_cache_size": 63},
-        {"max_num_batched_tokens": 63, "disable_chunked_mm_input": True},
-    ],
-)
-def test_a_budget_without_room_for_any_image_is_refused(limits: dict[str, Any]) -> None:
-    budget = next(iter(limits))
-    with pytest.raises(ValueError, match=rf"{budget} \(63\) has no room for an image of 64 tokens"):
-        SchedulerConstants(**limits)
 
 
 def test_images_are_encoded_in_the_step_that_reaches_them(
@@ -91,14 +73,6 @@ def test_equal_content_is_encoded_once_and_kept_for_later_requests(
     scheduler.add_request(new_request(9, mm_inputs=[image(1, 8, "y")]))
     step, _ = run(scheduler)
     assert step.scheduled_encoder_inputs == {"d": (0,)}
-
-
-def test_an_image_is_not_split_over_steps_if_that_is_asked_for(
-    new_scheduler: Schedulers, new_request: Requests, run: Run
-) -> None:
-    scheduler = new_scheduler(max_num_batched_tokens=10, disable_chunked_mm_input=True)
-    scheduler.add_request(new_request(20, mm_inputs=[image(6, 8)]))
-    assert [run(scheduler)[0].num_scheduled_tokens["a"] for _ in range(3)] == [6, 10, 4]
 
 
 def test_an_aborted_request_lets_go_of_its_images(new_scheduler: Schedulers, new_request: Requests, run: Run) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.simulator.domain.constants import DraftMethod, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.scheduler.running import preempt_one
@@ -85,26 +84,6 @@ def test_a_step_is_planned_ahead_with_placeholders_for_drafts(
     scheduler.update_from_output(second, outcome(scheduler, second, {"a": [6, 9]}, spec_token_ids=[[8, 8]]))
     assert request.output_token_ids == [5, 6, 9]
     assert (request.num_computed_tokens, request.num_output_placeholders) == (15, 3)
-
-
-def test_drafts_that_are_guessed_from_the_last_result_and_planning_ahead_exclude_each_other(
-    new_scheduler: Schedulers,
-) -> None:
-    with pytest.raises(ValueError, match="use one of them"):
-        new_scheduler(async_scheduling=True, num_spec_tokens=3, draft_method=DraftMethod.NGRAM)
-
-
-@pytest.mark.parametrize(
-    ("limits", "ahead"),
-    [
-        ({}, True),
-        ({"num_spec_tokens": 3}, True),
-        ({"num_spec_tokens": 3, "draft_method": DraftMethod.NGRAM}, False),
-        ({"async_scheduling": False}, False),
-    ],
-)
-def test_steps_are_planned_ahead_wherever_vllm_does_so(limits: dict[str, Any], ahead: bool) -> None:
-    assert SchedulerConstants(**limits).plans_ahead is ahead
 
 
 def test_a_grammar_keeps_a_request_to_one_step_at_a_time(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.constants import DraftMethod, SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.model.runner import RunnerSettings
@@ -35,7 +35,7 @@ limits = st.fixed_dictionaries(
             [
                 {},
                 {"async_scheduling": False},
-                *({"num_spec_tokens": 3, "draft_method": method} for method in DraftMethod),
+                {"num_spec_tokens": 3},
                 {"num_spec_tokens": 3, "async_scheduling": False},
             ]
         ),

@@ -4,25 +4,18 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.steps.costs import DecodeTable, KvShape, KvTransfer, PassCosts, PrefillTable
+from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer, PassCosts
 from enginehouse_sim.simulator.steps.models import (
     ConstantSteps,
     PassSteps,
     SpedUp,
     StepLoad,
     StepModel,
-    TableSteps,
-    bilinear,
-    linear,
 )
 from enginehouse_sim.simulator.steps.profile import AnyProfile, load_profile, profile_names
 from enginehouse_sim.simulator.steps.roofline import H100, LLAMA_3_8B, computed_profile
-
-finite = st.floats(-1e6, 1e6)
 
 
 def ms(model: StepModel, **load: int) -> float:
@@ -76,39 +69,16 @@ class TestPolynomial:
         assert ms(load_profile(str(file)).steps, decodes=1) == 1.0
 
 
-def test_speed_divides_the_time_and_that_of_tokens_once_more() -> None:
-    model = ConstantSteps(ttft=0.08, tpot=0.04)
-    fast = SpedUp(model, ratio=2, decode_ratio=4)
+def test_speed_divides_the_time() -> None:
+    fast = SpedUp(ConstantSteps(ttft=0.08, tpot=0.04), ratio=2)
     assert fast.seconds(StepLoad(prefill_tokens=1, first_tokens=1)) == 0.04
-    assert fast.seconds(StepLoad(decodes=1)) == 0.005
-    assert fast.seconds(StepLoad(prefill_tokens=1, first_tokens=1, decodes=1)) == 0.045
+    assert fast.seconds(StepLoad(prefill_tokens=1, first_tokens=1, decodes=1)) == 0.06
+    assert fast.decode_seconds(1, 10, 100) == fast.seconds(StepLoad(decodes=1)) == 0.02
 
 
 def test_at_a_ratio_of_0_nothing_takes_time() -> None:
     load = StepLoad(prefill_tokens=1, first_tokens=1, decodes=1)
     assert SpedUp(ConstantSteps(1, 1), ratio=0).seconds(load) == 0
-    assert SpedUp(ConstantSteps(1, 1), decode_ratio=0).seconds(load) == 1
-
-
-class TestInterpolation:
-    @given(finite, finite, st.floats(-10, 20))
-    def test_a_straight_line_is_met_everywhere(self, slope: float, start: float, at: float) -> None:
-        axis = [0.0, 1.0, 3.0, 10.0]
-        values = [start + slope * one for one in axis]
-        assert linear(axis, values, at) == pytest.approx(start + slope * at, abs=1e-4)
-
-    @given(st.floats(-5, 10), st.floats(-5, 10), finite, finite, finite)
-    def test_a_bilinear_surface_is_met_everywhere(
-        self, row: float, column: float, a: float, b: float, c: float
-    ) -> None:
-        rows, columns = [0.0, 2.0, 5.0], [1.0, 2.0, 4.0]
-        table = [[a * x + b * y + c * x * y for y in columns] for x in rows]
-        expected = a * row + b * column + c * row * column
-        assert bilinear(rows, columns, table, row, column) == pytest.approx(expected, rel=1e-6, abs=1e-3)
-
-    def test_the_points_themselves_are_met(self) -> None:
-        assert [linear([1, 2, 4], [5, 1, 7], at) for at in (1, 2, 4)] == [5, 1, 7]
-        assert linear([1, 2, 4], [5, 1, 7], 3) == 4
 
 
 class TestComputedProfile:
@@ -189,7 +159,7 @@ class TestPass:
     @pytest.mark.parametrize("value", ["-1.0", "nan"])
     def test_a_cost_below_0_is_refused(self, tmp_path: Path, value: str) -> None:
         file = tmp_path / "file.toml"
-        file.write_text(HEAD.replace("table", "pass") + f"[costs]\ntoken_ms = {value}\n")
+        file.write_text(HEAD + f"[costs]\ntoken_ms = {value}\n")
         with pytest.raises(ConfigError, match=r"costs\.token_ms"):
             load_profile(str(file))
 
@@ -212,22 +182,18 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load_profile(str(tmp_path / "missing.toml"))
 
 
-HEAD = 'description = "d"\nsource = "s"\nobtained = "measured"\nkind = "table"\n'
-PREFILL = "[prefill]\ntokens = [1, 2]\nms = [1, 2]\n"
-DECODE = "[decode]\nactive_kv_tokens = [0, 9]\nbatch = [1, 2]\nms = [[1, 2], [3, 4]]\n"
+HEAD = 'description = "d"\nsource = "s"\nobtained = "measured"\nkind = "pass"\n'
+COSTS = "[costs]\ntoken_ms = 1.0\n"
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("kind", "file.toml"),
-        (HEAD, "prefill"),
-        (HEAD + "more = 1\n" + PREFILL + DECODE, "more"),
-        (HEAD.replace("measured", "guessed") + PREFILL + DECODE, "guessed"),
-        (HEAD + PREFILL.replace("tokens = [1, 2]", "tokens = [2, 1]") + DECODE, "prefill.tokens needs two points"),
-        (HEAD + PREFILL.replace("ms = [1, 2]", "ms = [1]") + DECODE, "prefill.ms needs 1 x 2"),
-        (HEAD + PREFILL + DECODE.replace("batch = [1, 2]", "batch = [1]"), "decode.batch needs two points"),
-        (HEAD + PREFILL + DECODE.replace("[3, 4]", "[3]"), "decode.ms needs 2 x 2"),
+        (HEAD, "costs"),
+        (HEAD + "more = 1\n" + COSTS, "more"),
+        (HEAD.replace("measured", "guessed") + COSTS, "guessed"),
+        (HEAD.replace("pass", "table") + COSTS, "table"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, text: str, problem: str) -> None:
@@ -235,36 +201,6 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, t
     file.write_text(text)
     with pytest.raises(ConfigError, match=problem):
         load_profile(str(file))
-
-
-def test_a_table_of_ones_own_is_read(tmp_path: Path) -> None:
-    file = tmp_path / "mine.toml"
-    file.write_text(HEAD + PREFILL + DECODE)
-    model = load_profile(str(file)).steps
-    assert ms(model, **prompt(3)) == pytest.approx(3)
-    assert ms(model, decodes=1, draft_tokens=1, active_kv_tokens=9) == pytest.approx(4)
-
-
-class TestTable:
-    """Of an engine with 5 ms for a pass, 0.1 ms for a token, and 0.001 ms for a cached one."""
-
-    model = TableSteps(
-        PrefillTable(tokens=(1, 1001), ms=(5.1, 105.1)),
-        DecodeTable(active_kv_tokens=(0, 1000), batch=(1, 11), ms=((5.1, 6.1), (6.1, 7.1))),
-    )
-
-    def test_a_mixed_step_has_the_fixed_cost_of_both_tables_once(self) -> None:
-        assert ms(self.model, **prompt(64)) == pytest.approx(5 + 6.4)
-        assert ms(self.model, decodes=16, active_kv_tokens=2000) == pytest.approx(5 + 1.6 + 2)
-        assert ms(self.model, **prompt(64), decodes=16, active_kv_tokens=2000) == pytest.approx(5 + 6.4 + 1.6 + 2)
-
-    def test_two_prompts_attend_each_to_its_own_tokens(self) -> None:
-        model = TableSteps(
-            PrefillTable(tokens=(1, 1001), ms=(5.1, 105.1), ms_per_pair=1e-4),
-            DecodeTable(active_kv_tokens=(0, 1000), batch=(1, 11), ms=((5.1, 6.1), (6.1, 7.1))),
-        )
-        two = {"prefill_tokens": 512, "own_pairs": 2 * prompt(256)["own_pairs"]}
-        assert ms(model, **prompt(512)) - ms(model, **two) == pytest.approx(256 * 256 * 1e-4)
 
 
 def test_keys_and_values_take_their_bytes_over_the_bandwidth() -> None:
@@ -284,9 +220,3 @@ def test_the_pass_in_the_manual_is_read(tmp_path: Path) -> None:
     profile = from_the_manual("pass", tmp_path)
     assert ms(profile.steps, decodes=1) == pytest.approx(2.0 + 5.6 + 0.002)
     assert profile.kv == KvShape()
-
-
-def test_the_table_in_the_manual_is_read(tmp_path: Path) -> None:
-    profile = from_the_manual("table", tmp_path)
-    assert ms(profile.steps, **prompt(1024)) == pytest.approx(31.0)
-    assert ms(profile.steps, decodes=64, active_kv_tokens=100_000) == pytest.approx(12.0)

@@ -88,6 +88,4 @@ def outside_costs(settings: CoreSettings) -> OutsideCosts:
 
 def _steps(settings: CoreSettings) -> StepModel:
     steps = load_profile(settings.profile).steps if settings.profile else ConstantSteps(settings.ttft, settings.tpot)
-    if settings.speedup != 1 or settings.decode_speedup != 1:
-        steps = SpedUp(steps, settings.speedup, settings.decode_speedup)
-    return steps
+    return steps if settings.speedup == 1 else SpedUp(steps, settings.speedup)

@@ -90,8 +90,6 @@ def _core_option(flag: CoreFlag) -> Callable[..., Callable[..., Any]]:
     if flag.type is DURATION:
         return duration_option(f"--{name}", field, default=flag.default, help=text)
     if flag.type is bool:
-        if flag.default is False:
-            return click.option(f"--{name}", field, is_flag=True, help=text)
         return click.option(f"--{name}/--no-{name}", field, default=flag.default, help=text)
     kind: Any = click.STRING
     if flag.type is int:

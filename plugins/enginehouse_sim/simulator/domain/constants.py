@@ -1,4 +1,4 @@
-"""The limits and the settings of an engine, fixed when it is launched, and the kinds of inputs and drafts."""
+"""The limits and the settings of an engine, fixed when it is launched."""
 
 from __future__ import annotations
 
@@ -18,42 +18,8 @@ class MultiModalInput(msgspec.Struct, frozen=True):
     length: int
 
 
-class DraftMethod(str, Enum):
-    """How drafts are made, as far as the scheduler sees it."""
-
-    NGRAM = "ngram"
-    DRAFT_MODEL = "draft_model"
-    EAGLE = "eagle"
-
-
-class DraftRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The cost of a draft method for a request in every step, as in vLLM.
-
-    ``lookahead``: whether the drafter needs room for keys and values of its drafts. ``slots``: tokens of the budget
-    that each request takes besides its own. ``drops_last_block``: a prefix match loses its last block, which the
-    drafter computes again for its hidden states. ``reads_ahead``: known tokens that the drafter reads beyond those
-    computed. ``needs_result``: whether the drafter works on the result of a step, outside of the model, so that the
-    next step cannot be planned before.
-    """
-
-    lookahead: bool = False
-    slots: int = 0
-    drops_last_block: bool = False
-    reads_ahead: int = 0
-    needs_result: bool = False
-
-
-DRAFT_RULES = {
-    DraftMethod.NGRAM: DraftRules(needs_result=True),
-    DraftMethod.DRAFT_MODEL: DraftRules(lookahead=True, slots=1),
-    DraftMethod.EAGLE: DraftRules(lookahead=True, drops_last_block=True, reads_ahead=1),
-}
-
-
 IMAGE_TOKENS = 64
 """The tokens that stand for one image."""
-
-_NO_DRAFTS = DraftRules()
 
 
 class SchedulingPolicy(str, Enum):
@@ -67,16 +33,15 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one engine, under vLLM's names. Lengths are in tokens, sizes in blocks of ``block_size`` tokens.
 
     ``long_prefill_token_threshold``: the most tokens of one prompt in a step while others wait or run; 0: no limit.
-    ``num_spec_tokens``: draft tokens per request and step, by
-    ``draft_method``; 0 disables speculative decoding. ``max_num_encoder_input_tokens``, ``encoder_cache_size``: the
-    encoder's budget for a step, and its cache; ``image_tokens``: the most tokens of an image. ``max_loras``: the most
-    adapters in one step; ``None``: any number. ``watermark``: the share of all blocks that an admission leaves free.
-    ``reserve_full_sequence``: admit a request only if all of its known tokens fit, as vLLM's
-    ``scheduler_reserve_full_isl`` does; it prevents thrashing.
+    ``num_spec_tokens``: draft tokens per request and step, made by EAGLE, whose keys and values need room ahead; 0
+    disables speculative decoding. ``max_num_encoder_input_tokens``, ``encoder_cache_size``: the encoder's budget for a
+    step, and its cache. ``max_loras``: the most adapters in one step; ``None``: any number. ``watermark``: the share of
+    all blocks that an admission leaves free. ``reserve_full_sequence``: admit a request only if all of its known tokens
+    fit, as vLLM's ``scheduler_reserve_full_isl`` does; it prevents thrashing.
 
     ``max_num_active_seqs``: admit no request while this many run; ``None``: no limit. ``prefill_schedule_interval``:
     while requests run, admit others only in steps whose number is a multiple of this. ``async_scheduling``: plan a step
-    before the outcome of the previous one is known; ``None`` is vLLM's default.
+    before the outcome of the previous one is known.
     """
 
     block_size: int = 16
@@ -87,50 +52,16 @@ class SchedulerConstants(msgspec.Struct, frozen=True, kw_only=True):
     long_prefill_token_threshold: int = 0
     chunked_prefill_enabled: bool = True
     enable_prefix_caching: bool = True
-    disable_chunked_mm_input: bool = False
     max_num_encoder_input_tokens: int = 8192
     encoder_cache_size: int = 8192
-    image_tokens: int = IMAGE_TOKENS
     policy: SchedulingPolicy = SchedulingPolicy.FCFS
     num_spec_tokens: int = 0
-    draft_method: DraftMethod = DraftMethod.EAGLE
     max_loras: int | None = None
     watermark: float = 0.0
     reserve_full_sequence: bool = True
     max_num_active_seqs: int | None = None
     prefill_schedule_interval: int = 1
-    async_scheduling: bool | None = None
-
-    def __post_init__(self) -> None:
-        if self.async_scheduling and self.draft_rules.needs_result:
-            raise ValueError(
-                f"async_scheduling plans a step before the tokens are known that draft_method "
-                f"{self.draft_method.value!r} would guess from: use one of them"
-            )
-        budgets = ["max_num_encoder_input_tokens", "encoder_cache_size"]
-        if self.disable_chunked_mm_input:
-            budgets.append("max_num_batched_tokens")
-        for budget in budgets:
-            tokens = getattr(self, budget)
-            if tokens < self.image_tokens:
-                raise ValueError(f"{budget} ({tokens}) has no room for an image of {self.image_tokens} tokens")
-
-    @property
-    def plans_ahead(self) -> bool:
-        """Whether each step is planned before the result of the previous one is known."""
-        if self.async_scheduling is None:
-            return not self.draft_rules.needs_result
-        return self.async_scheduling
-
-    @property
-    def draft_rules(self) -> DraftRules:
-        """The cost of drafts; nothing without drafts."""
-        return DRAFT_RULES[self.draft_method] if self.num_spec_tokens else _NO_DRAFTS
-
-    @property
-    def num_lookahead_tokens(self) -> int:
-        """The tokens beyond those of a step for which a request needs room."""
-        return self.num_spec_tokens if self.draft_rules.lookahead else 0
+    async_scheduling: bool = True
 
     @property
     def token_capacity(self) -> int:
@@ -166,8 +97,8 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Limits, speed and text of an engine.
 
     ``profile``: the name or file of a speed profile. Without one, ``ttft`` is the time to a request's first token, and
-    ``tpot`` the time from one token to the next. ``speedup`` divides all times, ``decode_speedup`` those of decodes as
-    well; 0 means no time at all. ``seed``: decides all text. ``mean_length``: the average tokens until an answer ends
+    ``tpot`` the time from one token to the next. ``speedup`` divides all times; 0 means
+    no time at all. ``seed``: decides all text. ``mean_length``: the average tokens until an answer ends
     by itself; ``None`` is never. ``draft_acceptance``: the chance of each draft to be right. ``host_blocks``: blocks of
     host memory that requests are offloaded to before the cache runs out, over a link of ``host_bandwidth`` bytes per
     second; with 0, requests are preempted instead.
@@ -178,7 +109,6 @@ class CoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     ttft: float = 0.05
     tpot: float = 0.01
     speedup: float = 1.0
-    decode_speedup: float = 1.0
     seed: int = 0
     mean_length: int | None = None
     draft_acceptance: float = 0.7

@@ -60,7 +60,7 @@ class KvCacheManager:
         self._events = events
         self._hasher = hasher or BlockHasher(constants.block_size)
         self._tables: dict[str, _BlockTable] = {}
-        self._drops_last_block = constants.draft_rules.drops_last_block
+        self._drops_last_block = constants.use_spec_decode
         self.pool = BlockPool(constants.total_gpu_blocks, events)
 
     def get_computed_blocks(self, request: RequestState) -> ComputedBlocks:

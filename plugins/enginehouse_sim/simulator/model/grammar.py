@@ -11,11 +11,10 @@ the schema. ``format`` is an annotation, as in the standard.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, cycle, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -23,15 +22,9 @@ from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.sampler import WORDS
 from enginehouse_sim.simulator.model.text import EOS, encode
 
-if TYPE_CHECKING:
-    from interegular.fsm import FSM
-
 JSON_OBJECT = "json_object"
 """The grammar of any JSON object: OpenAI's JSON mode."""
-_REGEX = "regex:"
 _CHOICE = "choice:"
-_LONG_COUNT = re.compile(r"\{\d*,?\d{4,}\}|\{\d{4,},?\d*\}")
-_MOST_STATES = 2000
 _DEEPEST = 32
 _OPTIONAL_UP_TO = 3
 """The depth from which an object has required members only, so that a schema that contains itself comes to an end."""
@@ -116,11 +109,6 @@ class GrammarManager:
         return [*text, *[EOS] * (count - len(text))]
 
 
-def regex_grammar(pattern: str) -> str:
-    """The name of the grammar of texts that match ``pattern``."""
-    return _REGEX + pattern
-
-
 def choice_grammar(texts: Sequence[str]) -> str:
     """The name of the grammar of these ``texts``."""
     return _CHOICE + json.dumps(texts)
@@ -130,7 +118,7 @@ def choice_grammar(texts: Sequence[str]) -> str:
 def valid_tokens(grammar: str) -> Sequence[int]:
     """The tokens of a text that ``grammar`` allows, and ``EOS``.
 
-    ``grammar``: ``JSON_OBJECT``, a JSON schema as text, or the name of a regex or a choice. Raises ``ValueError``.
+    ``grammar``: ``JSON_OBJECT``, a JSON schema as text, or the name of a choice. Raises ``ValueError``.
     """
     try:
         return (*encode(_text(grammar)), EOS)
@@ -139,8 +127,6 @@ def valid_tokens(grammar: str) -> Sequence[int]:
 
 
 def _text(grammar: str) -> str:
-    if grammar.startswith(_REGEX):
-        return _matching(grammar.removeprefix(_REGEX))
     if grammar.startswith(_CHOICE):
         return str(_several(json.loads(grammar.removeprefix(_CHOICE)), "choice")[0])
     if grammar == JSON_OBJECT:
@@ -269,44 +255,3 @@ def _several(values: Any, keyword: str) -> list[Any]:
     if not isinstance(values, list) or not values:
         raise ValueError(f"{keyword} is a list with something in it")
     return values
-
-
-def _matching(pattern: str) -> str:
-    """A text that matches the whole of a regex in Python's syntax, without backward references and lookbehind."""
-    try:
-        import interegular
-    except ImportError:
-        raise ValueError("regex needs a package: pip install 'enginehouse[regex]'") from None
-    if count := _LONG_COUNT.search(pattern):
-        raise ValueError(f"regex {pattern!r} counts too far: {count[0]}; 999 is the most")
-    try:
-        automaton = interegular.parse_pattern(pattern).to_fsm()
-    except (interegular.InvalidSyntax, interegular.Unsupported) as error:
-        raise ValueError(f"regex {pattern!r} is not understood: {error}") from None
-    if len(automaton.states) > _MOST_STATES:
-        raise ValueError(f"regex {pattern!r} has {len(automaton.states)} states, and {_MOST_STATES} are the most")
-    found = _shortest(automaton)
-    if found is None:
-        raise ValueError(f"regex {pattern!r} matches no text")
-    return found
-
-
-def _shortest(automaton: FSM) -> str | None:
-    """A shortest text that the automaton accepts, with a character in it if possible."""
-    letters = {key: _letter(automaton, key) for key in automaton.alphabet.by_transition}
-    texts: dict[Any, str] = {}
-    waiting = [(automaton.initial, "")]
-    for state, text in waiting:
-        for key, after in automaton.map.get(state, {}).items():
-            if after not in texts:
-                texts[after] = text + letters[key]
-                waiting.append((after, texts[after]))
-    ends = [texts[state] for state in automaton.finals if state in texts]
-    return min(ends, key=len, default="" if automaton.initial in automaton.finals else None)
-
-
-def _letter(automaton: FSM, key: Any) -> str:
-    """A character of a transition; of those that the pattern does not name, one that it names nowhere."""
-    named = sorted(symbol for symbol in automaton.alphabet.by_transition[key] if isinstance(symbol, str))
-    everywhere = automaton.alphabet.keys()
-    return named[-1] if named else next(one for one in map(chr, range(ord("a"), 0x10000)) if one not in everywhere)

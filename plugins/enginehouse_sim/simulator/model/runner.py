@@ -90,10 +90,7 @@ class _CachedRequest:
     def sample(self, allowed: frozenset[int] | None) -> int:
         may_stop = len(self.tokens) - self.prompt_length >= self.data.min_tokens
         without = frozenset() if may_stop else self.data.stop_token_ids
-        if allowed is None:
-            token = self.sampler.next(may_stop, without)
-        else:
-            token = self.sampler.pick(allowed - without or allowed)
+        token = self.sampler.next(may_stop, without) if allowed is None else self.sampler.pick(allowed)
         self.tokens.append(token)
         return token
 

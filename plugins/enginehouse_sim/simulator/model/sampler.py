@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import islice
 from zlib import crc32
 
@@ -31,7 +30,6 @@ WORDS = tuple(_VOCABULARY.split())
 _COUNT = len(WORDS)
 _AT_START = tuple((token_id(word), word.encode()) for word in WORDS)
 _INSIDE = tuple((token_id(" " + word), b" " + word.encode()) for word in WORDS)
-_WORD_IDS = frozenset(token for token, _ in (*_AT_START, *_INSIDE))
 _MASK = 0xFFFFFFFF
 _STRIDE = 37  # coprime to the number of words, so that its multiples visit all of them
 
@@ -83,14 +81,8 @@ class TextSampler:
         return token
 
     def pick(self, allowed: frozenset[int]) -> int:
-        """Generate the next token out of ``allowed``; ``EOS`` if it is empty.
-
-        Where words and other tokens are allowed, half of the picks are others, so that strings come to their ends.
-        """
-        words, others = _in_order(allowed)
-        draw = self._state * _FOR_WORD & _MASK
-        choices = (words if draw & 0x8000 else others) if words and others else words or others or (EOS,)
-        token = choices[(draw >> 16) % len(choices)]
+        """Generate the next token, the only one of ``allowed``."""
+        (token,) = allowed
         self.push(token)
         return token
 
@@ -135,19 +127,6 @@ class TextSampler:
 def _words_after(text: str) -> Sequence[tuple[int, bytes]]:
     # After a space, a word begins with a second space: otherwise both would merge when the text is tokenized again.
     return _AT_START if not text or (text[-1].isspace() and text[-1] != " ") else _INSIDE
-
-
-@lru_cache(maxsize=4096)
-def _in_order(allowed: frozenset[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The words among the tokens, and the others, each sorted."""
-    return tuple(sorted(allowed & _WORD_IDS, key=_length_and_bytes)), tuple(
-        sorted(allowed - _WORD_IDS, key=_length_and_bytes)
-    )
-
-
-def _length_and_bytes(token: int) -> tuple[int, bytes]:
-    text = bytes_of(token)
-    return len(text), text
 
 
 def vector(seed: int, text: str, dimensions: int) -> list[float]:

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestState
 
 
@@ -102,7 +101,7 @@ class EncoderPlan(NamedTuple):
 
 def plan_encoder(
     cache: EncoderCache,
-    constants: SchedulerConstants,
+    reads_ahead: bool,
     request: RequestState,
     num_computed_tokens: int,
     num_new_tokens: int,
@@ -110,23 +109,21 @@ def plan_encoder(
 ) -> EncoderPlan:
     """Stop before the first input that exceeds ``budget`` or the cache; ``cost`` is in tokens.
 
-    Inputs that are encoded already are held for the request at once, even if its step fails later, as in vLLM.
+    ``reads_ahead``: the drafter reads a token beyond those computed. Inputs that are encoded already are held for the
+    request at once, even if its step fails later, as in vLLM.
     """
     if not request.mm_inputs or not num_new_tokens:
         return EncoderPlan(num_new_tokens)
     to_encode: dict[str, int] = {}
     duplicates: list[int] = []
     cost = 0
-    first = num_computed_tokens + constants.draft_rules.reads_ahead
+    first = num_computed_tokens + reads_ahead
     end = first + num_new_tokens
     for index, source in enumerate(request.mm_inputs):
         if source.offset >= end:
             break
         if source.offset + source.length <= num_computed_tokens:
             continue
-        if constants.disable_chunked_mm_input and _is_split(source, num_computed_tokens, num_new_tokens):
-            num_new_tokens = max(0, source.offset - first)
-            break
         if source.identifier in to_encode:
             duplicates.append(index)
             continue
@@ -138,8 +135,3 @@ def plan_encoder(
         to_encode[source.identifier] = index
         cost += source.length
     return EncoderPlan(num_new_tokens, tuple(to_encode.values()), duplicates, cost)
-
-
-def _is_split(source: MultiModalInput, computed: int, num_new_tokens: int) -> bool:
-    """Whether the step would compute the beginning of an input and leave its end to the next one."""
-    return computed < source.offset and computed + num_new_tokens < source.offset + source.length

@@ -57,9 +57,8 @@ def schedule_running(state: SchedulerState, plan: StepPlan) -> None:
     decide the speed of a step.
     """
     scheduled, requests, cached = plan.num_scheduled_tokens, plan.requests, plan.cached
-    draft_slots = plan.draft_slots
     for request in tuple(state.running):
-        if plan.token_budget <= draft_slots:
+        if plan.token_budget <= 0:
             return
         computed = request.num_computed_tokens
         unknown = len(request.all_token_ids) + request.num_output_placeholders - computed
@@ -76,9 +75,9 @@ def _schedule_one(state: SchedulerState, plan: StepPlan, request: RequestState) 
     """Schedule one request. Return whether others may follow: not after it was preempted itself."""
     if request.status is not RequestStatus.RUNNING:
         return True
-    num_new_tokens = _num_new_tokens(state, request, plan.available)
-    computed = request.num_computed_tokens
-    encoder = plan_encoder(state.encoder_cache, state.constants, request, computed, num_new_tokens, plan.encoder_budget)
+    num_new_tokens = _num_new_tokens(state, request, plan.token_budget)
+    computed, drafts = request.num_computed_tokens, state.constants.use_spec_decode
+    encoder = plan_encoder(state.encoder_cache, drafts, request, computed, num_new_tokens, plan.encoder_budget)
     num_new_tokens = encoder.num_new_tokens
     if num_new_tokens <= 0:
         return True
@@ -119,7 +118,7 @@ def _allocate(
     The last running request gets no lookahead for drafts when blocks are short. Otherwise it could be preempted again
     and again, each time just before its next token.
     """
-    lookahead = state.constants.num_lookahead_tokens
+    lookahead = state.constants.num_spec_tokens
     while True:
         block_ids = state.kv_cache.allocate_slots(request, num_new_tokens, num_lookahead_tokens=lookahead)
         if block_ids is not None:
@@ -146,7 +145,7 @@ def fast_path_until(constants: SchedulerConstants, request: RequestState, comput
     filled = computed % size
     if not filled or constants.num_spec_tokens or request.mm_inputs:
         return 0
-    if request.structured_output is not None and constants.plans_ahead:
+    if request.structured_output is not None and constants.async_scheduling:
         return 0
     last_place = computed - filled + size - 1
     return min(last_place, constants.max_model_len - 1, len(request.prompt_token_ids) + request.max_tokens - 1)

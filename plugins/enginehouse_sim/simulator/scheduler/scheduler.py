@@ -116,12 +116,7 @@ class BatchScheduler:
         """Plan the next step. The outcome of the previous one need not be known."""
         state = self.state
         constants = state.constants
-        plan = StepPlan(
-            state.next_step,
-            constants.max_num_batched_tokens,
-            constants.max_num_encoder_input_tokens,
-            constants.draft_rules.slots,
-        )
+        plan = StepPlan(state.next_step, constants.max_num_batched_tokens, constants.max_num_encoder_input_tokens)
         schedule_running(state, plan)
         schedule_waiting(state, plan)
         output = step_output(state, plan)

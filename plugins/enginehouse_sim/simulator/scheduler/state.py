@@ -66,7 +66,7 @@ class KvTransfers:
 class SchedulerState:
     """Each request is in ``requests``, and in one of ``running`` (in order of admission), ``waiting`` and ``paused``.
 
-    ``plans_ahead``: as in ``SchedulerConstants``. ``tracks_prefills``: whether each step updates ``is_prefill_chunk``.
+    ``plans_ahead``: ``async_scheduling``. ``tracks_prefills``: whether each step updates ``is_prefill_chunk``.
     ``finished``: the requests that have ended since the last plan, for the model runner. ``finished_outputs``: outputs
     from outside of a step. ``in_flight``: the steps whose results are not known yet.
     ``max_new_requests``: the most requests without outputs to admit in a step; ``None``: any number.
@@ -83,7 +83,7 @@ class SchedulerState:
         self.kv_cache = kv_cache
         self.connector = connector
         self.grammars = grammars
-        self.plans_ahead = constants.plans_ahead
+        self.plans_ahead = constants.async_scheduling
         self.tracks_prefills = connector is not None or constants.use_spec_decode
         self.requests: dict[str, RequestState] = {}
         self.running: list[RequestState] = []
@@ -117,13 +117,11 @@ class SchedulerState:
 class StepPlan:
     """The remaining budgets, and the scheduled requests, in the order of ``requests`` and ``num_scheduled_tokens``.
 
-    ``draft_slots``: the part of the token budget that each request takes besides its tokens. ``prefills``: whether a
-    running request computes a part of its prompt.
+    ``prefills``: whether a running request computes a part of its prompt.
     """
 
     __slots__ = (
         "cached",
-        "draft_slots",
         "encoder_budget",
         "encoder_inputs",
         "new",
@@ -137,11 +135,10 @@ class StepPlan:
         "token_budget",
     )
 
-    def __init__(self, step: int, token_budget: int, encoder_budget: int, draft_slots: int = 0) -> None:
+    def __init__(self, step: int, token_budget: int, encoder_budget: int) -> None:
         self.step = step
         self.token_budget = token_budget
         self.encoder_budget = encoder_budget
-        self.draft_slots = draft_slots
         self.prefills = False
         self.requests: list[RequestState] = []
         self.num_scheduled_tokens: dict[str, int] = {}
@@ -152,16 +149,11 @@ class StepPlan:
         self.spec_tokens: dict[str, Sequence[int]] = {}
         self.encoder_inputs: dict[str, tuple[int, ...]] = {}
 
-    @property
-    def available(self) -> int:
-        """The most tokens that one more request can get."""
-        return self.token_budget - self.draft_slots
-
     def add(self, request: RequestState, num_tokens: int) -> None:
         """Give the request ``num_tokens`` of this step."""
         self.requests.append(request)
         self.num_scheduled_tokens[request.request_id] = num_tokens
-        self.token_budget -= num_tokens + self.draft_slots
+        self.token_budget -= num_tokens
 
     def add_encoder_inputs(self, cache: EncoderCache, request: RequestState, encoder: EncoderPlan) -> None:
         """Encode the request's inputs in this step."""
@@ -179,7 +171,7 @@ class StepPlan:
         num_tokens = self.num_scheduled_tokens.pop(request_id, 0)
         if not num_tokens:
             return
-        self.token_budget += num_tokens + self.draft_slots
+        self.token_budget += num_tokens
         self.requests.remove(request)
         self.cached[:] = [data for data in self.cached if data.request_id != request_id]
         self.spec_tokens.pop(request_id, None)

@@ -138,7 +138,7 @@ def _release_images(state: SchedulerState, step: SchedulerOutput) -> None:
     for request_id in step.num_scheduled_tokens:
         request = state.requests.get(request_id)
         if request is not None and request.mm_inputs:
-            unsure = request.num_output_placeholders + constants.draft_rules.reads_ahead
+            unsure = request.num_output_placeholders + constants.use_spec_decode
             cache.release_computed(request, request.num_computed_tokens - unsure)
 
 

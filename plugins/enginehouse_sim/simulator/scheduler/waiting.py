@@ -70,14 +70,15 @@ def admit(state: SchedulerState, plan: StepPlan, request: RequestState) -> Admis
     constants = state.constants
     computed = match.num_computed_tokens or request.num_computed_tokens
     num_drafts = _num_padding_drafts(constants, plan, request, computed)
-    if num_drafts >= plan.available:
+    if num_drafts >= plan.token_budget:
         return AdmissionResult.STOP
     num_new_tokens = under_threshold(state, request.num_tokens - computed + num_drafts)
-    if num_new_tokens > plan.available:
+    if num_new_tokens > plan.token_budget:
         if not constants.chunked_prefill_enabled:
             return AdmissionResult.STOP
-        num_new_tokens = plan.available
-    encoder = plan_encoder(state.encoder_cache, constants, request, computed, num_new_tokens, plan.encoder_budget)
+        num_new_tokens = plan.token_budget
+    drafts = constants.use_spec_decode
+    encoder = plan_encoder(state.encoder_cache, drafts, request, computed, num_new_tokens, plan.encoder_budget)
     if encoder.num_new_tokens <= 0:
         return AdmissionResult.STOP
     if not _allocate(state, request, encoder.num_new_tokens, match):
@@ -105,8 +106,7 @@ def never_fits(state: SchedulerState, request: RequestState) -> bool:
     constants = state.constants
     if request.num_tokens > min(constants.token_capacity, longest_input(constants, request)):
         return True
-    longest_step = constants.max_num_batched_tokens - constants.draft_rules.slots
-    if not constants.chunked_prefill_enabled and request.num_tokens > longest_step:
+    if not constants.chunked_prefill_enabled and request.num_tokens > constants.max_num_batched_tokens:
         return True
     largest = max((source.length for source in request.mm_inputs), default=0)
     return largest > min(constants.max_num_encoder_input_tokens, constants.encoder_cache_size)
@@ -162,7 +162,7 @@ def _allocate_once(
         num_new_tokens,
         computed=match.computed,
         num_external_tokens=match.num_external_tokens,
-        num_lookahead_tokens=constants.num_lookahead_tokens if reserves and not loads else 0,
+        num_lookahead_tokens=constants.num_spec_tokens if reserves and not loads else 0,
         delay_cache_blocks=loads,
         reserve_tokens=request.num_tokens if constants.reserve_full_sequence else 0,
         leave_free=constants.watermark_blocks if state.running else 0,
@@ -177,7 +177,7 @@ def _reserved_blocks(state: SchedulerState) -> int:
     blocks that the other holds.
     """
     constants = state.constants
-    drafts = 1 + constants.num_spec_tokens + constants.num_lookahead_tokens if constants.use_spec_decode else 0
+    drafts = 1 + 2 * constants.num_spec_tokens if constants.use_spec_decode else 0
     begun = [request for request in state.running if request.is_prefill_chunk]
     missing = (
         state.kv_cache.num_missing_blocks(other.request_id, min(other.num_tokens, constants.max_model_len) + drafts)
@@ -233,7 +233,7 @@ def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
     if plan.preempted or not _admits_in(state, plan.step):
         return
     try:
-        while plan.available > 0 and _has_room(state):
+        while plan.token_budget > 0 and _has_room(state):
             request = state.waiting.peek()
             if request is None:
                 return

@@ -10,7 +10,7 @@ from zlib import crc32
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.model.grammar import JSON_OBJECT, choice_grammar, regex_grammar
+from enginehouse_sim.simulator.model.grammar import JSON_OBJECT, choice_grammar
 from enginehouse_sim.simulator.server.simulation import Simulation
 from enginehouse_sim.simulator.server.work import EncodedPrompt, TokenId, Work
 
@@ -58,7 +58,6 @@ class StructuredOutputs(msgspec.Struct):
 
     json: Any = None
     json_object: bool | None = None
-    regex: str | None = None
     choice: list[str] | None = None
 
     @property
@@ -68,11 +67,9 @@ class StructuredOutputs(msgspec.Struct):
             return schema_text(self.json)
         if self.json_object:
             return JSON_OBJECT
-        if self.regex is not None:
-            return regex_grammar(self.regex)
         if self.choice is not None:
             return choice_grammar(self.choice)
-        raise InvalidRequest("Of 'structured_outputs' only json, json_object, regex and choice are understood here")
+        raise InvalidRequest("Of 'structured_outputs' only json, json_object and choice are understood here")
 
 
 class SamplingBody(msgspec.Struct, kw_only=True):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
-
 import msgspec
 
 
@@ -54,41 +51,3 @@ class PassCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         for name in self.__struct_fields__:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"costs.{name} is below 0")
-
-
-class PrefillTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Milliseconds by the tokens of one prompt, without cached ones before them.
-
-    ``ms_per_pair``: the milliseconds of attention for each pair of a token and one of its context.
-    """
-
-    tokens: tuple[float, ...]
-    ms: tuple[float, ...]
-    ms_per_pair: float = 0.0
-
-    def __post_init__(self) -> None:
-        _require_axis("prefill.tokens", self.tokens)
-        _require_shape("prefill.ms", [self.ms], 1, len(self.tokens))
-
-
-class DecodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Milliseconds by cached tokens read (rows) and tokens computed (columns), one for each request and draft."""
-
-    active_kv_tokens: tuple[float, ...]
-    batch: tuple[float, ...]
-    ms: tuple[tuple[float, ...], ...]
-
-    def __post_init__(self) -> None:
-        _require_axis("decode.active_kv_tokens", self.active_kv_tokens)
-        _require_axis("decode.batch", self.batch)
-        _require_shape("decode.ms", self.ms, len(self.active_kv_tokens), len(self.batch))
-
-
-def _require_axis(name: str, axis: Sequence[float]) -> None:
-    if len(axis) < 2 or any(after <= before for before, after in pairwise(axis)):
-        raise ValueError(f"{name} needs two points or more, each greater than the one before")
-
-
-def _require_shape(name: str, table: Sequence[Sequence[float]], rows: int, columns: int) -> None:
-    if len(table) != rows or any(len(row) != columns for row in table):
-        raise ValueError(f"{name} needs {rows} x {columns} values, one for each point of its axes")

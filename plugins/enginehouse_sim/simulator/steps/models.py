@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Sequence
 
-from enginehouse_sim.simulator.steps.costs import DecodeTable, PassCosts, PrefillTable
+from enginehouse_sim.simulator.steps.costs import PassCosts
 
 
 class StepLoad:
@@ -53,29 +52,6 @@ class StepLoad:
         self.active_kv_tokens = active_kv_tokens
         self.total_kv_tokens = total_kv_tokens
         self.waiting = waiting
-
-
-def linear(axis: Sequence[float], values: Sequence[float], at: float) -> float:
-    """The value at ``at``, on the line through the two nearest points; beyond the ends, on the last line.
-
-    ``axis`` ascends and has at least two points.
-    """
-    left, share = _place(axis, at)
-    return values[left] + share * (values[left + 1] - values[left])
-
-
-def bilinear(
-    rows: Sequence[float], columns: Sequence[float], table: Sequence[Sequence[float]], row: float, column: float
-) -> float:
-    """Interpolate in a table as ``linear`` does: first along the columns, then between the rows."""
-    top, share = _place(rows, row)
-    above, below = (linear(columns, table[at], column) for at in (top, top + 1))
-    return above + share * (below - above)
-
-
-def _place(axis: Sequence[float], at: float) -> tuple[int, float]:
-    left = min(max(bisect_right(axis, at) - 1, 0), len(axis) - 2)
-    return left, (at - axis[left]) / (axis[left + 1] - axis[left])
 
 
 class StepModel(ABC):
@@ -174,61 +150,18 @@ class PolynomialSteps(StepModel):
         return max(self._floor, _polynomial(self._decode, used)) / 1000
 
 
-class TableSteps(StepModel):
-    """Linear between measured or computed points, and beyond them.
-
-    Both tables contain the fixed cost of a pass. A mixed step is one pass, so it has that cost once: the decodes add
-    only what they take beyond a decode that reads and computes nothing.
-    """
-
-    def __init__(self, prefill: PrefillTable, decode: DecodeTable) -> None:
-        self._prefill = prefill
-        self._decode = decode
-        self._idle_ms = max(0.0, self._decode_ms(0, 0))
-
-    def seconds(self, load: StepLoad) -> float:
-        ms = self._prefill_ms(load) if load.prefill_tokens else 0.0
-        if load.decodes:
-            decode = max(0.0, self._decode_ms(load.active_kv_tokens, load.decodes + load.draft_tokens))
-            ms = max(ms, decode, ms + decode - self._idle_ms) if load.prefill_tokens else decode
-        return ms / 1000
-
-    def _prefill_ms(self, load: StepLoad) -> float:
-        """The table's times have the pairs of one prompt; several prompts of a step have fewer."""
-        table, tokens = self._prefill, load.prefill_tokens
-        pairs = load.prefill_pairs + load.own_pairs - tokens * (tokens + 1) / 2
-        return max(0.0, linear(table.tokens, table.ms, tokens) + table.ms_per_pair * pairs)
-
-    def _decode_ms(self, active: int, batch: int) -> float:
-        table = self._decode
-        return bilinear(table.active_kv_tokens, table.batch, table.ms, active, batch)
-
-
 class SpedUp(StepModel):
-    """Divides another model's times: all by ``ratio``, those of decodes by ``decode_ratio`` as well.
+    """Divides another model's times by ``ratio``; 0 means no time at all."""
 
-    In a mixed step, the time of the decodes is what they add to the prompts. 0 means no time at all.
-    """
-
-    def __init__(self, model: StepModel, ratio: float = 1.0, decode_ratio: float = 1.0) -> None:
+    def __init__(self, model: StepModel, ratio: float) -> None:
         self._model = model
-        self._prefill = 1 / ratio if ratio else 0.0
-        self._decode = self._prefill / decode_ratio if decode_ratio else 0.0
+        self._share = 1 / ratio if ratio else 0.0
 
     def seconds(self, load: StepLoad) -> float:
-        whole = self._model.seconds(load)
-        if not load.prefill_tokens:
-            return whole * self._decode
-        prompts = StepLoad(
-            prefill_tokens=load.prefill_tokens,
-            prefill_pairs=load.prefill_pairs,
-            own_pairs=load.own_pairs,
-            first_tokens=load.first_tokens,
-            total_kv_tokens=load.total_kv_tokens,
-            waiting=load.waiting,
-        )
-        prefill = self._model.seconds(prompts)
-        return prefill * self._prefill + (whole - prefill) * self._decode
+        return self._share * self._model.seconds(load)
+
+    def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
+        return self._share * self._model.decode_seconds(decodes, active_kv_tokens, total_kv_tokens)
 
 
 def _polynomial(coefficients: list[float], at: float) -> float:

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from enginehouse import ConfigError, did_you_mean
-from enginehouse_sim.simulator.steps.costs import DecodeTable, KvShape, PassCosts, PrefillTable
-from enginehouse_sim.simulator.steps.models import PassSteps, PolynomialSteps, StepLoad, StepModel, TableSteps
+from enginehouse_sim.simulator.steps.costs import KvShape, PassCosts
+from enginehouse_sim.simulator.steps.models import PassSteps, PolynomialSteps, StepLoad, StepModel
 
 _FILES = resources.files("enginehouse_sim.simulator.steps") / "profiles"
 
@@ -115,18 +115,7 @@ class PolynomialProfile(Profile, tag="polynomial", frozen=True, kw_only=True):
         return PolynomialSteps(self.prefill, self.decode, self.floor_ms)
 
 
-class TableProfile(Profile, tag="table", frozen=True, kw_only=True):
-    """The tables of ``TableSteps``."""
-
-    prefill: PrefillTable
-    decode: DecodeTable
-
-    @cached_property
-    def steps(self) -> StepModel:
-        return TableSteps(self.prefill, self.decode)
-
-
-AnyProfile = PassProfile | PolynomialProfile | TableProfile
+AnyProfile = PassProfile | PolynomialProfile
 
 
 def profile_text(profile: AnyProfile) -> str:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -55,10 +54,9 @@ def test_all_ways_to_ask_for_a_schema_are_the_same(post: Post) -> None:
     Wagon.model_validate(answers[0])
 
 
-def test_a_pattern_or_a_choice_can_be_asked_for(post: Post) -> None:
-    for asked, pattern in (({"regex": r"[a-z]+-\d\d"}, r"[a-z]+-\d\d"), ({"choice": ["red", "green"]}, "red|green")):
-        answer = post(CHAT, messages=HELLO, structured_outputs=asked)
-        assert re.fullmatch(pattern, answer["choices"][0]["message"]["content"])
+def test_a_choice_can_be_asked_for(post: Post) -> None:
+    answer = post(CHAT, messages=HELLO, structured_outputs={"choice": ["red", "green"]})
+    assert answer["choices"][0]["message"]["content"] in ("red", "green")
 
 
 def test_a_completion_can_follow_a_schema(post: Post) -> None:
@@ -73,10 +71,9 @@ def test_a_completion_can_follow_a_schema(post: Post) -> None:
         {"structured_outputs": {"json": "{"}},
         {"response_format": {"type": "json_schema"}},
         {"response_format": {"type": "grammar"}},
-        {"structured_outputs": {"regex": "("}},
+        {"structured_outputs": {"regex": "[a-z]+"}},
         {"structured_outputs": {"choice": []}},
         {"structured_outputs": {"grammar": "root"}},
-        {"structured_outputs": {"regex": r"(a)\1"}},
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
