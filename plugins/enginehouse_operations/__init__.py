@@ -1,4 +1,4 @@
-"""Commands that ask a running gateway over HTTP, such as ``enginehouse drain``, and pages that show what it does.
+"""Commands that ask a running gateway over HTTP, such as ``enginehouse drain``, and the pages that answer them.
 
 ::
 
@@ -11,7 +11,7 @@
     chat                 a conversation with a model
     completion           names that shells complete
     options, waiting     what several commands share
-    pages/               events, logs, the last requests, figures over time, usage
+    pages/               most of /api: state, events, logs, figures over time, usage; load, drain, move, reload
     series/              keeps figures over time
 """
 
@@ -53,11 +53,14 @@ def register_routes(register: Register[Any]) -> None:
 
 
 def _pages() -> Any:
-    """Events, logs, the last requests, figures over time, and usage: ``/api/events``, ``/api/history`` and others."""
+    """All of ``/api`` but what other plugins add: status, live requests, events, logs, figures over time, usage."""
     from enginehouse import guarded
     from enginehouse_operations.pages.events import EventPages
     from enginehouse_operations.pages.history import HISTORY_ROUTES
+    from enginehouse_operations.pages.lifecycle import LIFECYCLE_ROUTES
     from enginehouse_operations.pages.logs import LOG_ROUTES
+    from enginehouse_operations.pages.operations import OPERATIONS_ROUTES
+    from enginehouse_operations.pages.reload import RELOAD
     from enginehouse_operations.pages.series import SeriesPage
     from enginehouse_operations.pages.usage import OWN_USAGE, USAGE_ROUTES
     from enginehouse_operations.series.series_store import SeriesStore
@@ -65,7 +68,8 @@ def _pages() -> Any:
     store, events = SeriesStore(), EventPages()
     of_store = guarded(SeriesPage(store).routes, every_second=store.sample)
     of_events = guarded(events.routes, every_second=events.tick)
-    return [*of_events, *guarded([*LOG_ROUTES, *HISTORY_ROUTES, *USAGE_ROUTES]), *of_store, OWN_USAGE]
+    others = [*OPERATIONS_ROUTES, *LIFECYCLE_ROUTES, RELOAD, *LOG_ROUTES, *HISTORY_ROUTES, *USAGE_ROUTES]
+    return [*of_events, *guarded(others), *of_store, OWN_USAGE]
 
 
 def _command(module: str, name: str = "") -> Any:

@@ -132,9 +132,7 @@ class _Download:
 
 
 def _is_served(facts: PageFacts, name: str) -> bool:
-    return name.removesuffix(":latest") in {
-        each["model"].removesuffix(":latest") for each in facts.snapshot()["replicas"]
-    }
+    return name.removesuffix(":latest") in {each.removesuffix(":latest") for each in facts.models()}
 
 
 async def _delete(request: Request) -> Response:

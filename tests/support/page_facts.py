@@ -19,8 +19,7 @@ def page_facts(**known: Any) -> PageFacts:
         "ended_count": lambda: 0,
         "session_headers": lambda: (),
         "logs": dict,
-        "snapshot": dict,
-        "progress": dict,
+        "models": tuple,
         "usage": _nothing,
         "audit": _nothing,
         "caller": lambda headers: "",
@@ -29,6 +28,7 @@ def page_facts(**known: Any) -> PageFacts:
         "ignore": lambda observer: None,
         "folder": lambda: Path(),
         "closing": asyncio.Event(),
+        "gateway": None,
     }
     return PageFacts(**{**idle, **known})
 

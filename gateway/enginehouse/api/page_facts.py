@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
+from enginehouse.api.operated import OperatedGateway
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import EndedRequest
-from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.engines.pulled_models import PulledModels
 from enginehouse.interfaces.observers import Observer
@@ -47,10 +47,8 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The headers that name the session of a request, as ``routing.session`` has them."""
     logs: Callable[[], Mapping[str, LogRing]]
     """The logs of launched engines, by backend, and the gateway's own one under an empty name."""
-    snapshot: Callable[[], Mapping[str, Any]]
-    """Replicas, backends and live requests, for JSON."""
-    progress: Callable[[], dict[str, tuple[Phase, int | None]]]
-    """The phase of each live request, by its id, and its position in the queue if it waits there."""
+    models: Callable[[], Iterable[str]]
+    """The models that are served."""
     usage: UsageSums
     """What callers have used between two times."""
     audit: Callable[[float, int], Awaitable[Sequence[AuditEntry]]]
@@ -66,3 +64,5 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Where the gateway keeps its state, once it runs."""
     closing: asyncio.Event
     """Set when the gateway begins to stop: streams without an end must then end."""
+    gateway: OperatedGateway
+    """The parts of the gateway, for the bundled pages of operators: they may change at any time."""

@@ -13,18 +13,15 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.application import build_application
+from enginehouse.api.operated import OperatedGateway
 from enginehouse.api.page_facts import PageFacts
 from enginehouse.api.pages.callers import CallerPages
 from enginehouse.api.pages.health import HealthPages
-from enginehouse.api.pages.lifecycle import Lifecycle
-from enginehouse.api.pages.live_view import LiveView
 from enginehouse.api.pages.metrics.engines import EngineMetrics
 from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
-from enginehouse.api.pages.operations import Operations
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import protocol_pages
-from enginehouse.api.pages.reload import reload_page
 from enginehouse.api.pages.upstream_root import UpstreamRoot
 from enginehouse.app.build import build_sources
 from enginehouse.app.config_change import CurrentConfig
@@ -64,9 +61,9 @@ class Pages(NamedTuple):
 
     def application(self) -> Starlette:
         """All pages."""
-        config = self.current.config
-        facts = self._facts()
-        routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(), *self._of_operators()]
+        config, since = self.current.config, self.current.path.outside.clock.epoch()
+        facts = self._facts(since)
+        routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(int(since)), *self._of_operators()]
         routes.append(CallerPages(self.current.path.admission, self.current.services.pages.callers))
         if config.telemetry.metrics:
             routes.append(Route("/metrics", self.metrics.page))
@@ -79,8 +76,8 @@ class Pages(NamedTuple):
         application.state.disables_plugins = bool(config.plugins.disabled)
         return application
 
-    def _of_clients(self) -> Iterator[BaseRoute]:
-        path, engines, born = self.current.path, self.current.engines, int(self.current.path.outside.clock.epoch())
+    def _of_clients(self, born: int) -> Iterator[BaseRoute]:
+        path, engines = self.current.path, self.current.engines
         context = path.relay.context
         models = ModelList(
             path.admission, lambda: path.config.models, lambda: context.filters.aliases, engines.quantizations, born
@@ -97,18 +94,9 @@ class Pages(NamedTuple):
         return Client(upstream, _TIMEOUT_S, _LARGEST)
 
     def _of_operators(self) -> Iterator[BaseRoute]:
-        path, relay, engines = self.current.path, self.current.path.relay, self.current.engines
-        yield OperatorPages(path.admission, self.current.services.pages.operators, path.callers.note)
-        yield OperatorPages(
-            path.admission,
-            [
-                *Operations(relay, engines, LiveView(relay, engines), self._about).routes,
-                *Lifecycle(relay, engines).routes,
-                reload_page(self.reloader.reload, self.replace),
-                *path.callers.pages(),
-            ],
-            path.callers.note,
-        )
+        path = self.current.path
+        for pages in (self.current.services.pages.operators, [*path.callers.pages()]):
+            yield OperatorPages(path.admission, pages, path.callers.note)
 
     def _of_plugins(self, facts: PageFacts, *, of_compat: bool) -> Iterator[BaseRoute]:
         config, path = self.current.config, self.current.path
@@ -126,9 +114,10 @@ class Pages(NamedTuple):
                 if route.every_second is not None:
                     self.every_second.add(plugin, partial(route.every_second, facts))
 
-    def _facts(self) -> PageFacts:
+    def _facts(self, since: float) -> PageFacts:
         path, engines = self.current.path, self.current.engines
-        context, live = path.relay.context, LiveView(path.relay, engines)
+        context = path.relay.context
+        about = partial(self._about, since)
         return PageFacts(
             epoch=context.clock.epoch,
             totals=lambda: model_totals(context.counters),
@@ -137,8 +126,7 @@ class Pages(NamedTuple):
             ended_count=lambda: context.activity.count,
             session_headers=path.session_headers,
             logs=lambda: {"": path.log.ring, **engines.logs()},
-            snapshot=live.snapshot,
-            progress=live.progress,
+            models=lambda: context.fleet.snapshot.models,
             usage=path.callers.keeper.usage,
             audit=path.callers.keeper.audit,
             caller=path.admission.admit_caller,
@@ -147,15 +135,17 @@ class Pages(NamedTuple):
             ignore=path.observers.remove,
             folder=self.folder,
             closing=self.closing,
+            gateway=OperatedGateway(path.relay, engines, about, self.reloader.reload, self.replace),
         )
 
-    def _about(self) -> Mapping[str, Any]:
+    def _about(self, since: float) -> Mapping[str, Any]:
         config, current = self.current.config, self.current
         return {
             "version": _version("enginehouse"),
             "compiled": COMPILED,
             "strategy": config.routing.strategy,
             "trace_url": config.telemetry.trace_url,
+            "uptime_s": round(current.path.outside.clock.epoch() - since, 3),
             **current.services.status(),
             "services": current.services.rows(),
             "kv_events": current.path.caches.figures(),

@@ -1,7 +1,11 @@
-"""Pages that show operators what the gateway does.
+"""Pages that show operators what the gateway does, and act on it.
 
 ::
 
+    operations    status, live requests, decisions and explanations
+    live_view     the state that they and the events show
+    lifecycle     loads and unloads models, takes backends out of service
+    reload        POST /api/reload
     events        GET /api/events and /api/events/past
     named_events  events of the gateway by their names
     event_stream  these as server-sent events
@@ -12,5 +16,5 @@
     series        GET /api/series
     usage         GET /api/usage, /v1/usage and /api/audit
     endless       answers without an end
-    reading       what pages know of their gateway, and their queries
+    reading       what pages know of their gateway, their queries and bodies
 """

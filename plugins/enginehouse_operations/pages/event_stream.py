@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from enginehouse import PageFacts, Phase, RequestRecord, Requirements, Route, wait_within
-from enginehouse_operations.pages.named_events import NamedEvents
+from enginehouse_operations.pages.named_events import LiveStates, NamedEvents
 
 _PACE_S = 0.1
 _QUIET_S = 15.0
@@ -32,12 +32,13 @@ class EventStream(NamedEvents):
     def __init__(
         self,
         facts: PageFacts,
+        live: LiveStates,
         *,
         pace: float = _PACE_S,
         quiet: float = _QUIET_S,
         most_bytes: int = _MOST_BYTES,
     ) -> None:
-        super().__init__(facts)
+        super().__init__(facts, live)
         self._pace = pace
         self._quiet = quiet
         self._most_bytes = most_bytes
@@ -111,7 +112,7 @@ class EventStream(NamedEvents):
     def _send_changes(self) -> None:
         """Send the changes of requests and replicas since the last call."""
         self._cancel_timer()
-        before, self._sent_progress = self._sent_progress, self._facts.progress()
+        before, self._sent_progress = self._sent_progress, self._live.progress()
         if self._replicas_changed:
             self._replicas_changed = False
             self._put(self._snapshot("replicas"))
@@ -130,7 +131,7 @@ class EventStream(NamedEvents):
             self._timer = None
 
     def _snapshot(self, why: str, missed: int = 0) -> bytes:
-        return self._frame("snapshot", why=why, missed=missed, **self._facts.snapshot())
+        return self._frame("snapshot", why=why, missed=missed, **self._live.snapshot())
 
     def send(self, event: str, **facts: object) -> None:
         self._put(self._frame(event, **facts))

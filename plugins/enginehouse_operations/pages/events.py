@@ -15,6 +15,7 @@ from enginehouse import PageFacts
 from enginehouse_operations.pages.endless import endless
 from enginehouse_operations.pages.event_stream import EventStream
 from enginehouse_operations.pages.kept_events import KeptEvents
+from enginehouse_operations.pages.live_view import LiveView
 from enginehouse_operations.pages.reading import facts_of, json_response, read_query
 from enginehouse_operations.pages.usage import read_time
 
@@ -42,13 +43,14 @@ class EventPages:
     def tick(self, facts: PageFacts) -> None:
         """Keep events from now on."""
         if self._kept is None:
-            self._kept = KeptEvents(facts)
+            self._kept = KeptEvents(facts, LiveView(facts.gateway))
         self._kept.tick()
 
     async def watch(self, request: Request) -> Response:
         """Server-sent events until the client disconnects."""
         if self._stream is None:
-            self._stream = EventStream(facts_of(request))
+            facts = facts_of(request)
+            self._stream = EventStream(facts, LiveView(facts.gateway))
         return endless(request, self._stream.watch(), "text/event-stream")
 
     async def past(self, request: Request) -> Response:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse import PageFacts, RequestRecord
-from enginehouse_operations.pages.named_events import NamedEvents
+from enginehouse_operations.pages.named_events import LiveStates, NamedEvents
 
 _FILE: Final = "events.jsonl"
 _MOST: Final = 2000
@@ -34,8 +34,8 @@ class KeptEvents(NamedEvents):
     Moves of streams are read from the records of ended requests: workers need not report all requests for them.
     """
 
-    def __init__(self, facts: PageFacts) -> None:
-        super().__init__(facts)
+    def __init__(self, facts: PageFacts, live: LiveStates) -> None:
+        super().__init__(facts, live)
         self._events: deque[KeptEvent] = deque(maxlen=_MOST)
         self._unwritten: list[KeptEvent] = []
         self._lines: int | None = None
@@ -50,7 +50,7 @@ class KeptEvents(NamedEvents):
         self._keep(self._facts.epoch(), event, facts)
 
     def swap_started(self, target: str, evict: tuple[str, ...]) -> None:
-        waiting = sum(target in (each["replica"], *each["waits_for"]) for each in self._facts.snapshot()["requests"])
+        waiting = sum(target in (each["replica"], *each["waits_for"]) for each in self._live.snapshot()["requests"])
         self.send("swap_started", target=target, evict=evict, waiting=waiting)
 
     def newest_first(self, since: float, most: int) -> list[KeptEvent]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,16 +15,26 @@ from enginehouse import (
     Migration,
     Observer,
     PageFacts,
+    Phase,
     ReplicaState,
     SwapDone,
 )
 
 
+class LiveStates(Protocol):
+    """What events show of the current state, as ``LiveView`` does."""
+
+    def snapshot(self) -> Mapping[str, Any]: ...
+
+    def progress(self) -> dict[str, tuple[Phase, int | None]]: ...
+
+
 class NamedEvents(Observer):
     """Calls ``send`` for each event but those of single requests."""
 
-    def __init__(self, facts: PageFacts) -> None:
+    def __init__(self, facts: PageFacts, live: LiveStates) -> None:
         self._facts = facts
+        self._live = live
 
     @abstractmethod
     def send(self, event: str, **facts: object) -> None:
@@ -38,7 +50,7 @@ class NamedEvents(Observer):
         self.send("replica_state", replica=replica, state=state)
 
     def backend_health(self, backend: str, health: Health) -> None:
-        unhealthy = self._facts.snapshot()["backends"] if health is Health.UNHEALTHY else ()
+        unhealthy = self._live.snapshot()["backends"] if health is Health.UNHEALTHY else ()
         error = next((each["error"] for each in unhealthy if each["backend"] == backend), None)
         self.send("backend_health", backend=backend, health=health, error=error)
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from enginehouse import InvalidRequest, PageFacts
+from enginehouse.api.operated import OperatedGateway
 
 T = TypeVar("T")
 
@@ -20,12 +21,25 @@ def facts_of(request: Request) -> PageFacts:
     return facts
 
 
+def gateway_of(request: Request) -> OperatedGateway:
+    """The gateway that got ``request``."""
+    return facts_of(request).gateway
+
+
 def read_query(query: Mapping[str, str], type: type[T], remedy: str) -> T:
     """The query as ``type``. Raises ``InvalidRequest``."""
     try:
         return msgspec.convert(dict(query), type, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"{error} of the query; {remedy}") from None
+
+
+async def read_body(request: Request, type: type[T], remedy: str) -> T:
+    """The JSON body as ``type``. ``remedy``: what to send. Raises ``InvalidRequest``."""
+    try:
+        return msgspec.json.decode(await request.body(), type=type)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{error}; send {remedy}") from None
 
 
 def json_response(content: object) -> Response:

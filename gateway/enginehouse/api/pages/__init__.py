@@ -7,10 +7,6 @@
     upstream_root  leads /upstream/MODEL to its page
     health      for load balancers
     operators   guards every page that needs an admin key
-    operations  most of /api: status, live requests, decisions
-    live_view   the state that operations and the events of plugins show
-    lifecycle   loads and unloads models, takes backends out of service
-    reload      reads the configuration again
     key_pages   keys of clients
     metrics/    for Prometheus
     reading     reads the bodies of operators' requests

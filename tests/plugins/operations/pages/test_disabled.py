@@ -14,17 +14,23 @@ CORE = (
     "/health",
     "/v1/models",
     "/metrics",
-    "/api/status",
-    "/api/requests",
-    "/api/decisions",
     "/api/keys",
     "/dashboard",
 )
 OF_THE_PLUGIN = ("/api/events", "/api/logs/proxy", "/logs", "/logs/stream", "/api/history", "/api/history/models")
-AND = ("/api/series", "/api/usage", "/v1/usage", "/api/audit", "/api/cluster", "/api/migrations", "/api/scale")
+STATES = ("/api/status", "/api/requests", "/api/decisions", "/running")
+AND = (
+    "/api/series",
+    "/api/usage",
+    "/v1/usage",
+    "/api/audit",
+    "/api/cluster",
+    "/api/migrations",
+    "/api/scale",
+)
 
 
-@pytest.mark.parametrize(("paths", "status"), [(CORE, 200), ((*OF_THE_PLUGIN, *AND), 404)])
+@pytest.mark.parametrize(("paths", "status"), [(CORE, 200), ((*OF_THE_PLUGIN, *STATES, *AND), 404)])
 async def test_a_gateway_works_without_it(paths: tuple[str, ...], status: int) -> None:
     gateway = Gateway(Config(), load_plugins(PluginSettings(disabled=["operations"])).registry)
     gateway.build_hosts()

@@ -28,14 +28,8 @@ class Stage:
         self.observers = Observers()
         self.replicas = ["a@a"]
         self.phases: dict[str, tuple[Phase, int | None]] = {}
-        facts = page_facts(
-            observe=self.observers.add,
-            ignore=self.observers.remove,
-            snapshot=self.snapshot,
-            progress=self.progress,
-            epoch=lambda: 7.0,
-        )
-        self.stream = EventStream(facts, **{"pace": 0.0, **settings})
+        facts = page_facts(observe=self.observers.add, ignore=self.observers.remove, epoch=lambda: 7.0)
+        self.stream = EventStream(facts, self, **{"pace": 0.0, **settings})
         self.watchers: list[Pieces] = []
 
     def snapshot(self) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from enginehouse import EndedRequest, Health, ReplicaState, StreamGap
+from enginehouse import EndedRequest, Health, Phase, ReplicaState, StreamGap
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.testing import request_record
 from enginehouse_operations.pages.kept_events import KeptEvents
@@ -35,10 +35,15 @@ class Run:
             observe=self.observers.add,
             ended=lambda: iter(self.ended[::-1]),
             ended_count=lambda: len(self.ended),
-            snapshot=lambda: {"requests": WAITS, "backends": DOWN},
         )
-        self.kept = KeptEvents(facts)
+        self.kept = KeptEvents(facts, self)
         self.file = folder / "events.jsonl"
+
+    def snapshot(self) -> Mapping[str, Any]:
+        return {"requests": WAITS, "backends": DOWN}
+
+    def progress(self) -> dict[str, tuple[Phase, int | None]]:
+        return {}
 
     def happens(self, event: str, *facts: object) -> None:
         self.now += 1

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from enginehouse.api.pages.live_view import waiting_by_replica
 from enginehouse.api.pages.metrics import births
 from enginehouse.api.pages.metrics.families import Numbers, from_zero, histograms, numbers
 from enginehouse.domain.replica import Health, ReplicaState
@@ -30,6 +29,15 @@ def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
     yield numbers(metrics.QUEUE_DEPTH, _depths(relay, engines))
     begun = {(name, outcome): Histogram() for name in births.launched(context) for outcome in ("ready", "failed")}
     yield histograms(metrics.SWAPS, {**begun, **context.counters.swaps}.items())
+
+
+def waiting_by_replica(relay: Relay, engines: ManagedEngines) -> Counter[str]:
+    """How many requests wait for each replica. The tickets of a backend with a limit name no replica."""
+    waiting = engines.waiting()
+    if not waiting:
+        return Counter()
+    routes = {live.ticket: live.route.chosen.replica for live in relay.live if live.ticket and live.route}
+    return Counter(routes.get(ticket, ticket.replica) for ticket in waiting)
 
 
 def _gpus(engines: ManagedEngines) -> Numbers:

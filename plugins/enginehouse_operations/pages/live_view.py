@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from enginehouse.domain.backend_status import BackendStatus
-from enginehouse.domain.errors import RequestError
+from enginehouse import AT_REST, AttemptRecord, BackendStatus, Candidate, Health, Phase, ReplicaState, RequestError
+from enginehouse.api.operated import OperatedGateway
+from enginehouse.api.pages.metrics.fleet import waiting_by_replica
 from enginehouse.domain.explanation import ExplainedCandidate
-from enginehouse.domain.replica import AT_REST, Candidate, Health, ReplicaState
-from enginehouse.domain.request_record import AttemptRecord
-from enginehouse.domain.ticket import Phase
-from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
-from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.activity import Activity
 
 RequestProgress = tuple[Phase, int | None]
@@ -50,9 +45,9 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class LiveView:
     """Reads the relay and the hosts on each call; stores nothing."""
 
-    def __init__(self, relay: Relay, engines: ManagedEngines) -> None:
-        self._relay = relay
-        self._engines = engines
+    def __init__(self, gateway: OperatedGateway) -> None:
+        self._relay = gateway.relay
+        self._engines = gateway.engines
 
     def replicas(self) -> Sequence[Candidate]:
         return [each for candidates in self._relay.context.fleet.snapshot.models.values() for each in candidates]
@@ -152,15 +147,6 @@ class LiveView:
             ticket = exchange.ticket
             waits = waiting.get(ticket) if ticket is not None else None
             yield exchange, (waits.phase, waits.position) if waits else (exchange.phase, exchange.position)
-
-
-def waiting_by_replica(relay: Relay, engines: ManagedEngines) -> Counter[str]:
-    """How many requests wait for each replica. The tickets of a backend with a limit name no replica."""
-    waiting = engines.waiting()
-    if not waiting:
-        return Counter()
-    routes = {live.ticket: live.route.chosen.replica for live in relay.live if live.ticket and live.route}
-    return Counter(routes.get(ticket, ticket.replica) for ticket in waiting)
 
 
 def replica(candidate: Candidate) -> dict[str, Any]:

@@ -6,13 +6,13 @@ import httpx
 import msgspec
 import pytest
 
-from enginehouse.api.pages.live_view import condition
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.replica import Candidate, Health, ReplicaState, Role
 from enginehouse.engines.host_rules import host_memory
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts
+from enginehouse_operations.pages.live_view import condition
 from tests.support import plain_httpx
 from tests.support.installed_plugins import installed_plugins
 

@@ -1,0 +1,93 @@
+"""Loads and unloads models, and takes backends out of service, under ``/api`` and under llama-swap's paths."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from enginehouse import InvalidRequest, ReplicaState
+from enginehouse_operations.pages.reading import gateway_of, json_response, read_body
+
+
+class _SwapQuestion(msgspec.Struct):
+    """The body of ``/api/explain/swap``. ``running`` defaults to the models that run now."""
+
+    target: str
+    running: list[str] | None = None
+
+
+async def _load(request: Request) -> Response:
+    """Load a model when its turn comes. Answers when the model is ready."""
+    model = request.path_params["id"]
+    await gateway_of(request).engines.load(model)
+    return json_response({"model": model, "state": ReplicaState.READY})
+
+
+async def _unload(request: Request) -> Response:
+    """Unload a model. Answers when its engines have stopped. ``?force=true`` does not wait for live requests."""
+    model = request.path_params["id"]
+    await gateway_of(request).engines.unload([model], force=_is_forced(request))
+    return json_response({"model": model, "state": ReplicaState.STOPPED})
+
+
+async def _unload_all(request: Request) -> Response:
+    """Unload every model. ``?force=true`` does not wait for live requests."""
+    await gateway_of(request).engines.unload(force=_is_forced(request))
+    return PlainTextResponse("OK")
+
+
+async def _running(request: Request) -> Response:
+    """Every launched replica that is not stopped."""
+    return json_response({"running": gateway_of(request).engines.running()})
+
+
+async def _explain_swap(request: Request) -> Response:
+    """The replicas that would stop so that a model can run, as in ``enginehouse explain swap``."""
+    question = await read_body(request, _SwapQuestion, '{"target": "MODEL", "running": ["MODEL"]}')
+    return json_response(gateway_of(request).engines.explain_swap(question.target, question.running))
+
+
+async def _drain(request: Request) -> Response:
+    """Send no new requests to a backend, and move its streams away. Answers at once, with the live requests."""
+    name, relay = request.path_params["name"], gateway_of(request).relay
+    relay.context.fleet.drain(name)
+    relay.drains.begin(name)
+    return json_response({"backend": name, "draining": True, "live": len(relay.drains.live(name))})
+
+
+async def _undrain(request: Request) -> Response:
+    """Send new requests to a backend again."""
+    name, relay = request.path_params["name"], gateway_of(request).relay
+    relay.context.fleet.undrain(name)
+    return json_response({"backend": name, "draining": False, "live": len(relay.drains.live(name))})
+
+
+async def _stop(request: Request) -> Response:
+    """Stop the engine of a drained backend that the gateway launched. Answers when it has stopped."""
+    name, relay = request.path_params["name"], gateway_of(request).relay
+    relay.context.fleet.health(name)  # raises NotFound
+    if left := len(relay.drains.live(name)):
+        raise InvalidRequest(f"Backend '{name}' still has {left} live requests; drain it first")
+    await gateway_of(request).engines.stop(name)
+    return json_response({"backend": name, "state": ReplicaState.STOPPED})
+
+
+def _is_forced(request: Request) -> bool:
+    value = request.query_params.get("force", "false")
+    if value not in ("true", "false"):
+        raise InvalidRequest("'force' is true or false")
+    return value == "true"
+
+
+LIFECYCLE_ROUTES = [
+    Route("/api/models/{id:path}/load", _load, methods=["POST"]),
+    Route("/api/models/{id:path}/unload", _unload, methods=["POST"]),
+    Route("/api/explain/swap", _explain_swap, methods=["POST"]),
+    Route("/running", _running),
+    Route("/unload", _unload_all, methods=["GET", "POST"]),
+    Route("/api/backends/{name:path}/drain", _drain, methods=["POST"]),
+    Route("/api/backends/{name:path}/undrain", _undrain, methods=["POST"]),
+    Route("/api/backends/{name:path}/stop", _stop, methods=["POST"]),
+]
