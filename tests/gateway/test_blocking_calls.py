@@ -45,6 +45,8 @@ ALLOWED = {
     "gateway/enginehouse/plugin_manager/installed.py": BEFORE,
     "gateway/enginehouse/plugin_manager/known_plugins.py": BEFORE,
     "gateway/enginehouse/processes/take_over/place.py": "a socket of the state folder, once for a take-over",
+    "plugins/enginehouse_batches/input_file.py": THREAD,
+    "plugins/enginehouse_batches/store.py": THREAD,
     "plugins/enginehouse_callers/provider_keys.py": THREAD,
     "plugins/enginehouse_callers/sqlite_usage.py": THREAD,
     "plugins/enginehouse_dashboard/__init__.py": BEFORE,

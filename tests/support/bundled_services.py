@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from starlette.routing import BaseRoute
 
@@ -29,13 +30,20 @@ def service_pages() -> Sequence[BaseRoute]:
     """The pages that bundled services add when they start."""
 
     async def started() -> Sequence[BaseRoute]:
-        gateway = FakeServiceGateway()
-        for service in _services():
-            service.prepare(gateway)
-            made = service.start(gateway)
-            if inspect.isawaitable(made):
-                await made
-        gateway.close()
-        return gateway.routes
+        with TemporaryDirectory() as folder:
+            gateway, services = FakeServiceGateway(Path(folder)), _services()
+            for service in services:
+                service.prepare(gateway)
+                await _finished(service.start(gateway))
+            gateway.close()
+            routes = [*gateway.routes]
+            for service in services:
+                await _finished(service.stop())
+        return routes
 
     return asyncio.run(started())
+
+
+async def _finished(made: Awaitable[None] | None) -> None:
+    if made is not None:
+        await made

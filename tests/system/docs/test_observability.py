@@ -87,6 +87,8 @@ def test_every_metric_of_requests_and_engines_is_on_the_dashboard() -> None:
     assert left_out == {
         "enginehouse_backend_error_share",
         "enginehouse_backend_latency_seconds",
+        "enginehouse_batch_lines",
+        "enginehouse_batch_lines_done",
         "enginehouse_build_info",
         "enginehouse_discovered_backends",
         "enginehouse_discovery_age_seconds",

@@ -38,7 +38,8 @@ REAL_ENGINES = (DOCS / "how-to" / "real-engines.md").read_text("utf-8")
 
 @pytest.fixture(scope="module")
 def gateway() -> Gateway:
-    return Gateway(Config(), load_plugins(PluginSettings(enabled=[], disabled=["dashboard"])).registry)
+    registry = load_plugins(PluginSettings(enabled=[], disabled=["dashboard"])).registry
+    return Gateway(Config(services={"batches": {}}), registry)
 
 
 def errors(root: type[RequestError]) -> Iterator[type[RequestError]]:

@@ -1,0 +1,41 @@
+"""Batches: ``/v1/files`` and ``/v1/batches`` as OpenAI has them, whose lines run where nobody waits.
+
+::
+
+    service         runs batches beside the requests of people
+    settings        its parameters
+    objects         files and batches, as clients get them
+    input_file      reads the lines of a batch
+    store           files, batches and results, in SQLite
+    storage         the store in a thread of its own
+    plan            which lines run now, and which make room
+    runner          carries that out
+    file_pages, batch_pages, operator_pages
+    commands        enginehouse batches
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from enginehouse import Register, Service, hookimpl
+from enginehouse_batches.service import Batches
+
+
+@hookimpl
+def register_services(register: Register[Service]) -> None:
+    """Register the service, which runs if the configuration has its table."""
+    register("batches", Batches)
+
+
+@hookimpl
+def register_commands(register: Register[Any]) -> None:
+    """Offer the command. Its module is imported when it is used."""
+    register("batches", _batches)
+
+
+def _batches() -> Any:
+    """Shows and cancels batches."""
+    from enginehouse_batches.commands import batches
+
+    return batches
