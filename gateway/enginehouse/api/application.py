@@ -16,11 +16,11 @@ from enginehouse.domain.errors import RequestError
 
 
 def build_application(
-    routes: Sequence[BaseRoute], posts_to: Callable[[str], bool], *, cors: Sequence[str], exposed: Sequence[str]
+    routes: Sequence[BaseRoute], methods: Callable[[str], Sequence[str]], *, cors: Sequence[str], exposed: Sequence[str]
 ) -> Starlette:
     """The application with ``routes``. Pages of the origins in ``cors`` may call it, and read the ``exposed`` headers.
 
-    ``posts_to``: whether engines answer a ``POST`` to a path; other methods get 405 there.
+    ``methods``: those that engines answer at a path; if there are any, others get 405 there.
     """
     middleware = []
     if cors:
@@ -35,7 +35,7 @@ def build_application(
         )
     middleware.append(Middleware(_ExitGuard))
     application = Starlette(
-        routes=[_OnlyPost(posts_to), *routes],
+        routes=[_OtherMethods(methods), *routes],
         middleware=middleware,
         exception_handlers={RequestError: on_request_error, HTTPException: on_http_exception, Exception: on_failure},
     )
@@ -43,18 +43,18 @@ def build_application(
     return application
 
 
-class _OnlyPost(BaseRoute):
-    """Refuses other methods than ``POST`` at the paths of engines."""
+class _OtherMethods(BaseRoute):
+    """Refuses other methods than those of engines at their paths."""
 
-    def __init__(self, posts_to: Callable[[str], bool]) -> None:
-        self._posts_to = posts_to
+    def __init__(self, methods: Callable[[str], Sequence[str]]) -> None:
+        self._methods = methods
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        ours = scope["type"] == "http" and self._posts_to(scope["path"])
+        ours = scope["type"] == "http" and self._methods(scope["path"])
         return (Match.PARTIAL if ours else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise HTTPException(405, headers={"Allow": "POST"})
+        raise HTTPException(405, headers={"Allow": ", ".join(self._methods(scope["path"]))})
 
 
 class _ExitGuard:

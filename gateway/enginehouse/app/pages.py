@@ -70,7 +70,7 @@ class Pages(NamedTuple):
             routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
         routes += self._of_plugins(facts, of_compat=False)
         application = build_application(
-            routes, self.current.path.paths.posts_to, cors=config.server.cors, exposed=EXPOSED
+            routes, self.current.path.paths.methods, cors=config.server.cors, exposed=EXPOSED
         )
         application.state.facts = facts
         application.state.disables_plugins = bool(config.plugins.disabled)

@@ -23,6 +23,7 @@ from enginehouse.routing.body.form import is_form
 _UPSTREAM: Final = b"/upstream/"
 ENGINE_PAGES: Final = frozenset({"/props", "/slots", "/v1/audio/voices", "/sdapi/v1/loras"})
 """Pages of an engine about one model, which the query names."""
+_PAGE_METHODS: Final = ("GET", "HEAD")
 REALTIME: Final = "/v1/realtime"
 """OpenAI's WebSocket for audio, whose query names the model."""
 _SMALL: Final = 1 << 20
@@ -77,10 +78,12 @@ class RelayedPaths:
         self._aliases = aliases
         self._never_load_for = never_load_for
 
-    def posts_to(self, path: str) -> bool:
-        """Whether engines answer a ``POST`` to ``path``, and nobody another method."""
+    def methods(self, path: str) -> Sequence[str]:
+        """The methods that engines answer at ``path``, where nobody answers another one; none at all other paths."""
         hot = path.encode("latin-1", "replace") in self._admission.hot_paths
-        return hot or path in FORM_PATHS or any(pattern.match(path) for pattern, _ in self._patterns)
+        posts = hot or path in FORM_PATHS or any(pattern.match(path) for pattern, _ in self._patterns)
+        pages = _PAGE_METHODS if path in ENGINE_PAGES else ()
+        return (*pages, "POST") if posts else pages
 
     def find(self, method: bytes, target: Target, headers: Headers) -> Relayed | None:
         """How an engine gets the request; ``None`` if none does. Raises ``InvalidRequest``."""
@@ -91,11 +94,8 @@ class RelayedPaths:
             return self._direct(self._call(address, method.decode(), target.query))
         if method == b"POST":
             return self._posted(target.path, headers)
-        if method == b"GET" and target.path in ENGINE_PAGES:
-            call = _page_call(target)
-            if not call.model:
-                raise InvalidRequest("The query has no 'model': name the model, as in /props?model=NAME", param="model")
-            return self._direct(call)
+        if target.path in ENGINE_PAGES and method.decode() in _PAGE_METHODS:
+            return self._direct(_page_call(target, method.decode()))
         return None
 
     def web_socket(self, target: Target) -> EngineCall | None:
@@ -153,6 +153,8 @@ class RelayedPaths:
     def _direct(self, call: EngineCall) -> Relayed:
         def admit(headers: Headers) -> AdmittedCaller | None:
             caller = self._admission.admit_direct(headers)
+            if call.is_named and not call.model:
+                raise InvalidRequest("The query has no 'model': name the model, as in /props?model=NAME", param="model")
             check_path(call.target)
             return caller
 
@@ -173,7 +175,7 @@ def content_length(headers: Headers) -> int | None:
     return next((int(value) for name, value in headers if name == b"content-length"), None)
 
 
-def _page_call(target: Target) -> EngineCall:
+def _page_call(target: Target, method: str = "GET") -> EngineCall:
     query = target.query.decode("latin-1")
     model = parse_qs(query).get("model", [""])[0]
-    return EngineCall(model, "GET", f"{target.path}?{query}", is_named=True)
+    return EngineCall(model, method, f"{target.path}?{query}", is_named=True)

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
-from enginehouse.routing.body.read import check_model_name
+from enginehouse.routing.body.read import check_model_name, check_plain
 
 _FIELD = "model"
 _LARGEST_HEAD = 16 * 1024
 """In bytes: of one part's headers, and of the value of ``model``."""
 _END_OF_HEAD = b"\r\n\r\n"
 _CLOSES = b"--"
+_BREAK = b"\r\n"
 _IN_CONTENT, _IN_HEAD, _CLOSED = range(3)
 
 
@@ -39,10 +40,11 @@ def is_form(headers: Headers) -> bool:
 class FormReader:
     """Finds the field ``model`` in a form that arrives in pieces. Keeps no more of it than the field needs.
 
-    ``model`` is ``None`` until the field has arrived. Raises ``InvalidRequest`` if ``headers`` name no boundary.
+    ``model`` is ``None`` until the field has arrived. Raises ``InvalidRequest`` if ``headers`` name no boundary, and
+    ``EncodedBody`` for an encoded form.
     """
 
-    __slots__ = ("_at", "_delimiter", "_is_model", "_state", "_unread", "model")
+    __slots__ = ("_at", "_delimiter", "_headers", "_is_model", "_state", "_unread", "model")
 
     def __init__(self, headers: Headers) -> None:
         boundary = _content_type(headers).get_boundary()
@@ -50,14 +52,17 @@ class FormReader:
             raise InvalidRequest("The Content-Type of the form has no 'boundary' (RFC 7578, 4.1)")
         self.model: FormModel | None = None
         self._delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
-        self._unread = b"\r\n"  # the first delimiter needs no line break before it
-        self._at = -len(self._unread)
+        self._headers = headers
+        self._unread = _BREAK  # the first delimiter needs no line break before it
+        self._at = -len(_BREAK)
         self._state = _IN_CONTENT
         self._is_model = False
 
     def feed(self, piece: bytes) -> None:
         """Read the next piece. Raises ``InvalidRequest`` for a second model, and for one that no model can have."""
         if self._state != _CLOSED:
+            if self._at < 0:
+                check_plain(self._headers, (self._unread + piece)[len(_BREAK) :])
             self._unread += piece
             while self._read_head() if self._state == _IN_HEAD else self._read_content():
                 pass

@@ -50,10 +50,15 @@ def plain_json(headers: Headers, raw: bytes) -> bytes | None:
 
     ``None`` if it has none. Raises ``EncodedBody`` for an encoded one.
     """
-    coding = next((value for name, value in headers if name == b"content-encoding"), b"").decode("latin-1").strip()
-    if raw.startswith(_GZIP) or coding.lower() not in ("", "identity"):
-        raise EncodedBody(f"The body is encoded ({coding or 'gzip'}): send it without Content-Encoding")
+    check_plain(headers, raw)
     return mended(raw)
+
+
+def check_plain(headers: Headers, beginning: bytes) -> None:
+    """Raise ``EncodedBody`` for a body with this ``beginning`` that is encoded."""
+    coding = next((value for name, value in headers if name == b"content-encoding"), b"").decode("latin-1").strip()
+    if beginning.startswith(_GZIP) or coding.lower() not in ("", "identity"):
+        raise EncodedBody(f"The body is encoded ({coding or 'gzip'}): send it without Content-Encoding")
 
 
 def unreadable(error: Exception) -> InvalidRequest:
