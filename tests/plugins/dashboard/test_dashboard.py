@@ -94,7 +94,15 @@ async def test_the_page_takes_everything_from_this_gateway() -> None:
 async def test_the_gateway_has_every_page_that_the_scripts_call() -> None:
     served = gateway()
     calls = {VARIABLE.sub("x", path) for script in SCRIPTS for path in CALL.findall(script.read_text())}
-    assert calls > {"/api/status", "/api/events", "/api/series", "/api/logs/x", "/api/models/x", "/api/requests/x/move"}
+    assert calls > {
+        "/api/events/past",
+        "/api/status",
+        "/api/events",
+        "/api/series",
+        "/api/logs/x",
+        "/api/models/x",
+        "/api/requests/x/move",
+    }
     for path in calls:
         assert known(served, path + VERBS.get(path, "")), path
     assert not known(served, "/api/nonsense")
@@ -123,15 +131,23 @@ def test_pages_that_a_gateway_does_not_have_are_noted(tmp_path: Path) -> None:
 
 
 WORDS = """
-const { count, duration, figure, moment } = await import(process.argv[1]);
-const { axisEnd, paths } = await import(process.argv[2]);
+const { clock, count, duration, figure, moment } = await import(process.argv[1]);
+const { paths } = await import(process.argv[2]);
+const { ticks } = await import(process.argv[3]);
+const { hueOf } = await import(process.argv[4]);
+const { thinned } = await import(process.argv[5]);
 const say = (value) => console.log(JSON.stringify(value));
 say([428.73431934988724, 0.0025, 0.5, 10000, 12345, 0, 1.5].map(count));
 say([duration(2), duration(2.54), figure(10000, "1/s")]);
-say([0.7, 11, 51, 1.01, 100].map((most) => axisEnd(most, "1/s")));
-say(moment(0).includes("M"));
-const alone = paths([null, 5, null, 1, 2], (n) => n, (value) => value);
+say([0.7, 11, 51, 1.01, 100, 0].map((most) => ticks(most, "1/s")));
+say([ticks(1, "requests"), ticks(3 * 2 ** 30, "bytes").map((bytes) => bytes / 2 ** 30), ticks(0.2, "ratio")]);
+say(/[AP]M/.test(moment(0)) === /[AP]M/.test(clock(0)));
+const alone = paths([null, 5, null, 1, 2].map((value, time) => ({ time, value })), (time) => time, (value) => value);
 say([alone.dots, alone.line]);
+const names = [..."abcdefghij"];
+say([new Set(names.map(hueOf)).size, hueOf("a") === hueOf("a")]);
+const form = (first) => thinned([0, 1, 2, 3, 0, 1, 2, 3], first, 1, 2, true).map(({ time }) => time);
+say([form(8), form(9)]);
 """
 
 
@@ -139,13 +155,19 @@ say([alone.dots, alone.line]);
 def test_figures_are_short_and_single_points_are_drawn(tmp_path: Path) -> None:
     scripts = shutil.copytree(ASSETS / "js", tmp_path / "js")
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    files = [str(scripts / name) for name in ("words.js", "overview/chart.js")]
+    files = [
+        str(scripts / name)
+        for name in ("words.js", "overview/chart.js", "overview/scale.js", "colours.js", "overview/series.js")
+    ]
     command = [NODE, "--input-type=module", "-e", WORDS, *files]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     assert [json.loads(line) for line in told.splitlines()] == [
         ["429", "0.0025", "0.5", "10 k", "12.3 k", "0", "1.5"],
         ["2 s", "2.5 s", "10 k/s"],
-        [0.8, 20, 60, 2, 100],
-        False,
+        [[0, 0.2, 0.4, 0.6, 0.8], [0, 5, 10, 15], [0, 20, 40, 60], [0, 0.5, 1, 1.5], [0, 50, 100, 150], [0, 0.5, 1]],
+        [[0, 1, 2], [0, 1, 2, 3, 4], [0, 0.5, 1]],
+        True,
         ["M1.0 5.0h0.01", "M3.0 1.0L4.0 2.0"],
+        [10, True],
+        [[10, 14], [10.5, 14, 16.5]],
     ]

@@ -77,6 +77,15 @@ def test_every_view_is_accessible_and_fits_the_screen(gateway: RunningGateway) -
     assert seen("views", gateway) == {"serious": {}, "wide": []}
 
 
+def test_charts_share_a_cursor_and_show_events_and_parts(gateway: RunningGateway) -> None:
+    said = seen("charts", gateway)["said"]
+    assert said["marks"]
+    assert said["cursors"] == [True]
+    assert "✕" in said["part"]
+    assert said["whole"]
+    assert "The gateway started" in said["events"]
+
+
 def test_buttons_tell_what_they_do_and_keep_the_focus(gateway: RunningGateway) -> None:
     said = seen("operate", gateway)["said"]
     assert (said["before"], said["loaded"], said["unloaded"]) == ("stopped", "ready", "stopped")

@@ -1,11 +1,12 @@
 // Keeps the gateway's state up to date. `/api/events` says when to look again; nothing is asked while nobody looks.
+// The events that nobody saw are read from `/api/events/past`.
 
-import { Refused, call, events, missing, read } from "./gateway.js";
+import { Refused, call, events, missing, read, readIfThere } from "./gateway.js";
 
 const LOOK_MS = 2000;
 const SOON_MS = 250;
 const RECONNECT_MS = 2000;
-const MOST_EVENTS = 200;
+const MOST_EVENTS = 1000;
 
 const watchers = new Set();
 
@@ -53,11 +54,20 @@ function unfollowed(error) {
   if (error.status === 404) missing.add("/api/events"); // look() tells all else that is wrong
 }
 
+/** The events before now, also those while nobody looked. A move is among them once its request has ended. */
+async function recall() {
+  const { events: past } = await readIfThere(`/api/events/past?limit=${MOST_EVENTS}`, { events: [] });
+  const ended = new Set(past.map(({ id }) => id));
+  const moves = live.events.filter(({ event, id }) => event === "request_moved" && !ended.has(id));
+  live.events = [...moves, ...past].sort((a, b) => b.time - a.time);
+  tellAll();
+}
+
 async function follow() {
   for await (const { event, data } of events(await call("GET", "/api/events"))) {
-    if (event !== "snapshot" && !event.startsWith("request_")) lookSoon();
-    if (event === "snapshot" || event === "request_phases") continue;
-    if (event === "request_routed" || event === "request_finished") continue; // the page counts them over time
+    if (event === "snapshot") await recall();
+    if (!event.startsWith("request_") && event !== "snapshot") lookSoon();
+    if (event === "snapshot" || (event.startsWith("request_") && event !== "request_moved")) continue; // charts count these
     live.events.unshift({ event, ...JSON.parse(data) });
     live.events.length = Math.min(live.events.length, MOST_EVENTS);
     tellAll();

@@ -57,6 +57,15 @@ export function figure(value, unit) {
   return unit === "1/s" ? `${count(value)}/s` : count(value);
 }
 
-export const clock = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { hourCycle: "h23" });
-export const moment = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "medium", hourCycle: "h23" });
+// Times have the form that the viewer's browser has for them.
+const FORMS = Object.fromEntries(Object.entries({ clock: { timeStyle: "medium" }, short: { timeStyle: "short" },
+  moment: { dateStyle: "medium", timeStyle: "medium" }, day: { dateStyle: "medium" } }).map(([name, form]) => [name, new Intl.DateTimeFormat([], form)]));
+const formed = (form) => (seconds) => FORMS[form].format(seconds * 1000);
+export const clock = formed("clock");
+export const moment = formed("moment");
+export const day = formed("day");
+/** The time of day; with the date, if that is not today's. */
+export const when = (seconds) => (day(seconds) === day(Date.now() / 1000) ? clock(seconds) : moment(seconds));
+/** For an axis that is so many seconds long. */
+export const hour = (seconds, span) => (span < 240 ? clock(seconds) : FORMS.short.format(seconds * 1000));
 export const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;

@@ -23,6 +23,32 @@ export async function views({ open, findings, picture }) {
   return { serious, wide };
 }
 
+/** Looks at a time in one chart, shows a part of it and all again; reloads the page. */
+export async function charts({ open, picture }) {
+  const said = {};
+  const page = await open();
+  const plot = page.locator(".chart svg").first();
+  await page.locator(".chart .mark").first().waitFor({ state: "attached" });
+  said.marks = await page.locator(".chart .mark").count() > 0;
+  await plot.scrollIntoViewIfNeeded();
+  const { x, y, width } = await plot.boundingBox();
+  await page.mouse.move(x + width / 2, y + 40);
+  const texts = await page.locator(".chart:visible .now").allTextContents();
+  said.cursors = [...new Set(texts.map((text) => text === texts[0] && /:/.test(text)))];
+  await page.mouse.down();
+  await page.mouse.move(x + width - 20, y + 40, { steps: 3 });
+  await page.mouse.up();
+  const part = page.getByRole("button", { name: "Show all of the time" });
+  said.part = await part.textContent();
+  await picture(page, "charts");
+  await part.click();
+  said.whole = await part.isHidden();
+  await page.reload();
+  await page.locator(".events li").first().waitFor();
+  said.events = await page.locator(".events").textContent();
+  return { said };
+}
+
 /** Loads, unloads after a question, and drains; reads what the page says. */
 export async function operate({ open }) {
   const said = {};

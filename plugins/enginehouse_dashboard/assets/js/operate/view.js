@@ -1,6 +1,7 @@
 // Operate: backends, the configuration, and what the gateway would do.
 
 import { action } from "../actions.js";
+import { named } from "../colours.js";
 import { h, look, put, show, table } from "../dom.js";
 import { part, post } from "../gateway.js";
 import { live, lookSoon } from "../live.js";
@@ -45,7 +46,7 @@ function backendRow({ name }) {
   } });
   const undrain = action({ label: "Undrain", doing: "Waiting", done: "Accepts requests again", act: async () => { await post(`${path}/undrain`); lookSoon(); } });
   const log = h("a", { href: `#logs/${part(name)}` }, "Log");
-  const node = h("tr", {}, h("td", { class: "wide" }, h("b", {}, name)), Object.values(cells),
+  const node = h("tr", {}, h("td", { class: "wide" }, named(h("b"), name)), Object.values(cells),
     h("td", { class: "wide" }, h("div", { class: "row" }, drain.node, undrain.node, log)));
   return { node, update(each) {
     draining = each.draining;

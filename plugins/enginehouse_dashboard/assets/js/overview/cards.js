@@ -1,6 +1,7 @@
 // A card for each model: the condition of its replicas, their memory and their slots, and what can be done.
 
 import { action } from "../actions.js";
+import { named } from "../colours.js";
 import { h, keyed, look, put, show } from "../dom.js";
 import { part, post } from "../gateway.js";
 import { live, lookSoon } from "../live.js";
@@ -31,7 +32,7 @@ function summary({ replicas }) {
 }
 
 export function modelCard({ name }) {
-  const title = h("h3", {}, name);
+  const title = named(h("h3"), name);
   const chip = h("span", { class: "chip" });
   const facts = h("p", { class: "small faint" });
   const load = h("div", { class: "fill" });
@@ -89,16 +90,18 @@ function abilities({ replicas }) {
 
 function replicaRow() {
   const where = h("span", { class: "cut" });
+  const on = h("small", { class: "faint" });
   const word = h("span", { class: "chip" });
   const figures = h("span", { class: "wide small faint" });
   const why = h("span", { class: "wide why" });
   const slots = meter();
   const memory = meter();
-  const node = h("div", { class: "replica" }, where, word, figures, why, slots.node, memory.node);
+  const node = h("div", { class: "replica" }, h("span", { class: "cut" }, where, " ", on), word, figures, why, slots.node, memory.node);
   slots.node.classList.add("wide");
   memory.node.classList.add("wide");
   return { node, update({ alone, backend, model, host, condition, server, state, slots: most, memory: size, budget, waiting }) {
-    put(where, host === "local" ? backend : `${backend} on ${host}`);
+    named(where, backend);
+    put(on, host === "local" ? "" : `on ${host}`);
     where.title = backend;
     show(where, !alone || backend !== model);
     show(word, !alone);

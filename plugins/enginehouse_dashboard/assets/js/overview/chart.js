@@ -1,129 +1,185 @@
-// One chart: lines over time with marks of events, drawn as SVG.
+// One chart: lines over time with marks of events, drawn as SVG. All charts of a page share one cursor.
 
-import { h, keyed, put, svg } from "../dom.js";
-import { clock, figure } from "../words.js";
-import { thinned } from "./series.js";
+import { h, keyed, put, show, svg } from "../dom.js";
+import { clock, figure, hour } from "../words.js";
+import { ticks, times } from "./scale.js";
 
 const USUAL_WIDTH = 480;
 const HEIGHT = 136;
-const LEFT = 44;
 const BOTTOM = 16;
-const TOP = 6;
-const POINTS = 150;
-const GREATEST = new Set(["ms", "requests", "ratio", "bytes"]);
+const TOP = 8;
+const RIGHT = 4;
+const LETTER = 6.1;
+const TIME_EVERY = 78;
+const NEAR = 5;
+const LEAST_DRAG = 8;
+const RECENT_S = 15;
 
-/** The end of the axis: a short number whose half is one too, or a power of two for bytes. */
-export function axisEnd(most, unit) {
-  if (unit === "ratio") return 1;
-  if (!(most > 0)) return unit === "ms" ? 10 : 1;
-  if (unit === "bytes") return 2 ** Math.ceil(Math.log2(most));
-  const power = 10 ** Math.floor(Math.log10(most));
-  return [1, 2, 3, 4, 6, 8, 10].map((times) => times * power).find((end) => end >= most);
+/** Where the cursor of all charts is, in seconds since the epoch; null if it is nowhere. */
+export const cursor = { time: null, charts: new Set() };
+
+export function pointAt(time) {
+  cursor.time = time;
+  for (const each of cursor.charts) each();
 }
 
 /** The path of a line, of the area below it, and of a dot for each value alone; a gap where nothing is known. */
-export function paths(values, x, y) {
+export function paths(points, x, y) {
   let line = "";
   let area = "";
   let dots = "";
   let from = null;
-  values.forEach((value, n) => {
+  points.forEach(({ time, value }, n) => {
     if (value === null) {
-      if (from !== null) area += `L${x(n - 1)} ${y(0)}L${x(from)} ${y(0)}Z`;
+      if (from !== null) area += `L${x(points[n - 1].time)} ${y(0)}L${x(from)} ${y(0)}Z`;
       from = null;
       return;
     }
-    const step = `${from === null ? "M" : "L"}${x(n).toFixed(1)} ${y(value).toFixed(1)}`;
-    const next = values[n + 1];
-    if (from === null && (next === null || next === undefined)) dots += `${step}h0.01`;
+    const step = `${from === null ? "M" : "L"}${x(time).toFixed(1)} ${y(value).toFixed(1)}`;
+    if (from === null && (points[n + 1]?.value ?? null) === null) dots += `${step}h0.01`;
     else line += step;
     area += step;
-    from ??= n;
+    from ??= time;
   });
-  if (from !== null) area += `L${x(values.length - 1)} ${y(0)}L${x(from)} ${y(0)}Z`;
+  if (from !== null) area += `L${x(points.at(-1).time)} ${y(0)}L${x(from)} ${y(0)}Z`;
   return { line, area, dots };
 }
 
-export function chart(title) {
+/** `zoomed(from, to)` is called when a part of the time was dragged over, and without times to show all again. */
+export function chart(title, zoomed) {
   const now = h("span", { class: "now" });
-  const lines = svg("g");
-  const marks = svg("g");
-  const grid = svg("g");
-  const times = svg("g");
+  const [lines, marks, grid, axis] = [svg("g"), svg("g"), svg("g"), svg("g")];
   const pointer = svg("line", { class: "pointer", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
-  const picture = svg("svg", { role: "img" },
-    grid, times, marks, lines, pointer);
+  const dragged = svg("rect", { class: "dragged", y: TOP, height: HEIGHT - BOTTOM - TOP, visibility: "hidden" });
+  const picture = svg("svg", { role: "img", tabindex: 0 }, grid, axis, marks, lines, dragged, pointer);
+  const note = h("p", { class: "note", hidden: true });
   const legend = h("p", { class: "key" });
   const node = h("figure", { class: "sheet chart" },
-    h("div", { class: "row spread" }, h("h3", {}, title), now), picture, legend);
+    h("div", { class: "row spread" }, h("h3", {}, title), now), h("div", { class: "plot" }, picture, note), legend);
   let drawn = null;
+  let from = null;
 
+  /** `shown`: lines with their `name`, `hue` and `points`. `events`: with their `time`, `name` and whether they are `bad`. */
   function draw(shown, unit, begin, end, events) {
     const width = picture.clientWidth || USUAL_WIDTH;
     picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    const most = Math.max(0, ...shown.flatMap(({ values }) => values.map((value) => value ?? 0)));
-    const top = axisEnd(most, unit);
-    const thin = shown.map(({ name, values, hue }, n) => ({ name, hue: hue ?? n, values: thinned(values, POINTS, GREATEST.has(unit)) }));
-    const last = Math.max(1, ...thin.map(({ values }) => values.length - 1));
-    const x = (n) => LEFT + ((width - LEFT - 2) * n) / last;
+    const values = ticks(Math.max(0, ...shown.flatMap(({ points }) => points.map(({ value }) => value ?? 0))), unit);
+    const labels = values.map((value) => (value ? figure(value, unit) : "0"));
+    const left = Math.max(...labels.map(({ length }) => length)) * LETTER + 8;
+    const top = values.at(-1);
+    const x = (time) => left + ((width - left - RIGHT) * (time - begin)) / (end - begin);
     const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * Math.min(value, top)) / top;
-    grid.replaceChildren(...[0, 0.5, 1].flatMap((share) => [
-      svg("line", { class: "grid", x1: LEFT, x2: width, y1: y(top * share), y2: y(top * share) }),
-      text(LEFT - 6, y(top * share) + 3.5, share || unit !== "1/s" ? figure(top * share, unit) : "0", "end"),
-    ]));
-    times.replaceChildren(...[0, 1, 2, 3].map((n) =>
-      text(LEFT + ((width - LEFT) * n) / 3, HEIGHT - 3, label(begin + ((end - begin) * n) / 3, end - begin), ["start", "middle", "middle", "end"][n])));
-    lines.replaceChildren(...thin.flatMap(({ values, hue }, n) => {
-      const { line, area, dots } = paths(values, x, y);
-      const drawnLine = [svg("path", { class: `line-${hue}`, d: line }), svg("path", { class: `dot line-${hue}`, d: dots })];
-      return n === 0 && thin.length <= 2 ? [svg("path", { class: `area line-${hue}`, d: area }), ...drawnLine] : drawnLine;
-    }));
-    marks.replaceChildren(...events.filter(({ time }) => time > begin && time < end).map(({ time, name, bad }) => {
-      const place = LEFT + ((width - LEFT - 2) * (time - begin)) / (end - begin);
-      return svg("line", { class: `mark${bad ? " bad" : ""}`, x1: place, x2: place, y1: TOP, y2: HEIGHT - BOTTOM },
-        svg("title", {}, `${clock(time)} ${name}`));
-    }));
-    drawn = { thin, unit, begin, end, last, x };
-    tell(null);
+    grid.replaceChildren(...values.flatMap((value, n) => [
+      svg("line", { class: "grid", x1: left, x2: width - RIGHT, y1: y(value), y2: y(value) }), text(left - 6, y(value) + 3.5, labels[n], "end")]));
+    const fits = (time) => x(time) > TIME_EVERY / 2 && x(time) < width - TIME_EVERY / 2 + RIGHT;
+    axis.replaceChildren(...times(begin, end, (width - left) / TIME_EVERY).filter(fits).map((time) =>
+      text(x(time), HEIGHT - 3, hour(time, end - begin), "middle")));
+    lines.replaceChildren(...shown.flatMap(({ points, hue }, n) => {
+      const { line, area, dots } = paths(points, x, y);
+      const own = [svg("path", { class: `hue-${hue}`, d: line }), svg("path", { class: `dot hue-${hue}`, d: dots })];
+      return n === 0 && shown.length <= 2 ? [svg("path", { class: `area hue-${hue}`, d: area }), ...own] : own;
+    }).reverse()); // the first one lies above the others
+    const inside = events.filter(({ time }) => time > begin && time < end);
+    marks.replaceChildren(...apart(inside, x).map(({ time, bad }) =>
+      svg("line", { class: `mark${bad ? " bad" : ""}`, x1: x(time), x2: x(time), y1: TOP, y2: HEIGHT - BOTTOM })));
+    drawn = { shown, unit, begin, end, left, width, x, events: inside };
+    tell();
     picture.setAttribute("aria-label", `${title}: ${summary(shown, unit)}`);
   }
 
-  /** The figures at a point of time, or the last ones. */
-  function tell(n) {
+  /** The figures at the cursor, or the last ones. */
+  function tell() {
     if (!drawn) return;
-    const { thin, unit, begin, end, last } = drawn;
-    const value = ({ values }) => (n === null ? values.findLast((each) => each !== null) : values[n]) ?? null;
-    put(now, n === null ? figure(thin.length ? value(thin[0]) : null, unit) : clock(begin + ((end - begin) * n) / last));
-    keyed(legend, thin.filter(({ name }) => name).map((each) => ({ ...each, unit, at: value(each) })), (each) => each.name, () => {
-      const shown = h("em");
-      const made = h("span", {}, h("i"), h("span", { class: "cut" }), shown);
-      return { node: made, update: (each) => {
-        made.setAttribute("class", `line-${each.hue}`);
-        put(made.children[1], each.name);
-        put(shown, figure(each.at, each.unit));
-      } };
-    });
-    pointer.setAttribute("visibility", n === null ? "hidden" : "visible");
-    if (n !== null) {
-      const place = drawn.x(n);
-      pointer.setAttribute("x1", place);
-      pointer.setAttribute("x2", place);
-    }
+    const { shown, unit, begin, end, x, width, events } = drawn;
+    const time = cursor.time !== null && cursor.time >= begin && cursor.time <= end ? cursor.time : null;
+    const at = ({ points }) => (time === null ? latest(points, unit, end) : nearest(points, time)?.value ?? null);
+    put(now, time === null ? figure(shown.length ? at(shown[0]) : null, unit) : clock(time));
+    keyed(legend, shown.filter(({ name }) => name).map((each) => ({ ...each, unit, at: at(each) })), (each) => each.name, legendEntry);
+    pointer.setAttribute("visibility", time === null ? "hidden" : "visible");
+    const near = time === null ? [] : events.filter((each) => Math.abs(x(each.time) - x(time)) <= NEAR);
+    put(note, near.slice(0, 3).map(({ name }) => name).join("; ") + (near.length > 3 ? ` and ${near.length - 3} more` : ""));
+    show(note, near.length);
+    if (time === null) return;
+    pointer.setAttribute("x1", x(time));
+    pointer.setAttribute("x2", x(time));
+    note.className = x(time) > width / 2 ? "note before" : "note";
   }
 
+  function timeAt(event) {
+    const box = picture.getBoundingClientRect();
+    const share = (event.clientX - box.left - drawn.left) / (box.width - drawn.left - RIGHT);
+    return share < 0 && from === null ? null : drawn.begin + Math.min(1, Math.max(0, share)) * (drawn.end - drawn.begin);
+  }
+
+  picture.addEventListener("pointerdown", (event) => {
+    if (!drawn || event.button) return;
+    event.preventDefault(); // no text is selected, and a mouse needs no focus
+    from = timeAt(event);
+    picture.setPointerCapture(event.pointerId);
+  });
   picture.addEventListener("pointermove", (event) => {
     if (!drawn) return;
-    const box = picture.getBoundingClientRect();
-    const share = (event.clientX - box.left - LEFT) / (box.width - LEFT - 2);
-    if (share >= 0) tell(Math.min(drawn.last, Math.round(share * drawn.last)));
+    pointAt(timeAt(event));
+    if (from === null) return;
+    const [a, b] = [drawn.x(from), drawn.x(cursor.time)].sort((one, other) => one - other);
+    dragged.setAttribute("x", a);
+    dragged.setAttribute("width", b - a);
+    dragged.setAttribute("visibility", "visible");
   });
-  picture.addEventListener("pointerleave", () => tell(null));
+  picture.addEventListener("pointerup", (event) => {
+    const to = from === null ? null : timeAt(event);
+    if (to !== null && Math.abs(drawn.x(to) - drawn.x(from)) >= LEAST_DRAG) zoomed(Math.min(from, to), Math.max(from, to));
+    stopDragging();
+  });
+  picture.addEventListener("pointercancel", stopDragging);
+  picture.addEventListener("pointerleave", () => pointAt(null));
+  picture.addEventListener("dblclick", () => zoomed());
+  picture.addEventListener("keydown", (event) => {
+    if (!drawn || !["ArrowLeft", "ArrowRight", "Escape"].includes(event.key)) return;
+    event.preventDefault();
+    if (event.key === "Escape") return void (pointAt(null), zoomed());
+    const step = ((event.key === "ArrowLeft" ? -1 : 1) * (drawn.end - drawn.begin)) / 60;
+    pointAt(Math.min(drawn.end, Math.max(drawn.begin, (cursor.time ?? drawn.end) + step)));
+  });
+  picture.addEventListener("blur", () => pointAt(null));
+
+  function stopDragging() {
+    from = null;
+    dragged.setAttribute("visibility", "hidden");
+  }
+
+  cursor.charts.add(tell);
   return { node, draw };
 }
 
-/** The time of day, with seconds where the whole axis is short. */
-const label = (time, span) => new Date(time * 1000).toLocaleTimeString([],
-  { hour: "2-digit", minute: "2-digit", second: span < 240 ? "2-digit" : undefined, hourCycle: "h23" });
+function legendEntry() {
+  const [line, name, value] = [h("i"), h("span", { class: "cut" }), h("em")];
+  return { node: h("span", {}, line, name, value), update: (each) => {
+    line.className = `hue-${each.hue}`;
+    put(name, each.name);
+    put(value, figure(each.at, each.unit));
+  } };
+}
+
+/** The last value; of a rate, the mean of the last seconds. */
+function latest(points, unit, end) {
+  const recent = unit === "1/s" ? points.filter(({ time, value }) => value !== null && time > end - RECENT_S) : [];
+  if (recent.length) return recent.reduce((sum, { value }) => sum + value, 0) / recent.length;
+  return points.findLast(({ value }) => value !== null)?.value ?? null;
+}
+
+/** The point that is nearest to a time. */
+const nearest = (points, time) => points.reduce((best, each) => (best && Math.abs(best.time - time) <= Math.abs(each.time - time) ? best : each), null);
+
+/** Events that are not at the place of another one; a bad one stays. */
+function apart(events, x) {
+  const kept = new Map();
+  for (const each of events) {
+    const place = Math.round(x(each.time) / 3);
+    if (!kept.get(place)?.bad) kept.set(place, each);
+  }
+  return [...kept.values()];
+}
 
 function text(x, y, content, anchor) {
   return svg("text", { x, y, "text-anchor": anchor }, content);
@@ -131,5 +187,5 @@ function text(x, y, content, anchor) {
 
 function summary(shown, unit) {
   if (!shown.length) return "nothing yet";
-  return shown.map(({ name, values }) => `${name || "now"} ${figure(values.findLast((each) => each !== null), unit)}`).join(", ");
+  return shown.map(({ name, points }) => `${name || "now"} ${figure(latest(points, unit, Infinity), unit)}`).join(", ");
 }

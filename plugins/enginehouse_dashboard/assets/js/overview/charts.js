@@ -1,34 +1,39 @@
 // All charts of the overview: what they show, for how long and by what.
 
-import { h, show } from "../dom.js";
+import { hueOf } from "../colours.js";
+import { h, put, show } from "../dom.js";
 import { live } from "../live.js";
+import { clock } from "../words.js";
 import { chart } from "./chart.js";
-import { RANGES, Series } from "./series.js";
+import { eventMark } from "./events.js";
+import { RANGES, Series, thinned } from "./series.js";
 
 const PACE_MS = { 1: 3000, 60: 30000 };
 const MOST_LINES = 6;
-/** The name of each chart, and its metrics with their names. By model or backend, it shows the first one only. */
+const POINTS = 150;
+const LEAST_BUCKETS = 5;
+/** The name of each chart, and its metrics with their names and colours. By model or backend, it shows the first one only. */
 const CHARTS = [
-  ["Requests", { requests: "all", failed: "failed" }],
-  ["Tokens", { tokens_out: "out", tokens_in: "in" }],
-  ["Time to first token", { ttft_ms_p50: "p50", ttft_ms_p99: "p99" }],
-  ["Time between tokens", { itl_ms_p50: "p50", itl_ms_p99: "p99" }],
-  ["Queue", { queue: "" }],
-  ["Prompt cache hits", { cached_ratio: "" }],
-  ["KV cache in use", { kv_usage: "" }],
-  ["GPU memory", { gpu_memory: "" }],
+  ["Requests", { requests: ["all", 0], left: ["left", 9], refused: ["refused", 4], failed: ["failed", "bad"] }],
+  ["Tokens", { tokens_out: ["out", 0], tokens_in: ["in", 2] }],
+  ["Time to first token", { ttft_ms_p50: ["p50", 0], ttft_ms_p99: ["p99", 1] }],
+  ["Time between tokens", { itl_ms_p50: ["p50", 0], itl_ms_p99: ["p99", 1] }],
+  ["Queue", { queue: ["", 0] }],
+  ["Prompt cache hits", { cached_ratio: ["", 0] }],
+  ["KV cache in use", { kv_usage: ["", 0] }],
+  ["GPU memory", { gpu_memory: ["", 0] }],
 ];
-const HUES = 6;
 const SHORTEST = { 1: 60, 60: 5 }; // buckets of a chart of a gateway that has just started, by their step
-const hues = new Map(); // a model or a backend has one colour in all charts
 const OPTIONAL = new Set(["KV cache in use", "GPU memory"]); // shown once an engine or a driver reports them
+const GREATEST = new Set(["ms", "requests", "ratio", "bytes"]);
 
 export function charts() {
-  const shown = CHARTS.map(([title, metrics]) => ({ title, metrics, ...chart(title), series: [] }));
+  const shown = CHARTS.map(([title, metrics]) => ({ title, metrics, ...chart(title, zoom), series: [] }));
   const by = choice("Lines", { all: "", "by model": "model", "by backend": "backend" }, begin);
-  const range = choice("Time", Object.fromEntries(Object.keys(RANGES).map((name) => [name, name])), begin);
+  const range = choice("Time", Object.fromEntries(Object.keys(RANGES).map((name) => [name, name])), () => { part = null; begin(); });
+  const whole = h("button", { type: "button", hidden: true, onclick: () => zoom() });
   const node = h("div", {},
-    h("div", { class: "head" }, h("h2", {}, "Over time"), h("div", { class: "row" }, by.node, range.node)),
+    h("div", { class: "head" }, h("h2", {}, "Over time"), h("div", { class: "row" }, whole, by.node, range.node)),
     h("div", { class: "charts" }, shown.map((each) => each.node)));
   const onScreen = new Set();
   const watcher = new IntersectionObserver((changes) => {
@@ -36,6 +41,7 @@ export function charts() {
     if (timer !== null) go();
   }, { rootMargin: "200px" });
   let timer = null;
+  let part = null; // the times between which the charts show more
   for (const each of shown) watcher.observe(each.node);
 
   function begin() {
@@ -47,6 +53,14 @@ export function charts() {
     go();
   }
 
+  /** Shows a part of the time, or all of it. */
+  function zoom(from, to) {
+    const { step } = RANGES[range.value()];
+    const more = Math.max(0, LEAST_BUCKETS * step - (to - from)) / 2;
+    part = from === undefined ? null : { from: from - more, to: to + more };
+    for (const each of shown) if (each.series[0]?.end) drawLines(each);
+  }
+
   async function go() {
     clearTimeout(timer);
     const { step } = RANGES[range.value()];
@@ -55,38 +69,32 @@ export function charts() {
     timer = setTimeout(go, PACE_MS[step]);
   }
 
-  async function renew({ series, metrics, title, node: figure, draw }) {
-    await Promise.all(series.map((each) => each.fetch()));
+  async function renew(each) {
+    await Promise.all(each.series.map((series) => series.fetch()));
+    drawLines(each);
+  }
+
+  function drawLines({ series, metrics, title, node: figure, draw }) {
     const { unit, end, step, length } = series[0];
     const age = live.status ? Math.ceil((end - (Date.now() / 1000 - live.status.uptime_s)) / step) : length;
     const size = Math.min(length, Math.max(SHORTEST[step], age));
-    const lines = series.flatMap((each) => each.greatest(MOST_LINES).map(({ name, values, sum }) =>
-      ({ name: name || metrics[each.metric], hue: hueOf(name, each.metric), values: values.slice(-size), sum })));
+    const first = Math.max(length - size, part ? length - Math.ceil((end - part.from) / step) : 0);
+    const last = part ? Math.max(first + 1, length - Math.floor((end - part.to) / step)) : length;
+    const number = Math.round(end / step) - length + first; // of the first bucket that is shown
+    const lines = series.flatMap((each) => each.greatest(MOST_LINES).map(({ name, values, sum }) => {
+      const [known, hue] = metrics[each.metric];
+      const points = thinned(values.slice(first, last), number, step, POINTS, GREATEST.has(unit));
+      return { name: name || known, hue: name ? hueOf(name) : hue, points, sum };
+    }));
     show(figure, !OPTIONAL.has(title) || lines.some(({ sum }) => sum > 0));
-    draw(lines, unit, end - step * size, end, marks());
+    const [begins, ends] = [number * step, (number + last - first) * step];
+    draw(lines, unit, begins, ends, live.events.map(eventMark).filter((mark) => mark));
+    show(whole, part);
+    if (part) put(whole, `${clock(part.from)} – ${clock(part.to)} ✕`).setAttribute("aria-label", "Show all of the time");
   }
 
   return { node, start: begin, stop: () => { clearTimeout(timer); timer = null; } };
 }
-
-/** The colour of a line: that of its model or backend, the colour of alarm for failures, else the next one. */
-function hueOf(name, metric) {
-  if (!name) return metric === "failed" ? "bad" : undefined;
-  if (!hues.has(name)) hues.set(name, hues.size % HUES);
-  return hues.get(name);
-}
-
-/** The events that explain a bend in a line. */
-function marks() {
-  return live.events.filter(({ event }) => event in MARKED).map((each) => ({ time: each.time, ...MARKED[each.event](each) }));
-}
-
-const MARKED = {
-  swap_done: ({ target, error }) => ({ name: error ? `${target} failed to load` : `${target} loaded`, bad: Boolean(error) }),
-  request_moved: ({ source, destination }) => ({ name: `a stream moved from ${source} to ${destination}` }),
-  backend_health: ({ backend, health }) => ({ name: `${backend} is ${health}`, bad: health === "unhealthy" }),
-  backend_draining: ({ backend, draining }) => ({ name: draining ? `${backend} drains` : `${backend} takes requests again` }),
-};
 
 /** Buttons of which one is pressed. */
 function choice(name, values, changed) {

@@ -41,14 +41,19 @@ export class Series {
   }
 }
 
-/** `values` as at most `points` of the same length of time: the mean of rates, the greatest of percentiles and queues. */
-export function thinned(values, points, greatest) {
+/**
+ * The values of buckets as at most `points` points: the mean of rates, the greatest of percentiles and queues. Buckets
+ * are put together by their numbers, so that a line keeps its form while time goes on.
+ */
+export function thinned(values, first, step, points, greatest) {
   const size = Math.ceil(values.length / points);
   const thin = [];
-  for (let first = 0; first < values.length; first += size) {
-    const known = values.slice(first, first + size).filter((value) => value !== null);
-    if (!known.length) thin.push(null);
-    else thin.push(greatest ? Math.max(...known) : known.reduce((a, b) => a + b, 0) / known.length);
+  for (let n = 0; n < values.length; ) {
+    const until = Math.min(values.length, n + size - ((first + n) % size));
+    const known = values.slice(n, until).filter((value) => value !== null);
+    const value = !known.length ? null : greatest ? Math.max(...known) : known.reduce((a, b) => a + b, 0) / known.length;
+    thin.push({ time: (first + (n + until) / 2) * step, value });
+    n = until;
   }
   return thin;
 }

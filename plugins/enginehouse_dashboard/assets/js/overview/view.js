@@ -2,12 +2,12 @@
 
 import { h, keyed, put, show } from "../dom.js";
 import { live } from "../live.js";
-import { bytes, clock, count, plural } from "../words.js";
+import { bytes, count, plural } from "../words.js";
 import { meter, modelCard, modelsOf } from "./cards.js";
 import { charts } from "./charts.js";
+import { eventList } from "./events.js";
 
 const MOST_CARDS = 24;
-const MOST_EVENTS = 30;
 
 export function overviewView() {
   const tiles = h("div", { class: "tiles" });
@@ -16,15 +16,13 @@ export function overviewView() {
   const cards = h("div", { class: "cards" });
   const more = h("button", { type: "button" });
   const none = h("div", { class: "none sheet" });
-  const list = h("ol", { class: "events" });
-  const quiet = h("p", { class: "none" }, h("b", {}, "Nothing has happened since you opened this page"),
-    "Loads, swaps, moves and changes of health appear here and as marks on the charts.");
+  const events = eventList();
   const over = charts();
   let all = false;
   const node = h("div", { class: "stack" }, tiles, memory,
     h("div", {}, h("div", { class: "head" }, h("h2", {}, "Models"), search), cards, none, h("p", {}, more)),
     over.node,
-    h("div", {}, h("div", { class: "head" }, h("h2", {}, "Events")), h("div", { class: "sheet" }, list, quiet)));
+    events.node);
   search.addEventListener("input", update);
   more.addEventListener("click", () => { all = !all; update(); });
 
@@ -43,8 +41,7 @@ export function overviewView() {
     show(search, models.length > 6);
     show(none, !found.length);
     if (!found.length) nothing(models.length);
-    keyed(list, live.events.slice(0, MOST_EVENTS), (each) => `${each.time} ${each.event} ${JSON.stringify(each)}`, eventRow);
-    show(quiet, !live.events.length);
+    events.update();
   }
 
   function nothing(known) {
@@ -91,24 +88,4 @@ function place() {
   const bar = meter();
   return { node: h("div", { class: "sheet tile" }, bar.node), update: ({ name, used, total }) =>
     bar.set(used / total, name, `${bytes(used)} of ${bytes(total)}`) };
-}
-
-function eventRow({ event, time, ...rest }) {
-  const bad = rest.error || rest.health === "unhealthy" || rest.state === "failed";
-  const node = h("li", {}, h("span", { class: "faint" }, clock(time)), h("span", { class: bad ? "bad" : "" }, sentence(event, rest)));
-  return { node, update() {} };
-}
-
-function sentence(event, each) {
-  const list = (names) => names.length ? names.join(", ") : "nothing";
-  switch (event) {
-    case "swap_started": return `${each.target} begins to load; stops ${list(each.evict)}`;
-    case "swap_done": return each.error ? `${each.target} did not load: ${each.error}` : `${each.target} is loaded`;
-    case "replica_state": return `${each.replica} is ${each.state}`;
-    case "backend_health": return `${each.backend} is ${each.health}`;
-    case "backend_draining": return each.draining ? `${each.backend} takes no new requests` : `${each.backend} takes requests again`;
-    case "request_moved": return `A stream moved from ${each.source} to ${each.destination}; its client waited ${Math.round(each.gap_ms)} ms`;
-    case "migration_done": return `${each.policy} moved ${plural(each.moved.length, "request")} from ${each.source} to ${each.destination}`;
-    default: return `${event.replaceAll("_", " ")}: ${Object.values(each).filter((value) => typeof value === "string").join(" ")}`;
-  }
 }

@@ -1,5 +1,6 @@
 // Live requests, the last ones that ended, and the last decisions.
 
+import { named } from "../colours.js";
 import { h, look, put, table } from "../dom.js";
 import { read, readIfThere } from "../gateway.js";
 import { live } from "../live.js";
@@ -9,11 +10,12 @@ import { openDrawer } from "./drawer.js";
 const LOOK_MS = 2000;
 const MOST_ROWS = 100;
 const HISTORY = 200;
+const CLIENT_LEFT = 499;
 
 export function requestsView() {
   const search = h("input", { type: "search", placeholder: "Model, key, backend or id", "aria-label": "Find requests" });
   const status = h("select", { "aria-label": "Outcome" },
-    [["", "all outcomes"], ["2xx", "answered"], ["4xx", "4xx"], ["5xx", "5xx"]].map(([value, text]) => new Option(text, value)));
+    [["", "all outcomes"], ["2", "answered"], ["5", "failed"], ["4", "refused"], ["left", "client left"]].map(([value, text]) => new Option(text, value)));
   const slow = h("input", { type: "number", min: "0", step: "0.5", placeholder: "slower than, s", "aria-label": "Slower than this many seconds" });
   const running = table(["request", "model", "phase", "backend", "key", "#age", "#tokens", "#moves"],
     h("span", {}, h("b", {}, "No request is live"), "Send one from “Try it”, or point a client at this address."));
@@ -51,7 +53,7 @@ export function requestsView() {
     put(more, running_.length > MOST_ROWS ? `and ${plural(running_.length - MOST_ROWS, "more request")}: search to see them` : "");
     const least = Number(slow.value) * 1000;
     ended.rows(known.history.filter((each) => fits(each, ["id", "model", "asked", "caller", "backend", "code"])
-      && (!status.value || String(each.status)[0] === status.value[0]) && each.duration_ms >= least).slice(0, MOST_ROWS),
+      && (!status.value || status.value === kind(each)) && each.duration_ms >= least).slice(0, MOST_ROWS),
     (each) => String(each.number ?? `${each.id} ${each.time}`), endedRow);
     decided.rows(known.decisions.filter((each) => fits(each, ["request_id", "requested", "chosen", "caller"])).slice(0, 20),
       (each) => `${each.time} ${each.request_id}`, decisionRow);
@@ -59,6 +61,9 @@ export function requestsView() {
 
   return { node, shown: go, left: () => clearTimeout(timer) };
 }
+
+/** What the outcome is chosen by: `left`, or the first digit of the status. */
+const kind = ({ status }) => (status === CLIENT_LEFT ? "left" : String(status)[0]);
 
 const td = (label, name = "") => h("td", { "data-label": label, class: name });
 
@@ -79,23 +84,26 @@ function liveRow(first) {
   return { node, update(each) {
     request = each;
     put(id, each.id);
-    put(cells.model, each.model ?? each.path);
+    named(cells.model, each.model ?? each.path);
     put(word, each.position === null ? each.phase : `${each.phase}, number ${each.position + 1}`);
     look(word, `chip ${tone(each.phase)}`);
-    put(cells.replica, each.replica?.split("@").at(-1));
-    put(cells.caller, each.caller);
+    named(cells.replica, each.replica?.split("@").at(-1));
+    named(cells.caller, each.caller);
     put(cells.age, duration(each.age_ms / 1000));
     put(cells.tokens, count(each.output_tokens));
     put(cells.moves, each.moves || "");
   } };
 }
 
+/** Red is for what an operator has to look at: neither refusals nor clients that left. */
+const outcomeTone = ({ status }) => (status >= 500 ? "bad" : status === CLIENT_LEFT ? "faint" : status >= 400 ? "busy" : "good");
+const outcome = ({ status, code }) => (status === CLIENT_LEFT ? "client left" : status >= 400 ? `${status} ${code ?? ""}` : String(status));
+
 function endedRow(record) {
   const rate = record.decode_rate ? count(record.decode_rate) : "";
-  const good = record.status < 400;
-  const cells = [h("td", { "data-label": "model" }, record.model ?? record.asked ?? record.path),
-    h("td", { "data-label": "outcome" }, h("span", { class: `chip ${good ? "good" : "bad"}` }, good ? String(record.status) : `${record.status} ${record.code ?? ""}`)),
-    h("td", { "data-label": "at" }, record.backend ?? ""), h("td", { "data-label": "key" }, record.caller ?? ""),
+  const cells = [named(td("model"), record.model ?? record.asked ?? record.path),
+    h("td", { "data-label": "outcome" }, h("span", { class: `chip ${outcomeTone(record)}` }, outcome(record))),
+    named(td("at"), record.backend), named(td("key"), record.caller),
     h("td", { "data-label": "took", class: "number" }, milliseconds(record.duration_ms)),
     h("td", { "data-label": "first token", class: "number" }, milliseconds(record.ttft_ms)),
     h("td", { "data-label": "tokens", class: "number" }, record.tokens_out === null ? "" : `${count(record.tokens_in)} → ${count(record.tokens_out)}`),
@@ -107,6 +115,6 @@ function endedRow(record) {
 
 function decisionRow(each) {
   const node = h("tr", {}, h("td", { class: "faint wide" }, clock(each.time)), h("td", { class: "mono wide" }, each.request_id), h("td", {}, each.requested),
-    each.error ? h("td", { class: "bad wide" }, each.error.message) : h("td", {}, each.chosen), h("td", { class: "faint" }, each.reason ?? ""));
+    each.error ? h("td", { class: "busy wide" }, each.error.message) : h("td", {}, each.chosen), h("td", { class: "faint" }, each.reason ?? ""));
   return { node, update() {} };
 }

@@ -1,0 +1,40 @@
+// The colour of a backend, a model or a key: the same in every chart and list, and after the page is opened again.
+
+import { h } from "./dom.js";
+
+const STORE = "enginehouse-colours";
+const HUES = 10;
+const MOST_NAMES = 500;
+const known = new Map(stored());
+
+function stored() {
+  try {
+    return Object.entries(JSON.parse(localStorage.getItem(STORE)) ?? {}).filter(([, hue]) => hue >= 0 && hue < HUES);
+  } catch {
+    return []; // the browser keeps nothing for this page
+  }
+}
+
+/** The number of its colour: the one by its letters, or the next that fewer names have. */
+export function hueOf(name) {
+  const before = known.get(name);
+  if (before !== undefined) return before;
+  const used = new Array(HUES).fill(0);
+  for (const hue of known.values()) used[hue] += 1;
+  const least = Math.min(...used);
+  let hue = [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 9973, 7) % HUES;
+  while (used[hue] > least) hue = (hue + 1) % HUES;
+  if (known.size >= MOST_NAMES) known.delete(known.keys().next().value);
+  known.set(name, hue);
+  try {
+    localStorage.setItem(STORE, JSON.stringify(Object.fromEntries(known)));
+  } catch { /* as above */ }
+  return hue;
+}
+
+/** Shows `name` behind its colour. */
+export function named(node, name) {
+  const wanted = name ?? "";
+  if (node.textContent !== wanted) node.replaceChildren(...wanted ? [h("i", { class: `swatch hue-${hueOf(wanted)}` }), wanted] : []);
+  return node;
+}
