@@ -35,7 +35,7 @@ gateway's own dependencies.
 """
 MODULES = {
     "gateway/enginehouse/aio": ("clock", "write_batch"),
-    "gateway/enginehouse/api": ("admission", "body_memory", "callers", "date_line", "keys", "limit_set"),
+    "gateway/enginehouse/api": ("admission", "authentication", "body_memory", "date_line"),
     "gateway/enginehouse/processes/workers": ("worker_request",),
     "gateway/enginehouse/domain": ("backend_load", "inference_request", "replica", "requirements", "route", "tokens"),
     "gateway/enginehouse/fleet": (
@@ -98,8 +98,9 @@ MODULES = {
         "request_facts",
         "trace_context",
         "tracer",
-        "usage_meter",
     ),
+    "plugins/enginehouse_callers": ("accounts", "keyring", "limit_set", "usage_meter"),
+    "plugins/enginehouse_kit": ("credentials",),
     "plugins/enginehouse_kit/prefixes": ("chunks", "known_texts", "prompt", "volatile_lines"),
     "plugins/enginehouse_sim/simulator/core": ("engine_core",),
     "plugins/enginehouse_sim/simulator/domain": ("request", "steps"),

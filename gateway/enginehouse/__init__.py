@@ -243,23 +243,33 @@ if _typing.TYPE_CHECKING:
 
     # --- Callers
     from enginehouse.interfaces.authenticators import Caller as Caller
-    from enginehouse.api.keys import shown_credentials as shown_credentials
+    from enginehouse.interfaces.authenticators import AdmittedCaller as AdmittedCaller
+    from enginehouse_kit.credentials import shown_credentials as shown_credentials
     from enginehouse.config.auth import JwtSettings as JwtSettings
+    from enginehouse.config.auth import KeySettings as KeySettings
+    from enginehouse.config.auth import KeyLimitSettings as KeyLimitSettings
+    from enginehouse.config.auth import NAMESPACES as NAMESPACES
+    from enginehouse.config.auth import moment as moment
     from enginehouse.config.auth import LimitAmounts as LimitAmounts
     from enginehouse.domain.client_names import kept_name as kept_name
 
     # --- Limits and usage of callers
+    from enginehouse.interfaces.accounting import Accounting as Accounting
+    from enginehouse.interfaces.accounting import CountedGateway as CountedGateway
+    from enginehouse.interfaces.accounting import EndedFacts as EndedFacts
+    from enginehouse.config.server import ServerSettings as ServerSettings
+    from enginehouse.config.usage import PriceSettings as PriceSettings
+    from enginehouse.engines.state_file import replace_file as replace_file
     from enginehouse.aio.tasks import BackgroundTasks as BackgroundTasks
     from enginehouse.aio.timeouts import run_within as run_within
     from enginehouse.aio.timeouts import wait_within as wait_within
     from enginehouse.domain.usage import AuditEntry as AuditEntry
     from enginehouse.domain.usage import UsageRow as UsageRow
     from enginehouse.interfaces.limit_stores import Limit as Limit
+    from enginehouse.interfaces.limit_stores import LimitPeriod as LimitPeriod
     from enginehouse.interfaces.limit_stores import LimitRule as LimitRule
     from enginehouse.interfaces.limit_stores import TakenLimit as TakenLimit
-    from enginehouse.interfaces.local_limit import LocalLimit as LocalLimit
-    from enginehouse.interfaces.local_limit import LocalLimitStore as LocalLimitStore
-    from enginehouse.interfaces.local_limit import PassingLimits as PassingLimits
+    from enginehouse_kit.limits.local_limit import LocalLimit as LocalLimit
     from enginehouse.domain.client_names import escaped as escaped
     from enginehouse_kit.limits.leased_limits import LeasedLimitStore as LeasedLimitStore
     from enginehouse_kit.limits.leased_limits import LeaseAsk as LeaseAsk
@@ -340,9 +350,11 @@ if _typing.TYPE_CHECKING:
 
     # --- Errors
     from enginehouse.domain.errors import BodyTooLarge as BodyTooLarge
+    from enginehouse.domain.errors import BudgetExhausted as BudgetExhausted
     from enginehouse.domain.errors import CannotContinue as CannotContinue
     from enginehouse.domain.errors import ConfigError as ConfigError
     from enginehouse.domain.errors import EnginehouseError as EnginehouseError
+    from enginehouse.domain.errors import Forbidden as Forbidden
     from enginehouse.domain.errors import GatewayError as GatewayError
     from enginehouse.domain.errors import InvalidRequest as InvalidRequest
     from enginehouse.domain.errors import LoadFailed as LoadFailed

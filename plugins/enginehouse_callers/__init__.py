@@ -2,19 +2,25 @@
 
 ::
 
+    callers                              the authenticator ``key``, which counts the requests of all callers
+    keyring, kept_keys, key_pages        keys of the configuration; those made at run time, and their pages
     token_authenticator, provider_keys   tokens of an identity provider
-    memory_limits                        what they may use
-    sqlite_usage                         what they have used
+    accounts, limit_set                  what a caller may use, and what its requests have reserved of that
+    address_limits                       what client addresses may use
+    memory_limits, shared_limits         counts of limits: of one process, and of several that share memory
+    usage_meter, usage_keeper, prices    sums up what callers use and what it costs, and writes it
+    sqlite_usage                         where it is written
 """
 
 from __future__ import annotations
 
 from enginehouse import Authenticator, LimitStore, Register, UsageStore, hookimpl
+from enginehouse_callers.callers import Callers
 from enginehouse_callers.memory_limits import MemoryLimits
 from enginehouse_callers.sqlite_usage import SqliteUsage
 from enginehouse_callers.token_authenticator import TokenAuthenticator
 
-__all__ = ["MemoryLimits", "SqliteUsage", "TokenAuthenticator"]
+__all__ = ["Callers", "MemoryLimits", "SqliteUsage", "TokenAuthenticator"]
 
 
 @hookimpl
@@ -29,4 +35,5 @@ def register_usage_stores(register: Register[UsageStore]) -> None:
 
 @hookimpl
 def register_authenticators(register: Register[Authenticator]) -> None:
+    register("key", Callers)
     register("jwt", TokenAuthenticator)

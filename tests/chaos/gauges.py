@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from enginehouse.app.gateway import Gateway
 from enginehouse.processes.workers.worker import Worker
+from tests.support.keys import callers_of
 
 _LOG = (256 + 8) * 1024
 
@@ -33,7 +34,7 @@ def leftovers(gateway: Gateway, workers: Iterable[Worker]) -> Iterator[str]:
             yield f"{held_bytes} bytes of bodies held"
         if held_bytes := process.relay.context.engine_memory.held:
             yield f"{held_bytes} bytes of engines' answers held"
-        for holder in process.admission.keyring._holders.values():
+        for holder in callers_of(process).keyring._holders.values():
             if running := holder.account._own._running:
                 yield f"{running} requests of key {holder.name}"
     for name in gateway.relay.context.upstreams:

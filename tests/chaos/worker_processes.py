@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from enginehouse.app.gateway import Gateway
 from enginehouse.cli.accepting import AcceptingServer
 from enginehouse.cli.listen import Listeners
+from enginehouse.plugin_manager.registry import Registry
 from enginehouse.processes.workers.fork_server import ForkServer
 from enginehouse.processes.workers.worker import Worker
 from enginehouse.processes.workers.worker_channel import WorkerChannel
@@ -36,9 +37,9 @@ class VirtualForks(ForkServer):
     the system has no room for a process.
     """
 
-    def __init__(self, world: World, count: int) -> None:
-        self.memory = WorkerMemory(count)
-        self.limits = self.memory.limit_store(world.read().config, count)
+    def __init__(self, world: World, registry: Registry, count: int) -> None:
+        self.memory = WorkerMemory(count, registry)
+        self.accounts = self.memory.accounts(count)
         self.workers: dict[int, Worker] = {}
         self.full = 0
         self._loops: dict[int, ProcessLoop] = {}
@@ -96,7 +97,7 @@ class VirtualForks(ForkServer):
         for pid, loop in self._loops.items():
             self.kill(pid)
             loop.close()
-        os.close(self.memory._limits._lock)
+        os.close(self.accounts.memory.limits._lock)
 
 
 class _WorkerNetwork:

@@ -103,10 +103,10 @@ class World:
         self.log.setStream(io.StringIO())
         self.log.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logging.getLogger().handlers[:] = [self.taps, self.log]
-        self.forks = VirtualForks(self, workers) if workers > 1 else None
-        limits = self.forks.limits if self.forks is not None else None
+        self.forks = VirtualForks(self, registry, workers) if workers > 1 else None
+        shared = self.forks.accounts if self.forks is not None else None
         self.gateway = Gateway(
-            config, registry, self.log, ConfigSource(self.read, None), Outside(GATEWAY_CLOCK), limits
+            config, registry, self.log, ConfigSource(self.read, None), Outside(GATEWAY_CLOCK), shared
         )
         listeners = _VirtualListeners([cast(Any, ListeningAddress(self.network, GATEWAY))])
         self.server = _ChaosServer(

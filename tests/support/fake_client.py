@@ -11,13 +11,10 @@ from starlette.types import Receive, Scope, Send
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.admission import Admission, OpensRequests
 from enginehouse.api.body_memory import BodyMemory
-from enginehouse.api.callers import CallerLimits
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.date_line import DateLine
-from enginehouse.api.keys import Keyring
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import BackendSettings, ServerSettings, TimeoutSettings
-from enginehouse.config.usage import Prices
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.client_connection import ClientConnection
@@ -28,8 +25,12 @@ from enginehouse.relay.door import Door
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_callers import MemoryLimits
+from enginehouse_callers.accounts import CallerLimits
+from enginehouse_callers.keyring import Keyring
+from enginehouse_callers.prices import Prices
 from tests.support.fake_transport import FakeTransport
 from tests.support.h11_peer import Request, read_requests
+from tests.support.keys import asking
 
 
 class Passage(NamedTuple):
@@ -122,9 +123,10 @@ class FakeClient:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = StubRelay()
+        self.keyring = Keyring([], CallerLimits(MemoryLimits(), Prices({})))
         admission = Admission(
             cast(OpensRequests, self.engine),
-            Keyring([], CallerLimits(MemoryLimits(), Prices({}))),
+            asking(self.keyring),
             CrossOriginProtection(ServerSettings()),
             max_body=1 << 20,
             body_memory=BodyMemory(0),

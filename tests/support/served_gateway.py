@@ -14,11 +14,8 @@ import msgspec
 
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.api.admission import INFERENCE_PATHS
-from enginehouse.api.callers import CallerLimits
-from enginehouse.api.keys import Keyring
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
-from enginehouse.config.usage import Prices
 from enginehouse.http.server import HttpServer
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.attempts.attempt import Attempt
@@ -27,7 +24,11 @@ from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse_callers import MemoryLimits
+from enginehouse_callers.accounts import CallerLimits
+from enginehouse_callers.keyring import Keyring
+from enginehouse_callers.prices import Prices
 from tests.support.http_server import connect, http_server
+from tests.support.keys import callers_of
 from tests.support.raw_client import RawClient, RawResponse
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.waiting import until
@@ -262,7 +263,7 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
         gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts, Outside())
         gateway.fleet.succeeded(name)
     if clock is not None:
-        gateway.admission.keyring = Keyring(config.auth.keys, limits_at(clock, config))
+        callers_of(gateway)._keyring = Keyring(config.auth.keys, limits_at(clock, config))
     return gateway
 
 

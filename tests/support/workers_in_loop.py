@@ -22,7 +22,7 @@ class WorkersInLoop(ForkServer):
     def __init__(self, gateway: Gateway, count: int) -> None:
         self.workers: dict[int, Worker] = {}
         self._gateway = gateway
-        self._memory = WorkerMemory(count)
+        self._memory = WorkerMemory(count, gateway.registry)
         self._pids = itertools.count(1)
         self._tasks = BackgroundTasks()
         self.pool = WorkerPool(gateway, self._memory, self)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import httpx
+import msgspec
 import pytest
 
-from enginehouse import ConfigError, check_config
-from enginehouse.config.schema import PluginSettings
+from enginehouse import Accounting, Caller, ConfigError, Forbidden, LimitAmounts, check_config
+from enginehouse.app import Gateway
+from enginehouse.app.callers import check_callers
+from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registered
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
 from tests.support import plain_httpx
@@ -67,3 +72,45 @@ def test_check_names_what_a_configuration_needs_of_it(plugin: str, tmp_path: Pat
     first = getattr(refused.value, "errors", [refused.value])[0]
     assert first.key == key
     assert remedy in first.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('[[auth.keys]]\nname = "a"\nkey = "secret-of-a"\n[limits]\nstore = "own"\n', "auth.keys"),
+        ('[server.per_address]\nmax_concurrent = 1\n[limits]\nstore = "own"\n', "server.per_address"),
+        ('[limits]\nstore = "own"\n', "limits.store"),
+        ('[usage]\nstore = "own"\n', "usage.store"),
+    ],
+)
+def test_what_nobody_counts_is_refused(text: str, key: str) -> None:
+    registry = load_plugins(PluginSettings(disabled=["callers"])).registry
+    origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
+    for kind in ("limit_store", "usage_store"):
+        registry.add([Registered(kind=kind, type="own", factory=object, **origin)])
+    with pytest.raises(ConfigError) as refused:
+        check_callers(msgspec.toml.decode(text, type=Config), registry)
+    assert refused.value.key == key
+
+
+async def test_no_key_is_made_that_nobody_would_check() -> None:
+    registry = load_plugins(PluginSettings(disabled=["callers"])).registry
+    transport = httpx.ASGITransport(Gateway(Config(), registry).application)
+    async with plain_httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        made = await client.post("/api/keys", json={"name": "boss", "admin": True, "requests_per_minute": 1})
+        assert (made.status_code, made.json()["error"]["code"]) == (404, "not_found")
+        assert (await client.get("/api/status")).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["keys.json", "keys.required"])
+def test_keys_made_at_run_time_keep_the_gateway_closed(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("{}")
+    gateway = Gateway(Config(), load_plugins(PluginSettings(disabled=["callers"])).registry)
+    with pytest.raises(ConfigError, match="no enabled plugin knows them"):
+        gateway.callers.open(tmp_path)
+
+
+def test_limits_that_nobody_counts_let_nobody_in() -> None:
+    with pytest.raises(Forbidden, match="enable the plugin 'callers'"):
+        Accounting().counted("names/ann", Caller("ann", limits=LimitAmounts(requests_per_minute=1)))
+    assert Accounting().counted("names/ann", Caller("ann", models=("m",))).name == "names/ann"

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from enginehouse.aio.write_batch import WriteBatch
+from enginehouse.api.authentication import Authentication
 from enginehouse.api.body_memory import BodyMemory
-from enginehouse.api.callers import KeyHolder
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.date_line import DateLine
-from enginehouse.api.keys import Keyring
 from enginehouse.domain.errors import BodyTooLarge
 from enginehouse.domain.request import Headers
 from enginehouse.interfaces import protocols
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.jobs.engine_job import EngineCall
@@ -91,7 +91,7 @@ class Admission:
     def __init__(
         self,
         relay: OpensRequests,
-        keyring: Keyring,
+        authentication: Authentication,
         cross_origin: CrossOriginProtection,
         *,
         max_body: int,
@@ -102,7 +102,7 @@ class Admission:
         client_timeout: float = 0.0,
     ) -> None:
         self.relay = relay
-        self.keyring = keyring
+        self.authentication = authentication
         self.cross_origin = cross_origin
         self.max_body = max_body
         self.body_memory = body_memory
@@ -111,7 +111,7 @@ class Admission:
         self.client_timeout = client_timeout
         self.hot_paths = {path.encode(): path for path in paths}
 
-    def admit(self, headers: Headers) -> KeyHolder | None:
+    def admit(self, headers: Headers) -> AdmittedCaller | None:
         """Return the caller, or ``None`` if no keys are set.
 
         Raises ``Unauthorized``, ``Forbidden``, ``BodyTooLarge``, ``Overloaded`` or ``ShuttingDown``.
@@ -128,12 +128,12 @@ class Admission:
                     self.cross_origin.check_origin(headers)
         return caller
 
-    def caller(self, headers: Headers) -> KeyHolder | None:
+    def caller(self, headers: Headers) -> AdmittedCaller | None:
         """As ``admit``, without a check of the origin and of the body's size."""
         self.relay.check_open()
-        return self.keyring.caller(headers)
+        return self.authentication.caller(headers)
 
-    def admit_direct(self, headers: Headers) -> KeyHolder | None:
+    def admit_direct(self, headers: Headers) -> AdmittedCaller | None:
         """Admit a request for an engine itself. Also raises ``Forbidden`` for a key with a token limit.
 
         If no keys are set, operators' rules apply, because the request may be for a page that controls the engine.
@@ -145,7 +145,7 @@ class Admission:
             caller.check_uncounted()
         return caller
 
-    def admit_web_socket(self, headers: Headers) -> KeyHolder | None:
+    def admit_web_socket(self, headers: Headers) -> AdmittedCaller | None:
         """Admit a WebSocket to an engine itself."""
         caller = self.admit_direct(headers)
         if caller is not None:
@@ -157,13 +157,13 @@ class Admission:
 
         Raises ``Unauthorized`` or ``Forbidden``.
         """
-        return self._named(self.keyring.admin(headers), headers)
+        return self._named(self.authentication.admin(headers), headers)
 
     def admit_caller(self, headers: Headers) -> str:
         """As ``admit_operator``, for pages that every key may read."""
-        return self._named(self.keyring.caller(headers), headers)
+        return self._named(self.authentication.caller(headers), headers)
 
-    def _named(self, caller: KeyHolder | None, headers: Headers) -> str:
+    def _named(self, caller: AdmittedCaller | None, headers: Headers) -> str:
         if caller is None:
             self.cross_origin.check(headers)
             return ""

@@ -20,8 +20,7 @@
     config_diff         what a new configuration changes
     config_change       prepares such a change, then carries it out in one step
     strategy_memory     what strategies have learned, through reloads and restarts
-    callers             the keys, limits and usage of callers
-    usage_keeper        writes what callers have used
+    callers             the authenticators, and the one of them that counts requests
     services/           runs services of plugins, and is the gateway as they see it
 """
 

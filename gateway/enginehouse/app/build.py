@@ -8,10 +8,10 @@ from functools import partial
 
 from enginehouse.aio.write_batch import WriteBatch
 from enginehouse.api.admission import INFERENCE_PATHS, Admission
+from enginehouse.api.authentication import Authentication
 from enginehouse.api.body_memory import BodyMemory
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.date_line import DateLine
-from enginehouse.api.keys import Keyring
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
 from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.plugin_tables import plugin_table
@@ -96,11 +96,11 @@ def check_start(config: Config, registry: Registry, drivers: Mapping[str, Driver
     check_scheduling(config, registry)
 
 
-def build_admission(config: Config, relay: Relay, keyring: Keyring) -> Admission:
+def build_admission(config: Config, relay: Relay, authentication: Authentication) -> Admission:
     """The check of every request on its way to ``relay``."""
     return Admission(
         relay,
-        keyring,
+        authentication,
         CrossOriginProtection(config.server),
         max_body=config.server.max_body,
         body_memory=BodyMemory(config.server.max_body_memory),

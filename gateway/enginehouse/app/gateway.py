@@ -18,6 +18,7 @@ from enginehouse.api.pages.metrics.process import WorkerFigures, limit_metrics, 
 from enginehouse.api.pages.metrics.requests import request_metrics
 from enginehouse.app.build import check_start
 from enginehouse.app.build_router import settle
+from enginehouse.app.callers import SharedAccounts
 from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
 from enginehouse.app.exports import warn_of_variable
 from enginehouse.app.pages import Pages
@@ -33,7 +34,6 @@ from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.state_file import StateFile, state_folder
 from enginehouse.interfaces.exporters import ExportCounters
-from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.relay import shutting_down
 from enginehouse.relay.upstream.outside import Outside
@@ -52,9 +52,9 @@ class Gateway:
     """A whole gateway, built from its configuration. ``start`` and ``stop`` begin and end its background work.
 
     ``log`` keeps the gateway's own log. ``source`` is read when the configuration is reloaded; without one, it stays.
-    ``outside``: the clock and the way to engines, by default this machine's. ``limits``: instead of the configured
-    limit store. ``workers`` lists the processes that relay requests. ``replace``: starts another gateway that takes
-    over and returns its process id; set by a server that can. ``address``: where it listens; set by a server.
+    ``outside``: the clock and the way to engines, by default this machine's. ``shared``: what processes of the gateway
+    share. ``workers`` lists those that relay requests. ``replace``: starts another gateway that takes over and returns
+    its process id; set by a server that can. ``address``: where it listens; set by a server.
     """
 
     replace: Callable[[], Awaitable[int]] | None = None
@@ -71,7 +71,7 @@ class Gateway:
         log: GatewayLog | None = None,
         source: ConfigSource | None = None,
         outside: Outside | None = None,
-        limits: LimitStore | None = None,
+        shared: SharedAccounts | None = None,
     ) -> None:
         outside = outside or Outside()
         config = _settled(config, registry)
@@ -79,7 +79,7 @@ class Gateway:
         self.log = log or GatewayLog()
         self.closing = asyncio.Event()
         queues: dict[str, HostQueue] = {}
-        self.path = path = RequestPath(config, registry, outside, queues, self.log, None, limits, observed=True)
+        self.path = path = RequestPath(config, registry, outside, queues, self.log, None, shared, observed=True)
         self.observers, self.fleet, self.relay, self.exporter = path.observers, path.fleet, path.relay, path.exporter
         self.callers, self.admission = path.callers, path.admission
         check_start(config, registry, path.drivers)
@@ -270,7 +270,7 @@ class Gateway:
         yield from request_metrics(self.relay, self.admission.body_memory)
         yield from fleet_metrics(self.relay, self.engines)
         yield from self.current.services.families()
-        yield from limit_metrics(self.callers.store)
+        yield from limit_metrics(self.callers.accounting)
         yield from worker_metrics(self.worker_figures)
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()
         yield from process_metrics(self.loop_monitor, self.plugin_times, exported)

@@ -95,7 +95,7 @@ class Pages(NamedTuple):
 
     def _of_operators(self) -> Iterator[BaseRoute]:
         path = self.current.path
-        for pages in (self.current.services.pages.operators, [*path.callers.pages()]):
+        for pages in (self.current.services.pages.operators, [*path.callers.accounting.routes()]):
             yield OperatorPages(path.admission, pages, path.callers.note)
 
     def _of_plugins(self, facts: PageFacts, *, of_compat: bool) -> Iterator[BaseRoute]:
@@ -127,8 +127,8 @@ class Pages(NamedTuple):
             session_headers=path.session_headers,
             logs=lambda: {"": path.log.ring, **engines.logs()},
             models=lambda: context.fleet.snapshot.models,
-            usage=path.callers.keeper.usage,
-            audit=path.callers.keeper.audit,
+            usage=path.callers.accounting.usage,
+            audit=path.callers.accounting.audit,
             caller=path.admission.admit_caller,
             pulled=lambda: build_sources(path.config, path.registry),
             observe=path.observers.add,
@@ -150,5 +150,5 @@ class Pages(NamedTuple):
             "services": current.services.rows(),
             "kv_events": current.path.caches.figures(),
             "workers": self.workers(),
-            "limits": {"store": config.limits.store, "problem": current.path.callers.store.problem()},
+            "limits": {"store": config.limits.store, "problem": current.path.callers.accounting.problem()},
         }

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 from starlette.types import ASGIApp
 
-from enginehouse.api.callers import configured
 from enginehouse.app.gateway import Gateway
 from enginehouse.app.reload import ConfigSource
-from enginehouse.config.auth import KeySettings
 from enginehouse.config.load_config import LoadedConfig, load_config_or_embedded
 from enginehouse.config.secret_variables import secret_values
 from enginehouse.domain.errors import NoHealthyBackend, RequestError
@@ -23,8 +21,8 @@ from enginehouse.domain.request import Headers
 from enginehouse.http.client_connection import ClientConnection
 from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.heads.behalf import Behalf
 from enginehouse.relay.pick import Pick, PickClient
 from enginehouse.telemetry.logs import configure_logs
 
@@ -53,8 +51,7 @@ class Picker:
         with loaded.naming_file():
             registry = load_plugins(loaded.config.plugins).registry
             self._gateway = Gateway(loaded.config, registry, log, ConfigSource(read, loaded.file))
-        proxy = KeySettings(name="proxy", key="", gateway=True)
-        self._proxy = configured(None, proxy, self._gateway.callers.keyring.limits)
+        self._proxy = AdmittedCaller("proxy", gateway=True)
         self._http: HttpServer | None = None
         self.is_ready = False
 
@@ -136,7 +133,7 @@ class Picker:
             caller = gateway.admission.admit(headers)
             front = self._proxy if caller is None else caller
             if on_behalf is not None and front.gateway:
-                caller = front.on_behalf(Behalf(*on_behalf))
+                caller = front.on_behalf(*on_behalf)
             pick.admitted(caller)
         except RequestError as error:
             pick.fail(error)

@@ -12,7 +12,7 @@ from enginehouse.app.build import build_admission, build_drivers, renew_upstream
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_relay import build_interceptors, configure_relay
 from enginehouse.app.build_router import build_router, needs_new_router
-from enginehouse.app.callers import Callers, Deliver
+from enginehouse.app.callers import Callers, Deliver, SharedAccounts
 from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
 from enginehouse.app.plugin_instances import create, create_installed, prepare, protocols_of_plugins
 from enginehouse.config.schema import Config
@@ -20,7 +20,6 @@ from enginehouse.config.secret_variables import secret_values
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, kv_events_of
 from enginehouse.http.relayed_paths import RelayedPaths
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
@@ -42,7 +41,7 @@ class RequestPath:
     """Made once; a ``PathChange`` puts another ``config`` in force.
 
     ``queues``: by backend; live. ``log``: where access is logged. ``traces`` takes traced requests, in place of the
-    exporter. ``limits``: in place of the configured store. ``observed``: whether observers hear of the fleet, too.
+    exporter. ``shared``: what processes of the gateway share. ``observed``: whether observers hear of the fleet, too.
     Raises ``ConfigError`` or ``PluginError``.
     """
 
@@ -54,7 +53,7 @@ class RequestPath:
         queues: Mapping[str, RequestQueue],
         log: GatewayLog,
         traces: TraceTaker | None,
-        limits: LimitStore | None,
+        shared: SharedAccounts | None,
         *,
         observed: bool,
     ) -> None:
@@ -80,8 +79,8 @@ class RequestPath:
         self.relay.mirror(config.routing.mirrors)
         self.observers.add(context.waiting_room)  # it looks for slots at what they hear
         self.access_log = AccessLog(json=config.telemetry.log_format == "json")
-        self.callers = Callers(config, registry, context, self.observers, limits)
-        self.admission = build_admission(config, self.relay, self.callers.keyring)
+        self.callers = Callers(config, registry, context, self.observers, shared)
+        self.admission = build_admission(config, self.relay, self.callers.authentication)
         self.paths = RelayedPaths(
             self.admission,
             self.protocols.values(),

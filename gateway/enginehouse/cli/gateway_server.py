@@ -119,7 +119,7 @@ class GatewayServer(AcceptingServer):
         await asyncio.wait([asyncio.ensure_future(self._gateway.settled())], timeout=_SETTLE_S)
         self._replacement.open()
         try:
-            self._gateway.callers.store.recall(await predecessor.retire())
+            self._gateway.callers.accounting.recall(await predecessor.retire())
         except TakeOverFailed:
             self._gateway.give_up()
             raise

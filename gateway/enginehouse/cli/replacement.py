@@ -111,7 +111,7 @@ class Replacement(ReplaceableGateway):
         self._tasks.start(self._server.accept())
 
     def taken(self) -> Mapping[str, TakenLimit]:
-        return self._gateway.callers.store.taken()
+        return self._gateway.callers.accounting.taken()
 
     def drains_within(self) -> float:
         return self._gateway.config.server.drain_timeout

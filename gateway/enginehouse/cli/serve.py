@@ -76,7 +76,7 @@ def _serve(
             forks = _fork_workers(settings, registry, listeners)
             if predecessor is not None:
                 rehearse_start(settings, registry)  # while the other one serves
-            gateway = Gateway(settings, registry, log, source, limits=forks.limits if forks is not None else None)
+            gateway = Gateway(settings, registry, log, source, shared=forks.accounts if forks is not None else None)
             greeting = greeting or (_greeting if loaded.file else _greeting_of_embedded)
             _run(GatewayServer(gateway, ServiceManager(), listeners, predecessor, forks, greeting))
 

@@ -34,12 +34,12 @@ from enginehouse.telemetry.logs import GatewayLog, configure_logs
 class Forks:
     """The sockets, the shared memory and the process that forks workers. Make it before any thread runs.
 
-    ``limits``: the owner's limit store; ``None`` for the configured one.
+    ``accounts``: what the owner shares of its accounting.
     """
 
     def __init__(self, settings: Config, registry: Registry, count: int, listeners: Listeners) -> None:
-        self._memory = memory = WorkerMemory(count)
-        self.limits = memory.limit_store(settings, count)
+        self._memory = memory = WorkerMemory(count, registry)
+        self.accounts = memory.accounts(count)
 
         def serve(number: int, owner: socket.socket) -> None:
             factory = uvicorn.Config("", log_config=None).get_loop_factory() or asyncio.new_event_loop

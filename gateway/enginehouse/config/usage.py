@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
-from functools import lru_cache, partial
 from typing import Annotated
 
 from msgspec import Meta
 
 from enginehouse.config.section import Duration, Section, about
 
-_MOST_KNOWN = 10_000
 Price = Annotated[float, Meta(ge=0)]
 
 
@@ -43,16 +39,3 @@ class PriceSettings(Section, frozen=True):
         """The price of so many tokens; ``tokens_cached`` are some of ``tokens_in``."""
         cached = self.input if self.cached is None else self.cached
         return ((tokens_in - tokens_cached) * self.input + tokens_cached * cached + tokens_out * self.output) / 1e6
-
-
-class Prices:
-    """The prices of models. Names in ``[prices]`` may be patterns; the first that fits counts, if none is exact."""
-
-    def __init__(self, settings: Mapping[str, PriceSettings]) -> None:
-        self.of = lru_cache(_MOST_KNOWN)(partial(_price_of, settings))
-        """The price of a model, if it has one."""
-
-
-def _price_of(settings: Mapping[str, PriceSettings], model: str) -> PriceSettings | None:
-    fitting = (price for name, price in settings.items() if fnmatchcase(model, name))
-    return settings.get(model) or next(fitting, None)

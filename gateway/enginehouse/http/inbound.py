@@ -15,7 +15,8 @@ from enginehouse.api.admission import Admission
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import BodyStream
-from enginehouse.relay.door import AdmittedCaller, Door, OpenExchange
+from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.events.chunk import framed
 
 BODILESS: Final = frozenset({204, 304})

@@ -18,7 +18,8 @@ from enginehouse.domain.request import Headers
 from enginehouse.http.body_stream import BodyStream
 from enginehouse.http.inbound import Inbound
 from enginehouse.http.relayed_paths import Target
-from enginehouse.relay.door import AdmittedCaller, OpenExchange
+from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.relay.door import OpenExchange
 
 _log = logging.getLogger(__name__)
 

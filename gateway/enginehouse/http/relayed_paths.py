@@ -15,8 +15,8 @@ from enginehouse.config.aliases import Aliases
 from enginehouse.domain.errors import InvalidRequest
 from enginehouse.domain.request import Headers
 from enginehouse.http.inbound import Opens
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.protocols import Protocol
-from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.engine_job import EngineCall
 from enginehouse.routing.body.form import is_form
 

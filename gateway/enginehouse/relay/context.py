@@ -10,11 +10,11 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.interfaces.accounting import ClientAddresses, RequestMeter
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.continuation.reading_ahead import ReadingAhead
 from enginehouse.relay.continuation.rules import ContinuationRules
-from enginehouse.relay.door import ClientAddresses
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory
@@ -33,7 +33,6 @@ from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.decisions import Decisions
 from enginehouse.telemetry.observers import Observers, notify
 from enginehouse.telemetry.tracer import Tracer
-from enginehouse.telemetry.usage_meter import UsageMeter
 
 
 class RelayContext:
@@ -109,7 +108,7 @@ class RelayContext:
         self.counters = Counters(max_series)
         self.decisions = Decisions(clock.epoch)
         self.activity = Activity()
-        self.usage: UsageMeter | None = None
+        self.usage: RequestMeter | None = None
         self.asks_usage = False
         self.addresses: ClientAddresses | None = None
         self.interceptors: Interceptors | None = None

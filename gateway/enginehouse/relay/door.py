@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
-from enginehouse.domain.requirements import Requirements
-from enginehouse.telemetry.answer_meter import AnswerSize
+from enginehouse.interfaces.authenticators import AdmittedCaller
 
 
 class Door(ABC):
@@ -131,53 +130,3 @@ class WebSocketDoor(Protocol):
 
     async def close(self, farewell: Farewell) -> None:
         """Send a close frame; does nothing once the client has sent one or is disconnected."""
-
-
-class AdmittedCaller(Protocol):
-    """The sender of a request, as far as permissions and limits go.
-
-    - ``name``: of the caller's key.
-    - ``priority``: of its requests in a queue: higher first.
-    - ``weight``: its share of engines, relative to other callers.
-    - ``ttft_objective``: the seconds that its requests may wait; 0 for no limit.
-    - ``scoped``: it may use only some models.
-    """
-
-    name: str
-    priority: int
-    weight: float
-    ttft_objective: float
-    scoped: bool
-
-    def admit(self, requirements: Requirements, answer_limit: int | None) -> Reserved | None:
-        """Count a request in. Raises ``Forbidden`` or ``RateLimited`` if the caller may not make it now.
-
-        Returns ``None`` if the caller has no limits. ``answer_limit``: the most tokens of its answer, if it says so.
-        """
-
-    def may_use(self, model: str) -> bool:
-        """Whether the caller may use ``model``."""
-
-
-class ClientAddresses(Protocol):
-    """The limits of client addresses."""
-
-    def admit(
-        self, address: str, headers: Headers, requirements: Requirements, answer_limit: int | None
-    ) -> Reserved | None:
-        """Count a request in; returns ``None`` without limits. Raises ``RateLimited``."""
-
-
-class Reserved(Protocol):
-    """What a running request has reserved of its caller's limits.
-
-    ``lines``: the header lines that tell the client of its limits, each ending in CRLF.
-    """
-
-    lines: bytes
-
-    def settle(self, prompt: int, answer: AnswerSize, model: str) -> None:
-        """Count the request out.
-
-        ``prompt``: its estimated tokens. ``model``: the one that served it; empty if none did.
-        """

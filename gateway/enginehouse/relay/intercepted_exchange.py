@@ -11,8 +11,9 @@ import msgspec
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.tokens import Tokens
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.interceptors import Answer, InterceptedRequest, Join
-from enginehouse.relay.door import AdmittedCaller, OpenExchange
+from enginehouse.relay.door import OpenExchange
 from enginehouse.relay.heads.headers import NOT_TO_ENGINE
 from enginehouse.relay.intercepting.as_stream import as_stream, asks_for_stream
 from enginehouse.relay.intercepting.filtering_door import FilteringDoor

@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, Protocol
 
 from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.domain.replica import ReplicaState
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt
-from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.headers import error_lines
 from enginehouse.relay.jobs.job import Suspects

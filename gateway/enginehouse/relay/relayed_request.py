@@ -11,6 +11,7 @@ from enginehouse.domain.errors import CannotContinue, EngineRefused, RequestErro
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.fleet.verdicts import REFUSALS
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why_misfit
@@ -20,7 +21,7 @@ from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
 from enginehouse.relay.continuation.progress import SavedStream
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.door import AdmittedCaller, Door
+from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form

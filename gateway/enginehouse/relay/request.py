@@ -9,9 +9,9 @@ from enginehouse.domain.errors import RequestError
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Reason, Route
 from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.dispatch import Dispatch
-from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.endings import WITHDRAWN, Endings
 from enginehouse.relay.live.live_request import LiveRequest

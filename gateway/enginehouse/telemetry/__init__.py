@@ -5,7 +5,6 @@
     request_facts       what is known of a request that has ended
     counted_answers     reads the tokens that engines say they counted
     answer_meter        counts an answer while it passes
-    usage_meter         sums up what callers use
     tracer              decides which requests are traced
     trace_context       reads the trace of a client, and writes the one for engines
     request_parameters  the parameters of a request, for its trace

@@ -6,7 +6,18 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from enginehouse import Authenticator, Caller, Headers, LimitAmounts, RequestError
+from enginehouse import (
+    Accounting,
+    AdmittedCaller,
+    Authenticator,
+    Caller,
+    Clock,
+    Headers,
+    LimitAmounts,
+    RateLimited,
+    RequestError,
+    Requirements,
+)
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect
 from enginehouse_kit.fake_service_gateway import FakeServiceGateway
@@ -19,20 +30,62 @@ def check_authenticator(factory: Callable[[], Authenticator]) -> None:
     """Check an authenticator against the rules of its interface. Raises ``AssertionError``.
 
     A request that shows nothing, or what nobody has given to anyone, has no caller: ``caller`` returns ``None`` or
-    raises a ``RequestError``, whatever stands in the head. ``prepare`` says whether it is active.
+    raises a ``RequestError``, whatever stands in the head. ``prepare`` says whether it is active. One that counts
+    requests refuses the second of a caller that may send one in a minute.
     """
     it, gateway = factory(), FakeServiceGateway()
+    if isinstance(it, Accounting):
+        it.join(_OpenGateway())
     active: Any = it.prepare(gateway)
     expect(isinstance(active, bool), f"prepare must return whether it is active, got {active!r}")
     expect(it.prepare(gateway) is active, "prepare must say the same of the same configuration")
     expect(isinstance(it.has_operators(), bool), f"has_operators must return a bool, got {it.has_operators()!r}")
     limits: Any = it.limits_of("nobody")
     expect(limits is None or isinstance(limits, LimitAmounts), f"limits_of must return LimitAmounts, got {limits!r}")
+    expect(isinstance(it.is_open(), bool), f"is_open must return a bool, got {it.is_open()!r}")
+    expect(it.named("nobody") is None, f"nobody is called so, so named must not return {it.named('nobody')!r}")
     asyncio.run(_refresh(it))
+    if isinstance(it, Accounting):
+        _check_counts(it)
     for head in _heads():
         found = _caller(it, head)
         expect(found is None, f"nobody has the credential in {head}, so caller must not return {found!r}")
     warn_if_slow("caller", lambda: _caller(it, [(b"authorization", b"Bearer x")]))
+
+
+class _OpenGateway:
+    """A gateway of one process, which nobody uses. A ``CountedGateway``."""
+
+    clock = Clock()
+    authenticators = ()
+    memory = None
+    process = 0
+
+    def is_open(self) -> bool:
+        return True
+
+    def has_operators(self) -> bool:
+        return True
+
+    def limits_of(self, name: str) -> None:
+        return None
+
+    def count(self, meter: object, addresses: object, *, ask_streams: bool) -> None: ...
+
+
+def _check_counts(it: Accounting) -> None:
+    limits = LimitAmounts(requests_per_minute=1)
+    counted: Any = it.counted("check/ann", Caller("ann", models=("m",), limits=limits))
+    expect(isinstance(counted, AdmittedCaller), f"counted must return an AdmittedCaller, got {counted!r}")
+    expect(counted.name == "check/ann", f"counted must keep the name 'check/ann', got {counted.name!r}")
+    expect(not counted.may_use("n"), "counted must keep the models of a caller")
+    needs, refused = Requirements(model="m"), False
+    counted.admit(needs, 1)
+    try:
+        counted.admit(needs, 1)
+    except RateLimited:
+        refused = True
+    expect(refused, "the second request in a minute must be refused with RateLimited, as the caller may send one")
 
 
 async def _refresh(it: Authenticator) -> None:

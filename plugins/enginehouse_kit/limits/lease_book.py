@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from enginehouse import LocalLimit, PassingLimits
 from enginehouse_kit.limits.leased_limits import Lease, LeaseAsk, Leases
+from enginehouse_kit.limits.local_limit import LocalLimit, PassingLimits
 
 _SLOTS_S = 3.0
 """For so long after its last ask, a gateway holds what it was granted of limits ``at_once``."""

@@ -140,11 +140,11 @@ class VirtualGateway:
         ``body`` is what engines get; the gateway decides by ``request``. ``key``: the name of a configured key, whose
         limits count. Raises ``Unauthorized`` for an unknown one.
         """
-        holder = self._gateway.admission.keyring.named(key) if key else None
-        if key and holder is None:
+        caller = self._gateway.admission.authentication.named(key) if key else None
+        if key and caller is None:
             raise Unauthorized(f"The configuration has no key '{key}'")
         exchange = self._gateway.relay.open(VirtualDoor(client), request.path, request.headers, request)
-        exchange.begin(body, holder)
+        exchange.begin(body, caller)
 
     async def close(self) -> None:
         """Stop as ``serve`` does."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse.api.keys import Keyring
+from enginehouse.api.authentication import Authentication
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import RateLimited
 from enginehouse.domain.requirements import Requirements
 from enginehouse.relay.heads.behalf import Behalf, read_behalf
+from enginehouse_callers.keyring import Keyring
 from tests.support.fake_clock import StoppedClock
+from tests.support.keys import asking
 from tests.support.served_gateway import limits_at
 
 EDGE = KeySettings(name="edge", key="secret", gateway=True, admin=True, requests_per_minute=2)
@@ -56,5 +58,5 @@ def test_other_keys_may_not_say_whose_their_requests_are() -> None:
     assert (caller.name, caller.priority) == ("plain", 0)
 
 
-def ring(key: KeySettings) -> Keyring:
-    return Keyring([key], limits_at(StoppedClock(1000.0)))
+def ring(key: KeySettings) -> Authentication:
+    return asking(Keyring([key], limits_at(StoppedClock(1000.0))))

@@ -120,7 +120,7 @@ async def refused(client: FakeClient, sent: bytes) -> bytes:
 
 
 async def test_a_key_that_a_reload_removes_opens_nothing(client: FakeClient) -> None:
-    keyring = client.connection.server.admission.keyring
+    keyring = client.keyring
     keyring.configure([KeySettings(name="a", key="secret-a"), KeySettings(name="b", key="secret-b")])
     sent = request(b"abc", b"Authorization: Bearer secret-a\r\n")
     for _ in range(3):

@@ -20,13 +20,15 @@ from enginehouse import (
     PluginError,
     Unauthorized,
 )
-from enginehouse.api.kept_keys import NewKey
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import Forbidden
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
+from enginehouse_callers.accounts import KeyHolder
+from enginehouse_callers.kept_keys import NewKey
 from tests.support import plain_httpx
+from tests.support.keys import callers_of
 from tests.support.plugins import Install
 
 ADMIN = {"x-name": "boss"}
@@ -99,9 +101,10 @@ async def test_one_credential_of_several_is_enough() -> None:
 
 
 def test_a_name_stands_behind_the_type_and_has_limits_of_its_own() -> None:
-    keyring = gateway(Names).callers.keyring
+    keyring = gateway(Names).callers.authentication
     ann = keyring.caller([(b"x-name", b"ann")])
     assert ann is not None
+    assert isinstance(ann, KeyHolder)
     assert ann.name == "names/ann"
     assert keyring.caller([(b"x-name", b"ann")]) is ann
     assert ann.account.name == "names/ann"
@@ -115,7 +118,7 @@ def test_no_key_may_have_a_name_of_an_authenticators_callers() -> None:
     with pytest.raises(ConfigError, match=r"'names/ann' begins as names of callers"):
         gateway(Names, auth={"keys": [{"name": "names/ann", "key": "secret-of-ann"}]})
     with pytest.raises(InvalidRequest, match="begins with none of key/, jwt/, address/, names/"):
-        gateway(Names).callers._kept.new(NewKey(name="names/ann"), first=False)
+        callers_of(gateway(Names))._kept.new(NewKey(name="names/ann"), first=False)
 
 
 @pytest.mark.parametrize("returns", ["boss", True, ("boss",), {"name": "boss", "admin": True}])
@@ -166,8 +169,9 @@ def test_one_that_cannot_be_made_or_loaded_is_never_left_out(install: Install) -
 
 async def test_a_caller_who_is_not_there_keeps_name_rights_and_limits() -> None:
     house = gateway(Names, auth={"keys": [{"name": "gate", "key": "k", "gateway": True}]})
-    keyring = house.admission.keyring
+    keyring = house.admission.authentication
     ann = keyring.absent("names/ann", ["m"])
+    assert isinstance(ann, KeyHolder)
     assert (ann.name, ann.models, ann.admin, ann.account.is_free) == ("names/ann", ("m",), False, True)
     assert (keyring.absent("bob", ["m"], "gate").name, keyring.absent("gate", ()).models) == ("bob", ("*",))
     for name in ("bob", "others/ann"):

@@ -9,8 +9,6 @@ import msgspec
 import pytest
 
 from enginehouse import UNKNOWN, Capabilities, Health, RateLimited, ReplicaState, Requirements, Unauthorized
-from enginehouse.api.callers import KeyHolder, Reservation
-from enginehouse.api.keys import Keyring
 from enginehouse.config.schema import BackendSettings as Settings
 from enginehouse.config.schema import CheckSettings, KeySettings, TimeoutSettings
 from enginehouse.domain.errors import Forbidden
@@ -20,7 +18,10 @@ from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.telemetry.answer_meter import NO_ANSWER
+from enginehouse_callers.accounts import KeyHolder, Reservation
+from enginehouse_callers.keyring import Keyring
 from tests.support.fake_clock import StoppedClock
+from tests.support.keys import asking
 from tests.support.served_gateway import limits_at
 
 # --- keys
@@ -111,12 +112,12 @@ def test_what_has_come_back_of_a_limit_counts_by_the_old_one() -> None:
 
 def test_a_key_may_do_what_is_configured_now() -> None:
     ring = Keyring([KeySettings(name="a", key="one", admin=True)], limits_at(StoppedClock(1000.0)))
-    ring.admin([(b"x-api-key", b"one")])
+    asking(ring).admin([(b"x-api-key", b"one")])
     ring.configure([KeySettings(name="a", key="one", models=["n"], priority=3)])
     holder = caller(ring, "one")
     assert (holder.may_use("m"), holder.may_use("n"), holder.priority) == (False, True, 3)
     with pytest.raises(Forbidden):
-        ring.admin([(b"x-api-key", b"one")])
+        asking(ring).admin([(b"x-api-key", b"one")])
 
 
 # --- the fleet

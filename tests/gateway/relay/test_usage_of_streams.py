@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from enginehouse import UsageRow
-from enginehouse.config.usage import Prices
-from enginehouse.telemetry.usage_meter import UsageMeter
+from enginehouse_callers.prices import Prices
+from enginehouse_callers.usage_meter import UsageMeter
 from tests.support.fake_clock import StoppedClock
 from tests.support.keys import bearer, key
 from tests.support.scripted_engine import ScriptedEngine, StartEngine

@@ -15,17 +15,18 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from enginehouse import RateLimited, Requirements, Unauthorized
-from enginehouse.api.authenticated import ActiveAuthenticator, AuthenticatedCallers
-from enginehouse.api.callers import KeyHolder
-from enginehouse.api.keys import Keyring
+from enginehouse.api.authentication import ActiveAuthenticator
 from enginehouse.config.auth import AuthSettings, JwtSettings
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.usage import UsageRow
 from enginehouse.testing import FakeServiceGateway
-from enginehouse_callers import TokenAuthenticator
+from enginehouse_callers import Callers, TokenAuthenticator
+from enginehouse_callers.accounts import KeyHolder
+from enginehouse_callers.keyring import Keyring
 from tests.support.fake_clock import StoppedClock
+from tests.support.keys import asking
 from tests.support.served_gateway import limits_at
 
 ISSUER = "https://login.example.org"
@@ -51,11 +52,18 @@ class Provider:
         gateway.tables["auth"] = AuthSettings(jwt=JwtSettings(issuer=ISSUER, audience="house", **settings))
         assert self.tokens.prepare(gateway)
         self.tokens.keys.use(key_set())
-        active = [ActiveAuthenticator(PluginId("authenticator", "jwt"), self.tokens)]
-        self.ring.authenticated = self.callers = AuthenticatedCallers(active, self.ring.limits)
+        self.counting = Callers()
+        self.counting._keyring = self.ring
+        jwt = ActiveAuthenticator(PluginId("authenticator", "jwt"), self.tokens)
+        self.callers = asking(self.ring, jwt, accounting=self.counting, clock=self.clock)
 
     def who(self, token: str) -> Any:
-        return self.ring.caller([(b"authorization", b"Bearer " + token.encode())])
+        return self.callers.caller([(b"authorization", b"Bearer " + token.encode())])
+
+    def recall(self, name: str, used: UsageRow) -> None:
+        limits = self.callers.limits_of(name)
+        assert limits is not None
+        self.counting._account(name, limits).recall([used], self.clock())
 
 
 def jwt_now() -> float:
@@ -81,8 +89,8 @@ def test_what_was_used_before_a_restart_counts_when_its_token_comes() -> None:
     provider = Provider(tokens_per_day=100, budget_per_month=5)
     hour = int(provider.clock()) // 3600 * 3600
     ann, ben = f"jwt/{ISSUER}/ann", f"jwt/{ISSUER}/ben"
-    provider.callers.recall(ann, [UsageRow(hour, ann, "m", tokens_out=100)], provider.clock())
-    provider.callers.recall(ben, [UsageRow(hour - 40 * 86400, ben, "m", tokens_out=100, cost=5)], provider.clock())
+    provider.recall(ann, UsageRow(hour, ann, "m", tokens_out=100))
+    provider.recall(ben, UsageRow(hour - 40 * 86400, ben, "m", tokens_out=100, cost=5))
     with pytest.raises(RateLimited, match="tokens_per_day"):
         provider.who(token()).admit(Requirements(model="m"), 1)
     provider.who(token(sub="ben")).admit(Requirements(model="m"), 1)

@@ -7,7 +7,5 @@
     upstream_root  leads /upstream/MODEL to its page
     health      for load balancers
     operators   guards every page that needs an admin key
-    key_pages   keys of clients
     metrics/    for Prometheus
-    reading     reads the bodies of operators' requests
 """

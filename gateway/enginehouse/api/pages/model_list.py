@@ -11,13 +11,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse.api.admission import Admission
-from enginehouse.api.callers import KeyHolder
 from enginehouse.api.errors import json_response
 from enginehouse.config.aliases import Alias, Aliases
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ModelNotFound, RequestError
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.routing.refusals import unknown_model
 
 _WORDS = {
@@ -65,18 +65,18 @@ class ModelList:
 
     def listed(self, request: Request) -> list[dict[str, Any]]:
         """The entries that the sender of ``request`` may use. Raises ``Unauthorized``."""
-        holder = self._admission.keyring.caller(request.headers.raw)
+        holder = self._admission.authentication.caller(request.headers.raw)
         unlisted = {name for name, settings in self._models().items() if settings.unlisted}
         return [card for card in self._cards(holder).values() if unlisted.isdisjoint((card["id"], card["root"]))]
 
     def caller(self, request: Request) -> str:
         """The name of the sender's key; empty if no keys are set. Raises ``Unauthorized``."""
-        holder = self._admission.keyring.caller(request.headers.raw)
+        holder = self._admission.authentication.caller(request.headers.raw)
         return "" if holder is None else holder.name
 
     async def one(self, request: Request) -> Response:
         """``GET /v1/models/{id}``."""
-        holder = self._admission.keyring.caller(request.headers.raw)
+        holder = self._admission.authentication.caller(request.headers.raw)
         wanted = request.path_params["id"]
         cards = self._cards(holder)
         card = cards.get(wanted) or self._matching(wanted, holder)
@@ -91,12 +91,12 @@ class ModelList:
             error.suggest([card["id"] for card in others])
         return error
 
-    def _matching(self, name: str, holder: KeyHolder | None) -> dict[str, Any] | None:
+    def _matching(self, name: str, holder: AdmittedCaller | None) -> dict[str, Any] | None:
         """The entry of a name that a pattern stands for."""
         alias = self._aliases().find(name)
         return self._alias_card(name, alias) if alias and (holder is None or holder.may_use(name)) else None
 
-    def _cards(self, holder: KeyHolder | None) -> dict[str, dict[str, Any]]:
+    def _cards(self, holder: AdmittedCaller | None) -> dict[str, dict[str, Any]]:
         models = self._admission.relay.context.fleet.snapshot.models
         cards = {name: self._card(name, candidates) for name, candidates in models.items()}
         for name, alias in self._aliases().named.items():

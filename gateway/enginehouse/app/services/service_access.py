@@ -28,10 +28,10 @@ from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.status_puller import StatusPuller
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.services import GatewayCaller, Submitted
-from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.upstream.client import Client
 from enginehouse.scheduling.flow_control import expected_wait
@@ -101,11 +101,8 @@ class ServiceAccess:
         return getattr(self._config(), name)
 
     def caller(self, headers: Headers) -> GatewayCaller | None:
-        holder = self._parts.path.admission.keyring.caller(headers)
-        if holder is None:
-            return None
-        key = holder.account.name.removeprefix("key/")
-        return GatewayCaller(holder.name, holder.models, holder.admin, key if key != holder.name else "")
+        caller = self._parts.path.admission.authentication.caller(headers)
+        return None if caller is None else GatewayCaller(caller.name, caller.models, caller.admin, caller.through)
 
     def plugin(
         self,
@@ -150,10 +147,9 @@ class _RequestAccess:
         admission = self._parts.path.admission
         admitted: AdmittedCaller | None = None
         if caller is not None:
-            admitted = admission.keyring.absent(caller.name, caller.models, caller.through)
+            admitted = admission.authentication.absent(caller.name, caller.models, caller.through)
         if priority is not None:
-            name = f"service/{self._cause}" if admitted is None else admitted.name
-            admitted = PrioritizedCaller(name, admitted, priority)
+            admitted = PrioritizedCaller(admitted or AdmittedCaller(f"service/{self._cause}"), priority)
         return await submit(admission, path, body, headers, admitted)
 
     async def move(self, request: str, destination: str, engine_request: str = "") -> None:

@@ -8,8 +8,9 @@ from enginehouse.api.admission import Admission
 from enginehouse.domain.errors import BodyTooLarge, NotFound, UpstreamError
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
+from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
 from enginehouse.interfaces.services import Submitted
-from enginehouse.relay.door import AdmittedCaller, Door, Reserved
+from enginehouse.relay.door import Door
 
 _LARGEST = 64 << 20
 """Bytes of an answer."""
@@ -37,24 +38,15 @@ async def submit(
             exchange.client_disconnected()
 
 
-class PrioritizedCaller:
-    """An ``AdmittedCaller`` whose requests have this ``priority``. Without a ``holder``, there are no limits."""
+class PrioritizedCaller(AdmittedCaller):
+    """``caller``, whose requests have this ``priority`` and may wait."""
 
-    def __init__(self, name: str, holder: AdmittedCaller | None, priority: int) -> None:
-        self.name = name
-        self.priority = priority
-        self.weight = 1.0 if holder is None else holder.weight
-        self.ttft_objective = 0.0
-        self.scoped = holder is not None and holder.scoped
-        self._holder = holder
+    def __init__(self, caller: AdmittedCaller, priority: int) -> None:
+        super().__init__(caller.name, caller.models, priority=priority, weight=caller.weight)
+        self._caller = caller
 
     def admit(self, requirements: Requirements, answer_limit: int | None) -> Reserved | None:
-        """Count a request in."""
-        return None if self._holder is None else self._holder.admit(requirements, answer_limit)
-
-    def may_use(self, model: str) -> bool:
-        """Whether the caller may use ``model``."""
-        return self._holder is None or self._holder.may_use(model)
+        return self._caller.admit(requirements, answer_limit)
 
 
 class _SubmittedAnswer(Door):

@@ -4,7 +4,6 @@
 
     fork_server         a process that has forked before any thread, and forks the workers
     worker_memory       the memory that all of them share
-    shared_limits       limits of keys in that memory
     channel             messages between the owner and one worker, over a unix socket
     messages            what they say to each other
     sent_error          errors of requests on their way

@@ -12,7 +12,6 @@ import msgspec
 
 from enginehouse.domain.request_record import EndedRequest, RequestRecord
 from enginehouse.domain.ticket import Phase, Ticket
-from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.backend_view import BackendView
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
@@ -162,8 +161,8 @@ class ToOwner:
     def take_report(self, report: WorkerReport) -> None:
         """Add what has happened to what the gateway shows: each second, and when it was asked for."""
 
-    def take_usage(self, rows: list[UsageRow], used: list[str]) -> None:
-        """Keep what callers have used since the last time, and which keys made at run time have come."""
+    def take_counted(self, counted: bytes) -> None:
+        """Bring what was counted since the last time to the owner's accounting."""
 
     def tell_routed(self, request_id: str, state: LiveState) -> None:
         """An observer's ``routed``. ``state`` has the route."""

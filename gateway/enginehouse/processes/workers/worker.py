@@ -80,7 +80,7 @@ class Worker(ToWorker):
             self.queues.by_backend,
             log,
             self.exporter,
-            memory.limit_store(config, number),
+            memory.accounts(number),
             observed=False,
         )
         self.relay, self.admission = path.relay, path.admission
@@ -93,8 +93,7 @@ class Worker(ToWorker):
         self.relay.context.router.strategies.recall(first.memories)
         room = self.relay.context.waiting_room
         room.join_others(RoomTurns(board, number, room.plan, room.models))
-        path.callers.share(memory.key_changes)
-        path.open(Path(first.folder), lambda rows, used: channel.send(ToOwner.take_usage, rows, used))
+        path.open(Path(first.folder), lambda counted: channel.send(ToOwner.take_counted, counted))
         self.loop_monitor = LoopMonitor()
         self._reporter = Reporter(path, self.loop_monitor, self.queues.number)
         self.pages = OwnerPages(channel.send)

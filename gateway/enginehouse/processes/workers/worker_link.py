@@ -15,7 +15,6 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.requirements import heard
 from enginehouse.domain.route import Route
-from enginehouse.domain.usage import UsageRow
 from enginehouse.fleet.outcome_reports import Answers, Latencies, News
 from enginehouse.interfaces.exporters import TracedRequest
 from enginehouse.processes.workers.channel import Channel, Send
@@ -108,8 +107,8 @@ class WorkerLink(ToOwner):
         if report.live is not None or not report.requests:
             self._show(report.live or [])
 
-    def take_usage(self, rows: list[UsageRow], used: list[str]) -> None:
-        self._gateway.callers.take(rows, used)
+    def take_counted(self, counted: bytes) -> None:
+        self._gateway.callers.accounting.receive(counted)
 
     def tell_routed(self, request_id: str, state: LiveState) -> None:
         route, told = self._route_of(state), state.requirements

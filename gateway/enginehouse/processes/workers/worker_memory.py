@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import mmap
-
-from enginehouse.config.schema import Config, LimitSettings
+from enginehouse.app.callers import SharedAccounts, share_accounts
 from enginehouse.fleet.load_board import LoadBoard
-from enginehouse.interfaces.limit_stores import LimitStore
-from enginehouse.processes.workers.shared_limits import LimitMemory, SharedLimitStore
+from enginehouse.plugin_manager.registry import Registry
 
 
 class WorkerMemory:
-    """The load of backends and the limits of keys, for a number of ``workers``, and how often keys have changed."""
+    """The load of backends, and what plugins of ``registry`` count of requests, for a number of ``workers``."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, registry: Registry) -> None:
         self.board = LoadBoard(workers)
-        self.key_changes = memoryview(mmap.mmap(-1, 8)).cast("q")
-        self._limits = LimitMemory(workers + 1)
+        self._accounts = share_accounts(registry, workers + 1)
 
-    def limit_store(self, config: Config, number: int) -> LimitStore | None:
-        """The limits as the process with a ``number`` sees them; the owner's comes after those of all workers.
-
-        ``None`` if the configuration has a store that gateways share anyway.
-        """
-        if config.limits.store != LimitSettings().store:
-            return None
-        return SharedLimitStore(self._limits, number)
-
-    def clear(self, worker: int) -> None:
-        """Forget the requests of a worker that has died."""
-        self.board.clear(worker)
-        self._limits.clear(worker)
+    def accounts(self, number: int) -> SharedAccounts:
+        """What the process with a ``number`` shares; the owner's comes after those of all workers."""
+        return SharedAccounts(self._accounts, number)

@@ -70,7 +70,6 @@ class WorkerPool(Observer):
         self._parts = OwnerParts(
             gateway, self._publisher, self._prepare, self._recall, self._learned, self._changed, self._gone
         )
-        gateway.callers.share(memory.key_changes)
         self._tasks = BackgroundTasks()
         self._pause: dict[int, float] = {}
         self._queue_news: asyncio.Handle | None = None
@@ -199,7 +198,8 @@ class WorkerPool(Observer):
         number = link.number
         if self.links.get(number) is link:
             del self.links[number]
-        self._memory.clear(number)
+        self._board.clear(number)
+        self._gateway.callers.accounting.process_died(number)
         self._changed.set()
         if self._leaving:
             return

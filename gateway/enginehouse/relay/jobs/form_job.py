@@ -10,8 +10,8 @@ from enginehouse.domain.inference_request import InferenceRequest
 from enginehouse.domain.request import Body, Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.upstream.upload import Upload
 from enginehouse.relay.upstream.upstream import Upstream

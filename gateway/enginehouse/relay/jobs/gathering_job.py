@@ -8,10 +8,10 @@ import msgspec
 
 from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Route
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS, why_not
-from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.telemetry.answer_meter import AnswerSize
 

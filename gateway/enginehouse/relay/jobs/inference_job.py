@@ -11,13 +11,13 @@ from enginehouse.domain.replica import Candidate, Health
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.verdicts import REFUSALS, EngineVerdict, verdict
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.hand_over import add_field
 from enginehouse.interfaces.protocols import ProtocolRequest
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.restrictions import PATHS
 from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.continuation.typed_history import TypedHistory, typed_answer
-from enginehouse.relay.door import AdmittedCaller
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.answer_limit import answer_limit

@@ -16,10 +16,11 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Ticket
 from enginehouse.domain.tokens import Tokens
+from enginehouse.interfaces.accounting import ClientAddresses
+from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
 from enginehouse.interfaces.protocols import Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.door import AdmittedCaller, ClientAddresses, Reserved
 from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.heads.behalf import Behalf, deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest

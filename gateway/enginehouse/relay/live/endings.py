@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from enginehouse.domain.request_record import RequestRecord
+from enginehouse.interfaces.accounting import RequestMeter
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import LiveRequest
@@ -13,7 +14,6 @@ from enginehouse.relay.live.traced_request import traced_request
 from enginehouse.telemetry.record_delivery import RecordDelivery
 from enginehouse.telemetry.request_facts import RequestFacts
 from enginehouse.telemetry.trace_context import Trace
-from enginehouse.telemetry.usage_meter import UsageMeter
 
 WITHDRAWN: Final = "withdrawn"
 """The outcome of a request that another gateway serves and reports."""
@@ -63,7 +63,7 @@ class Endings:
         if self.on_ended is not None:
             self.on_ended(job, facts.record())
 
-    def _add_usage(self, usage: UsageMeter, facts: RequestFacts, job: Job) -> None:
+    def _add_usage(self, usage: RequestMeter, facts: RequestFacts, job: Job) -> None:
         """Add the request to what its caller has used."""
         needs, model = job.requirements, facts.model
         if model is None:

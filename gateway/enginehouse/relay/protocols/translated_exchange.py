@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
+from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.protocols import Forwarded, Native, Protocol, ProtocolRequest, Translation
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.door import AdmittedCaller, Door, OpenExchange
+from enginehouse.relay.door import Door, OpenExchange
 from enginehouse.relay.protocols.translating_door import TranslatingDoor, known
 from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.relay.protocols.watching_door import WatchingDoor

@@ -12,10 +12,10 @@ import pytest
 from starlette.applications import Starlette
 
 from enginehouse import InvalidRequest, UsageRow, UsageStore
-from enginehouse.app.usage_keeper import UsageKeeper
-from enginehouse.config.usage import Prices
-from enginehouse.telemetry.usage_meter import UsageMeter
 from enginehouse_callers import SqliteUsage
+from enginehouse_callers.prices import Prices
+from enginehouse_callers.usage_keeper import UsageKeeper
+from enginehouse_callers.usage_meter import UsageMeter
 from enginehouse_operations.pages.usage import OWN_USAGE, USAGE_ROUTES, read_time
 from tests.support.fake_clock import StoppedClock
 from tests.support.page_facts import page_facts

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from prometheus_client.core import Metric
 
 from enginehouse.api.pages.metrics.families import histograms, numbers
+from enginehouse.interfaces.accounting import Accounting
 from enginehouse.interfaces.exporters import ExportCounters
-from enginehouse.interfaces.limit_stores import LimitStore
 from enginehouse.telemetry import metric_list as metrics
 from enginehouse.telemetry.loop_watch import LoopMonitor
 from enginehouse.telemetry.plugin_times import PluginTimes
@@ -27,9 +27,9 @@ class WorkerFigures(NamedTuple):
     busy: Mapping[int, float]
 
 
-def limit_metrics(store: LimitStore) -> Iterator[Metric]:
+def limit_metrics(accounting: Accounting) -> Iterator[Metric]:
     """The family of the limit store."""
-    yield numbers(metrics.LIMITS_ALONE, [([], bool(store.problem()))])
+    yield numbers(metrics.LIMITS_ALONE, [([], bool(accounting.problem()))])
 
 
 def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:

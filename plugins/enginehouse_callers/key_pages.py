@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse.api.errors import json_response
-from enginehouse.api.kept_keys import KeptKeys, NewKey
-from enginehouse.api.keys import Keyring
-from enginehouse.api.pages.reading import read_body
-from enginehouse.config.auth import KeySettings
+from enginehouse import InvalidRequest, KeySettings
+from enginehouse_callers.kept_keys import KeptKeys, NewKey
 
 
 class KeyPages:
-    """Serves ``kept`` keys. ``configured`` returns those of the configuration, which cannot be changed here."""
+    """Serves ``kept`` keys. ``configured`` returns those of the configuration, which cannot be changed here.
 
-    def __init__(self, keyring: Keyring, kept: KeptKeys, configured: Callable[[], Sequence[KeySettings]]) -> None:
-        self._keyring = keyring
+    ``is_open``: whether nobody needs a credential yet.
+    """
+
+    def __init__(
+        self, kept: KeptKeys, configured: Callable[[], Sequence[KeySettings]], is_open: Callable[[], bool]
+    ) -> None:
         self._kept = kept
         self._configured = configured
+        self._is_open = is_open
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -37,24 +40,32 @@ class KeyPages:
         """All keys, without their secrets. ``source``: ``configuration`` or ``api``."""
         configured = [_row(key) for key in self._configured()]
         kept = [{"source": "api", **row} for row in self._kept.rows()]
-        return json_response({"keys": [*configured, *kept]})
+        return _json({"keys": [*configured, *kept]})
 
     async def new(self, request: Request) -> Response:
         """Make a key. Only this answer has its secret."""
-        asked = await read_body(request, NewKey, '{"name": "NAME"} and further keys as [[auth.keys]] has them')
-        secret = self._kept.new(asked, first=self._keyring.is_open)
-        return json_response({"name": asked.name, "key": secret}, 201)
+        try:
+            asked = msgspec.json.decode(await request.body(), type=NewKey)
+        except (ValueError, RecursionError) as error:
+            remedy = 'send {"name": "NAME"} and further keys as [[auth.keys]] has them'
+            raise InvalidRequest(f"{error}; {remedy}") from None
+        secret = self._kept.new(asked, first=self._is_open())
+        return _json({"name": asked.name, "key": secret}, 201)
 
     async def rotate(self, request: Request) -> Response:
         """Give a key another secret. Only this answer has it."""
         name = request.path_params["name"]
-        return json_response({"name": name, "key": self._kept.rotate(name)})
+        return _json({"name": name, "key": self._kept.rotate(name)})
 
     async def revoke(self, request: Request) -> Response:
         """Delete a key."""
         name = request.path_params["name"]
         self._kept.revoke(name)
-        return json_response({"revoked": name})
+        return _json({"revoked": name})
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
 def _row(key: KeySettings) -> dict[str, Any]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from enginehouse.config.auth import LimitAmounts
-from enginehouse.domain.errors import BudgetExhausted, RateLimited
-from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, LimitStore
+from enginehouse import BudgetExhausted, Limit, LimitAmounts, LimitPeriod, LimitRule, LimitStore, RateLimited
 
 LEAST_COST: Final = 1e-9
 """What a request costs at least, so that a spent budget refuses those without a price too."""

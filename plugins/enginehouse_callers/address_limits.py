@@ -6,13 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 
-from enginehouse.api.callers import Account, CallerLimits, Reservation
-from enginehouse.api.limit_set import LimitSet, named_limits
-from enginehouse.config.auth import LimitAmounts
-from enginehouse.config.schema import ServerSettings
-from enginehouse.domain.client_names import kept_name
-from enginehouse.domain.request import Headers
-from enginehouse.domain.requirements import Requirements
+from enginehouse import Headers, LimitAmounts, Requirements, ServerSettings, kept_name
+from enginehouse_callers.accounts import Account, CallerLimits, Reservation
+from enginehouse_callers.limit_set import LimitSet, named_limits
 
 _FORWARDED = b"x-forwarded-for"
 _NETWORK_BITS = 64

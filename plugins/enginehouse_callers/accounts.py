@@ -5,18 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
+from fnmatch import fnmatchcase
 from typing import Final
 
-from enginehouse.api.limit_set import LEAST_COST, LimitSet, NamedLimit, named_limits, token_limit
-from enginehouse.config.auth import KeyLimitSettings, KeySettings, LimitAmounts, moment
-from enginehouse.config.usage import Prices
-from enginehouse.domain.errors import Forbidden, RateLimited
-from enginehouse.domain.requirements import Requirements
-from enginehouse.domain.usage import UsageRow
-from enginehouse.interfaces.limit_stores import Limit, LimitStore
-from enginehouse.relay.heads.behalf import Behalf
-from enginehouse.routing.matching import matches_any
-from enginehouse.telemetry.answer_meter import AnswerSize
+from enginehouse import (
+    AdmittedCaller,
+    Forbidden,
+    KeyLimitSettings,
+    KeySettings,
+    Limit,
+    LimitAmounts,
+    LimitStore,
+    RateLimited,
+    Requirements,
+    Tokens,
+    UsageRow,
+    moment,
+)
+from enginehouse_callers.limit_set import LEAST_COST, LimitSet, NamedLimit, named_limits, token_limit
+from enginehouse_callers.prices import Prices
 
 _NEWEST: Final = 0.2
 """The weight of the newest request in the running average of a key's answers."""
@@ -49,7 +56,7 @@ class Reservation:
         self._cost = cost
         self.lines = sets[0].lines()
 
-    def settle(self, prompt: int, answer: AnswerSize, model: str) -> None:
+    def settle(self, prompt: int, answer: tuple[int, int, Tokens | None], model: str) -> None:
         """Count the request out, and what it used in place of what was reserved.
 
         ``prompt``: its estimated tokens, which count if the engine told none. ``model``: the one that served it, if
@@ -156,7 +163,7 @@ class Account:
         store = self.limits.store
         sets = [LimitSet(self.name, self._owner, self._named, store, passing=True) if self._passing else self._own]
         for number, (settings, named, own) in enumerate(self._more):
-            if not matches_any(settings.models, model):
+            if not any(fnmatchcase(model, pattern) for pattern in settings.models):
                 continue
             if settings.per == "key":
                 sets.append(own)
@@ -166,60 +173,53 @@ class Account:
         return sets
 
 
-class KeyHolder:
-    """The ``Caller`` that one credential identifies: its rights, and the ``account`` of whom it belongs to.
+class KeyHolder(AdmittedCaller):
+    """The caller that one credential identifies: its rights, and the ``account`` of whom it belongs to.
 
-    Rights belong to the credential: two tokens of one subject may have different ones. ``gateway``: another gateway
-    has the key.
+    Rights belong to the credential: two tokens of one subject may have different ones.
     """
 
     def __init__(self, key: KeySettings, account: Account) -> None:
         self.account = account
-        self._behalves: dict[Behalf, KeyHolder] = {}
+        self._behalves: dict[tuple[str, int], KeyHolder] = {}
         self.configure(key)
 
     def configure(self, key: KeySettings) -> None:
         """Apply other rights."""
-        self.name = key.name
-        self.gateway = key.gateway
+        super().__init__(
+            key.name,
+            key.models,
+            admin=key.admin,
+            priority=key.priority,
+            weight=key.weight,
+            ttft_objective=key.ttft_objective,
+            gateway=key.gateway,
+        )
         self._behalves.clear()
-        self.admin = key.admin
-        self.priority = key.priority
-        self.weight = key.weight
-        self.ttft_objective = key.ttft_objective
         self.expires = moment(key.expires) if key.expires else math.inf
-        self.models = tuple(key.models)
-        self.scoped = "*" not in key.models
 
-    def on_behalf(self, behalf: Behalf) -> KeyHolder:
-        """Whoever sent the request to the gateway that has this key. Its limits are those of the key."""
-        holder = self._behalves.get(behalf)
+    def on_behalf(self, name: str, priority: int) -> KeyHolder:
+        holder = self._behalves.get((name, priority))
         if holder is None:
             if len(self._behalves) >= _MOST_BEHALVES:
                 self._behalves.clear()
             key = KeySettings(
-                name=behalf.caller,
+                name=name,
                 key="",
                 models=list(self.models),
-                priority=behalf.priority,
+                priority=priority,
                 weight=self.weight,
                 ttft_objective=self.ttft_objective,
             )
-            holder = self._behalves[behalf] = KeyHolder(key, self.account)
+            holder = self._behalves[name, priority] = KeyHolder(key, self.account)
+            holder.through = self.name
         return holder
 
-    def may_use(self, model: str) -> bool:
-        """Whether the key's ``models`` include ``model``."""
-        return not self.scoped or matches_any(self.models, model)
-
     def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | None:
-        """As ``Account.admit``. Also raises ``Forbidden``."""
-        if not self.may_use(requirements.model):
-            raise Forbidden(f"Key '{self.name}' may not use model '{requirements.model}'", param="model")
+        super().admit(requirements, answer_limit)
         return self.account.admit(requirements, answer_limit)
 
     def check_uncounted(self) -> None:
-        """Raise ``Forbidden`` for a key with a limit that needs tokens: this request's cannot be counted."""
         if limit := self.account.counts_tokens:
             raise Forbidden(
                 f"Key '{self.name}' has a token limit ({limit}), and tokens are counted only under /v1: "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Generic, Protocol, TypeVar
 
-from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, LimitStore, TakenLimit
+from enginehouse import Limit, LimitPeriod, LimitRule, LimitStore, TakenLimit
 
 _log = logging.getLogger(__name__)
 

@@ -13,10 +13,16 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.api.callers import CallerLimits, KeyHolder, configured
-from enginehouse.config.auth import NAMESPACES, KeySettings
-from enginehouse.domain.errors import ConfigError, InvalidRequest, NotFound, Overloaded
-from enginehouse.engines.state_file import replace_file
+from enginehouse import (
+    NAMESPACES,
+    ConfigError,
+    InvalidRequest,
+    KeySettings,
+    NotFound,
+    Overloaded,
+    replace_file,
+)
+from enginehouse_callers.accounts import CallerLimits, KeyHolder, configured
 
 _log = logging.getLogger(__name__)
 

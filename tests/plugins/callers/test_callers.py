@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
+import enginehouse_callers
 from enginehouse import AuditEntry, RateLimited, Requirements
 from enginehouse.aio.clock import Clock
-from enginehouse.api.callers import Account
-from enginehouse.api.kept_keys import NewKey
 from enginehouse.app.callers import Callers
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import Config, PluginSettings
@@ -21,6 +20,8 @@ from enginehouse.interfaces.observers import Observer
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.telemetry.observers import Observers
 from enginehouse.testing import request_record
+from enginehouse_callers.accounts import Account
+from enginehouse_callers.kept_keys import NewKey
 from tests.support.fake_clock import StoppedClock
 from tests.support.request_facts import facts_of
 
@@ -51,8 +52,13 @@ class Running:
     def use(self, tokens: int, caller: str = "a") -> None:
         self.context.usage.add(facts_of(request_record(caller=caller, tokens_in=0, tokens_out=tokens)), "m", 0)
 
+    @property
+    def counting(self) -> enginehouse_callers.Callers:
+        assert isinstance(self.callers.accounting, enginehouse_callers.Callers)
+        return self.callers.accounting
+
     def admit(self) -> None:
-        holder = self.callers.keyring.named("a")
+        holder = self.counting.keyring.named("a")
         assert holder is not None
         holder.admit(Requirements(model="m"), 1)
 
@@ -95,7 +101,7 @@ async def test_those_whom_tokens_name_are_counted_before_they_show_one(tmp_path:
     auth = {"jwt": {"issuer": "https://login.example.org", "audience": "house", "tokens_per_day": 1000}}
     name = "jwt/https://login.example.org/a"
     again = await restarted(tmp_path, NOON + 60, 1000, name, auth=auth)
-    ann = Account(name, again.callers.keyring.limits, "Ann", passing=True)
+    ann = Account(name, again.counting.keyring.limits, "Ann", passing=True)
     ann.configure(LimitAmounts(tokens_per_day=1000))
     with pytest.raises(RateLimited, match="tokens_per_day"):
         ann.admit(Requirements(model="m"), 1)
@@ -149,7 +155,7 @@ async def test_the_log_says_that_nobody_may_operate_the_gateway(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = Running(tmp_path, NOON, auth={})
-    first.callers._kept.new(NewKey(name="boss", admin=True), first=True)
+    first.counting._kept.new(NewKey(name="boss", admin=True), first=True)
     assert not caplog.records
     (tmp_path / "keys.json").unlink()
     Running(tmp_path, NOON, auth={})

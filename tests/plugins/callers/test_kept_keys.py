@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from enginehouse import Requirements, Unauthorized
-from enginehouse.api.kept_keys import KeptKeys, NewKey
-from enginehouse.api.keys import Keyring
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import ConfigError, Forbidden, InvalidRequest, NotFound, Overloaded
+from enginehouse_callers.kept_keys import KeptKeys, NewKey
+from enginehouse_callers.keyring import Keyring
 from tests.support.fake_clock import StoppedClock
+from tests.support.keys import asking
 from tests.support.served_gateway import limits_at
 
 
@@ -34,7 +35,7 @@ class Ring:
         return self.kept.new(NewKey(name=name, **settings), first=self.ring.is_open)  # type: ignore[arg-type]
 
     def who(self, secret: str) -> str:
-        holder = self.ring.caller([(b"authorization", b"Bearer " + secret.encode())])
+        holder = asking(self.ring).caller([(b"authorization", b"Bearer " + secret.encode())])
         return holder.name if holder is not None else "anyone"
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from enginehouse import RateLimited
-from enginehouse.api.address_limits import AddressLimits
-from enginehouse.api.callers import CallerLimits
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import ServerSettings
-from enginehouse.config.usage import Prices
 from enginehouse.testing import create, requirements
+from enginehouse_callers.accounts import CallerLimits
+from enginehouse_callers.address_limits import AddressLimits
+from enginehouse_callers.prices import Prices
 
 
 def limits(*proxies: str, rate: int = 1) -> AddressLimits:

@@ -10,9 +10,9 @@ from time import perf_counter
 import pytest
 
 from enginehouse.interfaces.limit_stores import LimitPeriod, LimitRule, LimitStore
-from enginehouse.interfaces.local_limit import MOST_PASSING
-from enginehouse.processes.workers.shared_limits import LimitMemory, SharedLimitStore
 from enginehouse_callers.memory_limits import MemoryLimits
+from enginehouse_callers.shared_limits import LimitMemory, SharedLimitStore
+from enginehouse_kit.limits.local_limit import MOST_PASSING
 from tests.support.fake_clock import FakeClock
 
 EPOCH = 1_700_000_000.0

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from enginehouse.config.usage import Prices
-from enginehouse.domain.usage import UsageRow
-from enginehouse.telemetry.counters import OTHER
-from enginehouse.telemetry.request_facts import RequestFacts
+from enginehouse import EndedFacts, UsageRow
+from enginehouse_callers.prices import Prices
 
 HOUR_S: Final = 3600
+_OTHER: Final = "other"
 _LEFT: Final = "client_left"
 _MOST_USERS: Final = 10_000
 _MOST_BACK: Final = 20_000
@@ -53,7 +52,7 @@ class UsageMeter:
         self._sums: dict[_Names, UsedSum] = {}
         self._back: list[UsageRow] = []
 
-    def add(self, facts: RequestFacts, model: str, prompt: int) -> None:
+    def add(self, facts: EndedFacts, model: str, prompt: int) -> None:
         """Add a request to ``model``; ``prompt``: the estimated tokens of its prompt, for engines that count none."""
         now = self._epoch()
         if not self._ends - HOUR_S <= now < self._ends:
@@ -83,7 +82,7 @@ class UsageMeter:
     def _known(self, user: str) -> str:
         if user not in self._users:
             if len(self._users) >= self._most_users:
-                return OTHER
+                return _OTHER
             self._users.add(user)
         return user
 
@@ -101,7 +100,7 @@ class UsageMeter:
         self._back = _joined([*self._back, *rows])
         if len(self._back) > _MOST_BACK:
             for row in self._back:
-                row.user = OTHER if row.user else row.user
+                row.user = _OTHER if row.user else row.user
             self._back = _joined(self._back)
 
 

@@ -11,8 +11,8 @@ from hashlib import blake2b
 from time import perf_counter, time
 from typing import Final, get_args
 
-from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule
-from enginehouse.interfaces.local_limit import (
+from enginehouse import Limit, LimitPeriod, LimitRule
+from enginehouse_kit.limits.local_limit import (
     MINUTE_S,
     CountedLimit,
     DroppedCounts,

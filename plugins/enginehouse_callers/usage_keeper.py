@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from time import monotonic
+from traceback import format_exception_only
 from typing import TypeVar
 
-from enginehouse.domain.errors import ShuttingDown
-from enginehouse.domain.foreign import describe
-from enginehouse.domain.usage import AuditEntry, UsageRow
-from enginehouse.interfaces.usage_stores import UsageStore
-from enginehouse.telemetry.usage_meter import UsageMeter
+from enginehouse import AuditEntry, ShuttingDown, UsageRow, UsageStore
+from enginehouse_callers.usage_meter import UsageMeter
 
 _log = logging.getLogger(__name__)
 
@@ -140,10 +138,14 @@ class UsageKeeper:
             await self._in_thread(work)
         except Exception as error:
             if not self._problem:
-                _log.warning("Usage cannot be stored, and is kept in memory: %s", describe(error))
-            self._problem = describe(error)
+                _log.warning("Usage cannot be stored, and is kept in memory: %s", _text(error))
+            self._problem = _text(error)
             return False
         if self._problem:
             _log.warning("Usage is stored again")
         self._problem = ""
         return True
+
+
+def _text(error: Exception) -> str:
+    return format_exception_only(error)[-1].strip()

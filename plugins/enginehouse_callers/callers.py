@@ -1,0 +1,320 @@
+"""The authenticator ``key``: knows the keys of clients, and counts what all callers use."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from enginehouse import (
+    NAMESPACES,
+    Accounting,
+    AdmittedCaller,
+    AuditEntry,
+    Authenticator,
+    BackgroundTasks,
+    Caller,
+    ConfigError,
+    Configured,
+    CountedGateway,
+    Headers,
+    KeySettings,
+    LimitAmounts,
+    LimitStore,
+    TakenLimit,
+    UsageRow,
+)
+from enginehouse_callers.accounts import Account, CallerLimits, KeyHolder, month_of
+from enginehouse_callers.address_limits import AddressLimits
+from enginehouse_callers.kept_keys import KeptKeys
+from enginehouse_callers.keyring import Keyring
+from enginehouse_callers.prices import Prices
+from enginehouse_callers.shared_limits import LimitMemory, SharedLimitStore
+from enginehouse_callers.usage_keeper import UsageKeeper
+from enginehouse_callers.usage_meter import UsageMeter
+
+if TYPE_CHECKING:  # the command line starts without it
+    from starlette.routing import BaseRoute
+
+_log = logging.getLogger(__name__)
+
+_EVERY_S = 1.0
+_SAVE_USE_EVERY = 60
+_NO_STORE, _USUAL_STORE = "none", "sqlite"
+_IN_MEMORY = "memory"
+"""The limit store of one gateway. Its processes count in memory that they share."""
+
+
+class _SharedCounts(NamedTuple):
+    """``key_changes``: how often keys were changed at run time, so that all processes know at once."""
+
+    limits: LimitMemory
+    key_changes: memoryview
+
+
+class _Delivered(msgspec.Struct):
+    """What a process has counted that writes nothing itself; ``used``: the keys made at run time that have come."""
+
+    rows: list[UsageRow]
+    used: list[str]
+
+
+class Callers(Authenticator, Accounting):
+    """Everything about callers: their keys, their limits, what they use, and what operators do."""
+
+    _gateway: CountedGateway
+    _configured: Configured
+    _keyring: Keyring | None = None
+    _kept: KeptKeys
+    _addresses: AddressLimits
+    keeper: UsageKeeper
+    store: LimitStore
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._folder: Path | None = None
+        self._tasks = BackgroundTasks()
+        self._written = 0
+        self._had_operator = True
+        self._deliver: Callable[[bytes], None] | None = None
+        self._counts_usage = False
+
+    @classmethod
+    def share(cls, processes: int) -> _SharedCounts:
+        return _SharedCounts(LimitMemory(processes), memoryview(mmap.mmap(-1, 8)).cast("q"))
+
+    def join(self, gateway: CountedGateway) -> None:
+        self._gateway = gateway
+
+    @property
+    def keyring(self) -> Keyring:
+        """The keys; only after ``prepare``."""
+        assert self._keyring is not None
+        return self._keyring
+
+    # --- the configuration
+
+    def prepare(self, configured: Configured) -> bool:
+        self._configured = configured
+        keys = configured.table("auth").keys
+        self._check_names(keys)
+        self._names[:] = [key.name for key in keys]
+        prices, server = Prices(configured.table("prices")), configured.table("server")
+        usage = configured.table("usage")
+        if self._keyring is None:
+            clock = self._gateway.clock
+            self.store = self._limit_store()
+            limits = CallerLimits(self.store, prices)
+            self._keyring = Keyring(keys, limits, clock.epoch)
+            self._kept = KeptKeys(limits, self._names.copy, clock.epoch)
+            self._kept.spaces = (*NAMESPACES, *(space for space in self._spaces if space not in NAMESPACES))
+            if self._gateway.memory is not None:
+                self._kept.changes = self._gateway.memory.key_changes
+            self._keyring.recognisers = [self._kept]
+            self.keeper = UsageKeeper(UsageMeter(clock.epoch, prices), usage.keep, clock.epoch)
+            self._addresses = AddressLimits(server, limits)
+            if usage.store not in ("", _NO_STORE):
+                configured.plugin("usage_store", usage.store, "usage.store")
+            return True
+        self._keyring.configure(keys)
+        self._keyring.limits.prices = self.keeper.meter.prices = prices
+        self.keeper.keep = usage.keep
+        self._addresses.configure(server)
+        self._count()
+        return True
+
+    @property
+    def _spaces(self) -> Sequence[str]:
+        """How the names of other authenticators' callers begin."""
+        return [f"{type}/" for type in self._gateway.authenticators]
+
+    def _check_names(self, keys: Sequence[KeySettings]) -> None:
+        for key in keys:
+            for space in self._spaces:
+                if key.name.startswith(space):
+                    type = space.rstrip("/")
+                    problem = f"'{key.name}' begins as names of callers whom the authenticator '{type}' knows"
+                    remedy = f"choose a name that does not begin with '{space}'"
+                    raise ConfigError(problem, key="auth.keys", remedy=remedy)
+
+    def _limit_store(self) -> LimitStore:
+        """The store that counts what callers have used of their limits. It is not open yet."""
+        settings, clock, memory = self._configured.table("limits"), self._gateway.clock, self._gateway.memory
+
+        def prepare(store: LimitStore) -> None:
+            store.prepare(str(settings.url), clock.now, clock.epoch)
+
+        if memory is not None and settings.store == _IN_MEMORY:
+            shared = SharedLimitStore(memory.limits, self._gateway.process)
+            prepare(shared)
+            return shared
+        store: LimitStore
+        _, store = self._configured.plugin("limit_store", settings.store, "limits.store", prepare=prepare)
+        return store
+
+    # --- who sends a request
+
+    def is_open(self) -> bool:
+        return self.keyring.is_open
+
+    def caller(self, head: Headers) -> KeyHolder | None:
+        return self.keyring.caller(head)
+
+    def named(self, name: str) -> KeyHolder | None:
+        holder = self.keyring.named(name)
+        return None if holder is None or self._gateway.clock.epoch() >= holder.expires else holder
+
+    def has_operators(self) -> bool:
+        return self.keyring.has_operator
+
+    def counted(self, name: str, caller: Caller) -> AdmittedCaller:
+        key = KeySettings(
+            name=name,
+            key="",
+            models=list(caller.models),
+            admin=caller.admin,
+            priority=caller.priority,
+            weight=caller.weight,
+        )
+        return KeyHolder(key, self._account(name, caller.limits))
+
+    def _account(self, name: str, limits: LimitAmounts | None) -> Account:
+        account = Account(name, self.keyring.limits, f"Key '{name}'", passing=True)
+        account.configure(limits or LimitAmounts())
+        return account
+
+    # --- work
+
+    def open(self, folder: Path, deliver: Callable[[bytes], None] | None) -> None:
+        self._folder, self._deliver = folder, deliver
+        self._kept.open(folder)
+        self._keep_usage()
+        self._count()
+        self._watch_operators()
+
+    async def start(self) -> None:
+        """Begin to write what is used, and count what was used before against limits of this day and month."""
+        await self.store.open()
+        await self._recall()
+        self._tasks.every(_EVERY_S, self._write)
+
+    async def close(self) -> None:
+        self._tasks.cancel()
+        self._hand_on()
+        await self.keeper.close()
+        await self.store.close()
+
+    def receive(self, message: bytes) -> None:
+        delivered = msgspec.msgpack.decode(message, type=_Delivered)
+        self.keeper.meter.put_back(delivered.rows)
+        self._kept.note_used(delivered.used)
+
+    def process_died(self, process: int) -> None:
+        if self._gateway.memory is not None:
+            self._gateway.memory.limits.clear(process)
+
+    def taken(self) -> Mapping[str, TakenLimit]:
+        return self.store.taken()
+
+    def recall(self, taken: Mapping[str, TakenLimit]) -> None:
+        self.store.recall(taken)
+
+    def problem(self) -> str:
+        return self.store.problem()
+
+    def routes(self) -> Sequence[BaseRoute]:
+        from enginehouse_callers.key_pages import KeyPages
+
+        return KeyPages(self._kept, lambda: self._configured.table("auth").keys, self._gateway.is_open).routes
+
+    def note(self, entry: AuditEntry) -> None:
+        self.keeper.note(entry)
+
+    async def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
+        return await self.keeper.audit(since, most)
+
+    async def usage(
+        self,
+        since: float,
+        until: float,
+        by: Sequence[str] = ("hour", "key", "model", "user"),
+        key: str | None = None,
+        most: int | None = None,
+    ) -> Sequence[UsageRow]:
+        return await self.keeper.usage(since, until, by, key, most)
+
+    def _count(self) -> None:
+        """Count requests by their addresses, but only if addresses have limits: counting takes time."""
+        if self._folder is not None:
+            self._gateway.count(
+                self.keeper.meter if self._counts_usage else None,
+                self._addresses if self._configured.table("server").per_address else None,
+                ask_streams=self._counts_usage and self._configured.table("usage").ask_streams,
+            )
+
+    def _keep_usage(self) -> None:
+        """Use the store that is configured; by default, there is one as soon as there are keys."""
+        type = self._configured.table("usage").store or (_NO_STORE if self._gateway.is_open() else _USUAL_STORE)
+        if type == _NO_STORE or self._counts_usage or self._folder is None:
+            return
+        folder, self._counts_usage = self._folder, True
+        if self._deliver is None:
+            _, store = self._configured.plugin(
+                "usage_store", type, "usage.store", prepare=lambda store: store.prepare(folder)
+            )
+            self.keeper.use(store)
+        self._count()
+
+    def _watch_operators(self) -> None:
+        """Say so if the last key of an operator is revoked, lost or has expired: the gateway stays closed."""
+        had, self._had_operator = self._had_operator, self._gateway.has_operators()
+        if had and not self._had_operator and self._kept.is_active and self._deliver is None:
+            _log.error(
+                "No key of an operator is valid: operators' pages are closed, and everyone needs a key. Set "
+                "[[auth.keys]] with admin = true and reload. To give up all keys made at run time, stop the gateway, "
+                "and remove keys.json and keys.required in %s",
+                self._folder,
+            )
+
+    async def _write(self) -> None:
+        self._written += 1
+        try:
+            self._keep_usage()
+            self._watch_operators()
+            self._hand_on()
+            await self.keeper.write()
+            if self._written % _SAVE_USE_EVERY == 0 and self._deliver is None:
+                self._kept.save_use()
+        except Exception:
+            _log.exception("what callers use could not be kept")
+
+    def _hand_on(self) -> None:
+        if self._deliver is None:
+            return
+        rows, used = self.keeper.meter.take(), self._kept.take_used()
+        if rows or used:
+            self._deliver(msgspec.msgpack.encode(_Delivered(rows, used)))
+
+    async def _recall(self) -> None:
+        """Count what was used in this month so far, unless the limit store remembers it."""
+        if not self.keeper.has_store or self.store.remembers:
+            return
+        now = self._gateway.clock.epoch()
+        try:
+            rows = await self.keeper.usage(month_of(now), now + 1, ("day", "key", "model", "user"))
+        except Exception as error:
+            _log.warning("Limits of this day and month start over, because the usage store cannot be read: %s", error)
+            return
+        by_name: dict[str, list[UsageRow]] = {}
+        for row in rows:
+            by_name.setdefault(row.key or "", []).append(row)
+        for name, used in by_name.items():
+            holder = self.keyring.named(name)
+            if holder is not None:
+                holder.account.recall(used, now)
+            elif (limits := self._gateway.limits_of(name)) is not None:
+                self._account(name, limits).recall(used, now)
