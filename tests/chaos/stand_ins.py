@@ -29,7 +29,7 @@ def replace(access_log: Callable[[bytes], None]) -> None:
     _module("enginehouse.engines.ports")._is_free = lambda _: True  # whatever else runs on this machine
     _module("enginehouse_local.launcher").groups_with = lambda _: {}  # all processes of this machine
     machine = types.SimpleNamespace(collect=list)  # without figures
-    _module("enginehouse.api.pages.metrics.page").ProcessCollector = lambda **_: machine
+    gateway.ProcessCollector = lambda **_: machine
     for module in ("email.utils", "uvicorn.server"):  # the headers ``Date`` of libraries, which no clock is handed to
         _module(module).formatdate = lambda *_, **__: "Tue, 14 Nov 2023 22:13:20 GMT"
     worker_processes.replace()

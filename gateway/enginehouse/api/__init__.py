@@ -5,4 +5,5 @@
 ``authentication`` finds out who sends a request, by asking authenticators; the one of keys, which also counts requests,
 is in the plugin ``callers``. ``cross_origin`` keeps web pages away. ``application`` puts all pages together, ``errors``
 are their answers to failures, ``page_facts`` are for pages of plugins, and ``operated`` for those of operators.
+``metrics`` collects the metrics.
 """

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+from prometheus_client.core import Metric
 
 from enginehouse.api.operated import OperatedGateway
 from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import EndedRequest
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.engines.pulled_models import PulledModels
+from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse.telemetry.model_totals import ModelTotals
@@ -47,6 +49,16 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The headers that name the session of a request, as ``routing.session`` has them."""
     logs: Callable[[], Mapping[str, LogRing]]
     """The logs of launched engines, by backend, and the gateway's own one under an empty name."""
+    since: float
+    """When the gateway started, in seconds of the time of day."""
+    shows_metrics: bool
+    """Whether the configuration wants pages of metrics (``telemetry.metrics``)."""
+    metrics: Callable[[], Iterable[Metric]]
+    """The gateway's metrics, and those of its process."""
+    engine_metrics: Callable[[], Iterable[tuple[str, str, str]]]
+    """The pages of engines' metrics: backend, path, and the model that it is of, empty for all of them."""
+    engine: Callable[[str, float, int], EngineClient]
+    """A client of a backend's engine, with a time limit in seconds and the most bytes of an answer."""
     models: Callable[[], Iterable[str]]
     """The models that are served."""
     usage: UsageSums

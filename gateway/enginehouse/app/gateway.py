@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
+from enginehouse.api.metrics.fleet import fleet_metrics
+from enginehouse.api.metrics.process import WorkerFigures, limit_metrics, process_metrics, worker_metrics
+from enginehouse.api.metrics.requests import request_metrics
 from enginehouse.api.pages.health import HealthPages
-from enginehouse.api.pages.metrics.fleet import fleet_metrics
-from enginehouse.api.pages.metrics.page import Metrics
-from enginehouse.api.pages.metrics.process import WorkerFigures, limit_metrics, process_metrics, worker_metrics
-from enginehouse.api.pages.metrics.requests import request_metrics
 from enginehouse.app.build import check_start
 from enginehouse.app.build_router import settle
 from enginehouse.app.callers import SharedAccounts
@@ -100,12 +100,12 @@ class Gateway:
         self.plugin_times = PluginTimes()
         self.loop_monitor = LoopMonitor(self._sample_plugins)
         self.health = HealthPages(self.relay)
-        self.metrics = Metrics(self.families)
+        self._process = ProcessCollector(registry=None)
         self.worker_figures = WorkerFigures({}, {})
         if self.exporter is None:
             warn_of_variable(config.telemetry, os.environ)
         else:
-            self.exporter.prepare(config, registry, self.metrics.collect, self.observers)
+            self.exporter.prepare(config, registry, self.metrics, self.observers)
         self.application = Pages(
             self.current,
             self.reloader,
@@ -264,6 +264,11 @@ class Gateway:
     def _alone(self) -> Sequence[Mapping[str, Any]]:
         """The worker that this process itself is."""
         return [worker_row(os.getpid(), len(self.relay.live), self.current.version, self._loop_load.share())]
+
+    def metrics(self) -> Iterator[Metric]:
+        """All metrics."""
+        yield from self.families()
+        yield from self._process.collect()
 
     def families(self) -> Iterator[Metric]:
         """The metrics, but for those of the process that the operating system counts."""

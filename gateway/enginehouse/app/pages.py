@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from prometheus_client.core import Metric
 from starlette.applications import Starlette
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 
 from enginehouse.api.application import build_application
+from enginehouse.api.metrics.engines import engine_metrics
 from enginehouse.api.operated import OperatedGateway
 from enginehouse.api.page_facts import PageFacts
 from enginehouse.api.pages.callers import CallerPages
 from enginehouse.api.pages.health import HealthPages
-from enginehouse.api.pages.metrics.engines import EngineMetrics
-from enginehouse.api.pages.metrics.page import Metrics
 from enginehouse.api.pages.model_list import ModelList
 from enginehouse.api.pages.operators import OperatorPages
 from enginehouse.api.pages.protocols import protocol_pages
@@ -54,7 +54,7 @@ class Pages(NamedTuple):
     every_second: EverySecond
     closing: asyncio.Event
     health: HealthPages
-    metrics: Metrics
+    metrics: Callable[[], Iterable[Metric]]
     folder: Callable[[], Path]
     workers: Callable[[], Sequence[Mapping[str, Any]]]
     replace: Callable[[], Callable[[], Awaitable[int]] | None]
@@ -65,9 +65,6 @@ class Pages(NamedTuple):
         facts = self._facts(since)
         routes = [*self._of_plugins(facts, of_compat=True), *self._of_clients(int(since)), *self._of_operators()]
         routes.append(CallerPages(self.current.path.admission, self.current.services.pages.callers))
-        if config.telemetry.metrics:
-            routes.append(Route("/metrics", self.metrics.page))
-            routes.append(Route("/metrics/engines", EngineMetrics(self.current.path.relay.context).page))
         routes += self._of_plugins(facts, of_compat=False)
         application = build_application(
             routes, self.current.path.paths.methods, cors=config.server.cors, exposed=EXPOSED
@@ -87,11 +84,11 @@ class Pages(NamedTuple):
         yield UpstreamRoot(path.admission)
         yield from self.health.routes
 
-    def _engine(self, backend: str) -> EngineClient:
+    def _engine(self, backend: str, timeout: float = _TIMEOUT_S, largest: int = _LARGEST) -> EngineClient:
         upstream = self.current.path.relay.context.upstreams.get(backend)
         if upstream is None:
             raise NotFound(f"There is no backend '{backend}'")
-        return Client(upstream, _TIMEOUT_S, _LARGEST)
+        return Client(upstream, timeout, largest)
 
     def _of_operators(self) -> Iterator[BaseRoute]:
         path = self.current.path
@@ -126,6 +123,11 @@ class Pages(NamedTuple):
             ended_count=lambda: context.activity.count,
             session_headers=path.session_headers,
             logs=lambda: {"": path.log.ring, **engines.logs()},
+            since=since,
+            shows_metrics=path.config.telemetry.metrics,
+            metrics=self.metrics,
+            engine_metrics=lambda: engine_metrics(context),
+            engine=self._engine,
             models=lambda: context.fleet.snapshot.models,
             usage=path.callers.accounting.usage,
             audit=path.callers.accounting.audit,

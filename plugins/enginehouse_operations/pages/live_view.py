@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from enginehouse import AT_REST, AttemptRecord, BackendStatus, Candidate, Health, Phase, ReplicaState, RequestError
+from enginehouse.api.metrics.fleet import waiting_by_replica
 from enginehouse.api.operated import OperatedGateway
-from enginehouse.api.pages.metrics.fleet import waiting_by_replica
 from enginehouse.domain.explanation import ExplainedCandidate
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState

@@ -16,13 +16,14 @@ from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from enginehouse.api.pages.metrics.engines import MetricsPage
-from enginehouse.api.pages.metrics.families import Families, histograms, numbers
-from enginehouse.api.pages.metrics.merged_pages import merged
+from enginehouse.api.metrics.families import histograms, numbers
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.telemetry import metric_list
 from enginehouse.telemetry.counters import Counters, Histogram
 from enginehouse.testing import request_record
+from enginehouse_metrics.engines import MetricsPage
+from enginehouse_metrics.merged_pages import merged
+from enginehouse_metrics.page import Families
 from enginehouse_otlp.messages import MetricBatch
 from enginehouse_otlp.metric_push import as_record
 from enginehouse_otlp.process.metrics import metrics_data

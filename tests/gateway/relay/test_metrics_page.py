@@ -11,9 +11,9 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parsed_open
 from prometheus_client.parser import text_string_to_metric_families as parsed
 
-from enginehouse.api.pages.metrics import engines
 from enginehouse.domain.errors import all_codes
 from enginehouse.domain.replica import ReplicaState
+from enginehouse_metrics import engines
 from tests.support.launched_engine import Launch
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway

@@ -7,5 +7,4 @@
     upstream_root  leads /upstream/MODEL to its page
     health      for load balancers
     operators   guards every page that needs an admin key
-    metrics/    for Prometheus
 """

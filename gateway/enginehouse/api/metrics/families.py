@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from enginehouse.telemetry.counters import Histogram
@@ -41,27 +40,3 @@ def histograms(metric: MetricInfo, series: Histograms) -> Metric:
 def from_zero(known: Iterable[tuple[str, ...]], counted: Iterable[tuple[tuple[str, ...], float]]) -> Numbers:
     """``counted``, and 0 for the ``known`` labels that are not: a rate wants a first value."""
     return {**dict.fromkeys(known, 0), **dict(counted)}.items()
-
-
-class Families(CollectorRegistry):
-    """What Prometheus's library writes as a page: the families that ``families`` returns."""
-
-    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
-        super().__init__()
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families()
-
-
-def with_created(metric: Metric, since: float) -> Metric:
-    """A family in OpenMetrics' form, whose counters say since when they count, in seconds of the day."""
-    ends = {"counter": "_total", "histogram": "_sum"}.get(metric.type)
-    if ends is None:
-        return metric
-    made = Metric(metric.name, metric.documentation, metric.type)
-    for sample in metric.samples:
-        made.samples.append(sample)
-        if sample.name.endswith(ends):
-            made.add_sample(f"{metric.name}_created", sample.labels, since)
-    return made

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import Metric
 
 from enginehouse.api.body_memory import BodyMemory
-from enginehouse.api.pages.metrics import births
-from enginehouse.api.pages.metrics.families import Numbers, from_zero, histograms, numbers
+from enginehouse.api.metrics import births
+from enginehouse.api.metrics.families import Numbers, from_zero, histograms, numbers
 from enginehouse.relay.mirrors import Mirrors
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry import metric_list as metrics

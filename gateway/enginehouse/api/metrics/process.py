@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
-from enginehouse.api.pages.metrics.families import histograms, numbers
+from enginehouse.api.metrics.families import histograms, numbers
 from enginehouse.interfaces.accounting import Accounting
 from enginehouse.interfaces.exporters import ExportCounters
 from enginehouse.telemetry import metric_list as metrics

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from enginehouse.api.pages.metrics import births
-from enginehouse.api.pages.metrics.families import Numbers, from_zero, histograms, numbers
+from enginehouse.api.metrics import births
+from enginehouse.api.metrics.families import Numbers, from_zero, histograms, numbers
 from enginehouse.domain.replica import Health, ReplicaState
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.relay import Relay
