@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--step", type=int, default=1, help="run every STEP-th of them")
+    parser.add_argument("--only", type=int, nargs="+", metavar="SEED", help="run these seeds instead")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes share them")
     parser.add_argument("--workers", type=int, default=1, help="how many workers each gateway has")
     parser.add_argument("--digests", action="store_true", help="print the checksum of every run")
@@ -31,7 +32,8 @@ def main() -> None:
     if arguments.jobs > 1:
         sys.exit(_share(arguments.first, arguments.seeds, arguments.jobs, arguments.workers))
     alone = os.environ.get(SEED)
-    seeds = [int(alone)] if alone else range(arguments.first, arguments.first + arguments.seeds, arguments.step)
+    range_of_seeds = range(arguments.first, arguments.first + arguments.seeds, arguments.step)
+    seeds = [int(alone)] if alone else arguments.only or range_of_seeds
     sys.exit(run(seeds, arguments.workers, in_full=bool(alone), digests=arguments.digests))
 
 

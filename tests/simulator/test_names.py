@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import enginehouse_sim
@@ -15,6 +16,7 @@ WORDS = {
 }
 
 
+@cache
 def class_names() -> list[str]:
     files = [path for path in Path(enginehouse_sim.__file__).parent.rglob("*.py") if not path.name.endswith("_pb2.py")]
     trees = [ast.parse(path.read_text()) for path in files]
