@@ -16,8 +16,10 @@ from click.testing import CliRunner
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config
 from enginehouse_importers import litellm, nexus, olla, ollama, presets, router_commands
+from enginehouse_importers.kit.document import table_of
 from enginehouse_importers.kit.table import UNKNOWN, Converted
 from enginehouse_importers.llama_swap import convert as llama_swap
+from enginehouse_importers.llama_swap import document
 from enginehouse_offline.check import check
 from tests.support.walked_keys import switched, vanished
 
@@ -41,12 +43,21 @@ def sample(name: str) -> str:
     return (SAMPLES / name).read_text("utf-8")
 
 
+@pytest.fixture
+def quickly_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the JSON of thousands of files as JSON, which takes a tenth of the time."""
+    for module in (litellm, olla, document):
+        monkeypatch.setattr(module, "read_yaml", lambda text, file: table_of(json.loads(text), file))
+
+
+@pytest.mark.usefixtures("quickly_read")
 @pytest.mark.parametrize("name", FILES)
 def test_no_key_vanishes_silently(name: str) -> None:
     convert, load, dump = FILES[name]
     assert set(vanished(load(sample(name)), lambda data: convert(dump(data), name))) <= REQUIRED
 
 
+@pytest.mark.usefixtures("quickly_read")
 @pytest.mark.parametrize("name", FILES)
 def test_no_key_vanishes_silently_whatever_is_switched(name: str) -> None:
     """A key that nobody reads while a switch has its other position is noted."""
