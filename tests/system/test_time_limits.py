@@ -15,7 +15,7 @@ import time
 
 def pytest_runtest_makereport(item, call):
     if call.excinfo is not None:
-        time.sleep(0.5)
+        time.sleep(0.8)
 """
 TESTS = """\
 import signal
@@ -36,7 +36,7 @@ def test_the_run_goes_on_after_a_time_limit(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(SLOW_REPORTS)
     (tmp_path / "test_slow.py").write_text(TESTS)
     config = ("-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider")
-    command = (sys.executable, "-m", "pytest", *config, "--timeout=0.2", str(tmp_path))
+    command = (sys.executable, "-m", "pytest", *config, "--timeout=0.5", str(tmp_path))
     run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert "2 failed, 1 passed" in run.stdout, run.stdout
 

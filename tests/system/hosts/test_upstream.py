@@ -85,7 +85,7 @@ def test_a_stream_is_relayed_from_the_engines_own_path(serve: Serve) -> None:
 def test_a_client_may_disconnect_while_its_model_loads(serve: Serve) -> None:
     gateway = serve(LOADS_ARE_CANCELLED + table("a", "1m"))
     with pytest.raises(httpx.ReadTimeout):
-        gateway.http.get("/upstream/a/health", timeout=0.5)
+        gateway.http.get("/upstream/a/health", timeout=httpx.Timeout(30, read=0.5))
     gateway.until(lambda status: status["requests"] == 0)
     gateway.until_running()
     assert {each["pending"] for each in gateway.process.status()["backends"]} == {0}
@@ -96,7 +96,7 @@ def test_a_client_that_disconnects_ends_the_engines_call(serve: Serve) -> None:
     body = {"model": "a", "messages": [{"role": "user", "content": "Hello"}]}
     gateway.operate("/api/models/a/load")
     with pytest.raises(httpx.ReadTimeout):
-        gateway.http.post("/upstream/a/v1/chat/completions", json=body, timeout=0.5)
+        gateway.http.post("/upstream/a/v1/chat/completions", json=body, timeout=httpx.Timeout(30, read=0.5))
     status = gateway.until(lambda status: status["requests"] == 0)
     assert [each["pending"] for each in status["backends"]] == [0]
     gateway.until(lambda _: bool(_RUNS_NOTHING.search(gateway.http.get("/upstream/a/metrics").text)))
