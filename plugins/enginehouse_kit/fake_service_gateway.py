@@ -43,6 +43,8 @@ class FakeGatewayRequest(msgspec.Struct, kw_only=True):
     backend: str | None = None
     phase: Phase = Phase.SERVING
     output_tokens: int | None = None
+    pieces: int | None = None
+    stream: bool = True
     waits: bool = False
     began: float = 0.0
     route: Route | None = None
@@ -60,7 +62,8 @@ class FakeServiceGateway:
     - ``live``: the requests. ``moves``: what was moved where. ``cancelled``: ids. ``submitted``: paths and bodies,
       which get ``answer``. ``asking``: who asks for pages. ``senders``: for whom what was submitted.
     - ``reports`` and ``statuses``: of engines and backends. ``joined``, ``drained``: the backends that are so now.
-      ``refused``: why some cannot join. ``clients``: of engines, by backend.
+      ``refused``: why some cannot join. ``serving``: whether engines serve. ``given_up``: why some were. ``clients``:
+      of engines, by backend.
     - ``candidates``: the replicas of models. ``wanted``, ``loaded``: what was wanted of models.
     - ``routes``: the added pages. ``calls``: what is called regularly. ``notes``: the events that observers got.
     """
@@ -85,6 +88,8 @@ class FakeServiceGateway:
         self.joined: dict[str, FoundBackend] = {}
         self.refused: dict[str, str] = {}
         self.drained: set[str] = set()
+        self.serving: dict[str, bool] = {}
+        self.given_up: dict[str, str] = {}
         self.clients: dict[str, EngineClient] = {}
         self.candidates: dict[str, Sequence[Candidate]] = {}
         self.wanted: dict[str, int] = {}
@@ -210,6 +215,12 @@ class _Backends:
 
     def undrain(self, name: str) -> None:
         self._fake.drained.discard(name)
+
+    async def serves(self, name: str, model: str) -> bool | None:
+        return self._fake.serving.get(name)
+
+    async def give_up(self, name: str, why: str) -> None:
+        self._fake.given_up[name] = why
 
     def client(self, name: str) -> EngineClient:
         if name not in self._fake.clients:

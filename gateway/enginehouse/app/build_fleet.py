@@ -36,6 +36,7 @@ def build_fleet(
         config.checks,
         clock,
         on_health=partial(_report_health, observers.callbacks("backend_health")),
+        on_hung=partial(notify, observers.callbacks("hung")),
         on_draining=partial(notify, observers.callbacks("backend_draining")),
         on_replicas=partial(notify, observers.callbacks("replicas_changed")),
     )

@@ -76,8 +76,9 @@ class CheckSettings(Section, frozen=True):
     hung: Annotated[
         Duration,
         about(
-            "a launched engine that answers no probe for this long and serves no request is killed; one that uses no "
-            "processor time, after `failures` late probes; `0` for never"
+            "an engine none of whose requests gets anything for this long, and for five times what is usual, is given "
+            "up; a launched one also if it answers no probe for this long and serves no request, or uses no processor "
+            "time during `failures` late probes; `0` for never"
         ),
     ] = 60
 

@@ -21,7 +21,8 @@ class Role(str, Enum):
 class ReplicaState(str, Enum):
     """The state of a replica. A replica of a remote backend is always ``READY``.
 
-    ``DOWNLOADING``: its model's files are fetched. ``PLACING``: its launcher waits for resources for it.
+    ``DOWNLOADING``: its model's files are fetched. ``PLACING``: its launcher waits for resources for it. ``HUNG``: the
+    state of a backend whose engine serves nobody.
     """
 
     STOPPED = "stopped"
@@ -32,6 +33,7 @@ class ReplicaState(str, Enum):
     SLEEPING = "sleeping"
     STOPPING = "stopping"
     FAILED = "failed"
+    HUNG = "hung"
 
 
 ASSUMED_LOAD_S = 5.0

@@ -398,9 +398,13 @@ class Host(EngineControl, EngineListener, QueueListener):
             return
         client = Client(self._context.upstreams[managed.backend], checks.timeout)
         in_flight = partial(self.queue.in_flight, engine.replica)
-        watch = HangWatch(checks, engine.processor_seconds, in_flight, engine.end_hung)
+        watch = HangWatch(checks, engine.processor_seconds, in_flight, partial(self._end_hung, engine))
         path = managed.model.health_path
         self._prober.add(managed.backend, managed.driver, client, path, is_healthy=is_healthy, hang_watch=watch)
+
+    async def _end_hung(self, engine: Engine, why: str) -> None:
+        self._context.fleet.mark_hung(engine.managed.backend, why)
+        await engine.end_hung(why)
 
     def _stop_probing(self, managed: ManagedReplica) -> None:
         """Stop the probes of a backend that is being removed. Its requests in flight continue."""

@@ -208,6 +208,18 @@ class ManagedEngines:
             raise InvalidRequest(f"The gateway did not launch backend '{backend}'; stop it where it was started")
         await self._wait_for(host.unload([replica], force=False) for host, replica in found)
 
+    async def end_hung(self, backend: str, why: str) -> bool:
+        """Kill the engine of ``backend``, which hangs. Returns whether the gateway has launched it."""
+        found = [
+            host.engines[replica]
+            for host in self._hosts.values()
+            for replica in host.of_backend(backend)
+            if not host.engines[replica].elsewhere
+        ]
+        for engine in found:
+            await engine.end_hung(why)
+        return bool(found)
+
     async def _wait_for(self, unloads: Iterable[Coroutine[Any, Any, None]]) -> None:
         stopped = asyncio.gather(*unloads)
         rejected: asyncio.Future[RequestError] = asyncio.get_running_loop().create_future()

@@ -29,8 +29,8 @@ class Fleet:
     """Keeps the backends and publishes a new ``snapshot`` whenever the facts of a decision change.
 
     ``clock`` returns seconds. Once the new snapshot is in place, the fleet calls ``on_health`` with a backend whose
-    health changed and the reason if it is unhealthy, ``on_draining`` with one that is drained or no longer is, and
-    ``on_replicas`` after additions and removals.
+    health changed and the reason if it is unhealthy, ``on_hung`` with one that hangs and the reason, ``on_draining``
+    with one that is drained or no longer is, and ``on_replicas`` after additions and removals.
 
     Methods that take a name raise ``NotFound`` for an unknown one. Only reports of probes and requests ignore it,
     because the backend may have been removed since.
@@ -48,6 +48,7 @@ class Fleet:
         clock: Callable[[], float],
         *,
         on_health: Callable[[str, Health, str], None] = _unheard,
+        on_hung: Callable[[str, str], None] = _unheard,
         on_draining: Callable[[str, bool], None] = _unheard,
         on_replicas: Callable[[], None] = _unheard,
     ) -> None:
@@ -61,6 +62,7 @@ class Fleet:
         self._checks = checks
         self._clock = clock
         self._on_health = on_health
+        self._on_hung = on_hung
         self._on_draining = on_draining
         self._on_replicas = on_replicas
         self._backends: dict[str, LiveBackend] = {}
@@ -271,6 +273,14 @@ class Fleet:
         live = self._backends.get(name)
         if live is not None and live.health.mark_unhealthy(why, self._clock()):
             self._health_changed(live)
+
+    def mark_hung(self, name: str, why: str) -> None:
+        """Make a backend unhealthy whose engine serves nobody, until that has served a request."""
+        self.mark_unhealthy(name, why)
+        live = self._backends.get(name)
+        if live is not None:
+            live.health.hung = True
+            self._on_hung(name, why)
 
     def drain(self, name: str) -> None:
         """Send the backend no new requests."""

@@ -24,7 +24,8 @@ class HealthTracker:
     ``checks.successes`` answered requests in a row end the trial.
 
     ``problem``: why it is unhealthy; empty if it is not. ``late``: nothing speaks against it but probes without an
-    answer in time, which an engine that computes a long prompt may not give.
+    answer in time, which an engine that computes a long prompt may not give. ``hung``: it is unhealthy because its
+    engine serves nobody.
     """
 
     __slots__ = (
@@ -36,6 +37,7 @@ class HealthTracker:
         "_trips",
         "_trusts_probes_at",
         "health",
+        "hung",
         "last_error",
         "last_error_at",
         "late",
@@ -55,7 +57,7 @@ class HealthTracker:
         self.steady = health is Health.HEALTHY
         """Whether another success changes nothing, so that the caller may skip the report."""
         self.problem = ""
-        self.late = False
+        self.late = self.hung = False
         self.last_error: str | None = None
         self.last_error_at: float | None = None
 
@@ -158,7 +160,7 @@ class HealthTracker:
     def reset(self) -> bool:
         """Make the backend healthy, because its engine was stopped. Returns whether that changed the health."""
         changed = self.health is not Health.HEALTHY
-        self.health, self.problem, self.late = Health.HEALTHY, "", False
+        self.health, self.problem, self.late, self.hung = Health.HEALTHY, "", False, False
         self.steady = True
         self._streak = self._trips = self._doubts = 0
         self._failed_requests = False
@@ -170,7 +172,7 @@ class HealthTracker:
         self._streak += 1
         if self.health is not Health.UNKNOWN and self._streak < needed:
             return False
-        self.health, self.problem, self.late = other, "", False
+        self.health, self.problem, self.late, self.hung = other, "", False, False
         self._streak = self._doubts = 0
         self._failed_requests = False
         self.steady = other is Health.HEALTHY and not self._trips

@@ -153,7 +153,7 @@ class LiveBackend:
             node=self.node,
             unit=self.unit,
             zone=backend.zone,
-            state=self.state,
+            state=ReplicaState.HUNG if health.hung else self.state,
             health=health.health,
             last_error=health.last_error,
             last_error_at=health.last_error_at,

@@ -37,6 +37,9 @@ class Observer(ABC):  # noqa: B024 - every event is optional
     def backend_health(self, backend: str, health: Health) -> None:
         """A backend changed its health."""
 
+    def hung(self, backend: str, why: str) -> None:
+        """The engine of a backend hangs: it is given up."""
+
     def backend_draining(self, backend: str, draining: bool) -> None:
         """An operator drained a backend, or sends it new requests again."""
 

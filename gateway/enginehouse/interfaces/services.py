@@ -76,6 +76,14 @@ class GatewayRequest(Protocol):
         """The tokens of its answer so far; ``None`` if they are not known."""
 
     @property
+    def pieces(self) -> int | None:
+        """How many pieces of its answer have come. ``None`` while no engine has it, or its client reads too slowly."""
+
+    @property
+    def stream(self) -> bool:
+        """Whether it asks for a stream."""
+
+    @property
     def waits(self) -> bool:
         """Whether it waits in a queue, or for its model."""
 
@@ -165,6 +173,16 @@ class GatewayBackends(Protocol):
 
     def undrain(self, name: str) -> None:
         """Send it requests again."""
+
+    async def serves(self, name: str, model: str) -> bool | None:
+        """Whether its engine serves a small request for ``model``; ``None`` if its driver cannot tell."""
+
+    async def give_up(self, name: str, why: str) -> None:
+        """Treat its engine as one that hangs; ``why``: for people.
+
+        Its requests go to other engines if there are any, and streams continue there. An engine that the gateway has
+        launched is killed, and started again by the next request. Any other is unhealthy until it serves one.
+        """
 
     def client(self, name: str) -> EngineClient:
         """An HTTP client of the backend's engine. Raises ``NotFound`` for an unknown backend."""

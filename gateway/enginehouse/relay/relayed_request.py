@@ -106,6 +106,13 @@ class RelayedRequest(Request):
         waits = requirements is not None and requirements.stream and not self._reply.begun
         return self._reply if waits else None
 
+    @property
+    def pieces(self) -> int | None:
+        attempt = self._dispatch.attempt
+        if attempt is None or attempt.connection is None or self._held or self._reply.paused:
+            return None
+        return attempt.connection.pieces
+
     def tokens(self) -> StreamTokens:
         history = self._reply.history
         if history is None:

@@ -120,6 +120,7 @@ class Request(LiveRequest):
             waits_for=tuple(place.replicas(job)) if place is not None else (),
             phase=self.phase,
             moves=self.moves,
+            pieces=self.pieces,
             tokens=self.tokens(),
             stays=self.why_not_movable,
             attempts=tuple(attempts),

@@ -64,6 +64,7 @@ def events() -> Iterator[Event]:
     yield "replicas_changed", ()
     for health in Health:
         yield "backend_health", ("gpu-1", health)
+    yield "hung", ("gpu-1", "It serves nobody")
     for draining in (True, False):
         yield "backend_draining", ("gpu-1", draining)
     yield "queue_changed", ()

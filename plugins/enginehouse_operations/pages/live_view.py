@@ -223,7 +223,8 @@ def condition(
     if state is ReplicaState.FAILED:
         return Condition(word="failed", why=backend.last_error, since=since)
     if backend.health is Health.UNHEALTHY:
-        return Condition(word="unreachable", why=backend.last_error, since=unhealthy_since or backend.last_error_at)
+        word = "hung" if backend.state is ReplicaState.HUNG else "unreachable"
+        return Condition(word=word, why=backend.last_error, since=unhealthy_since or backend.last_error_at)
     if state is not ReplicaState.READY:
         return Condition(word=state.value, since=since)
     if backend.draining:

@@ -54,6 +54,9 @@ class NamedEvents(Observer):
         error = next((each["error"] for each in unhealthy if each["backend"] == backend), None)
         self.send("backend_health", backend=backend, health=health, error=error)
 
+    def hung(self, backend: str, why: str) -> None:
+        self.send("hung", backend=backend, why=why)
+
     def backend_draining(self, backend: str, draining: bool) -> None:
         self.send("backend_draining", backend=backend, draining=draining)
 

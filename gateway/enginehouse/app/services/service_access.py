@@ -19,10 +19,10 @@ from enginehouse.app.services.model_sizes import ModelSizes
 from enginehouse.app.services.submission import PrioritizedCaller, submit
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
-from enginehouse.domain.errors import NotFound
+from enginehouse.domain.errors import NotFound, RequestError
 from enginehouse.domain.instance import ClusterView, InstanceReport, RequestView
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate, ReplicaState
+from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
@@ -32,7 +32,7 @@ from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.services import GatewayCaller, Submitted
-from enginehouse.relay.live.live_request import LiveRequest
+from enginehouse.relay.live.live_request import LiveRequest, each_alone
 from enginehouse.relay.upstream.client import Client
 from enginehouse.scheduling.flow_control import expected_wait
 from enginehouse.telemetry.observers import notify
@@ -213,6 +213,15 @@ class _SeenRequest:
         return self._live.tokens().output
 
     @property
+    def pieces(self) -> int | None:
+        return self._live.pieces
+
+    @property
+    def stream(self) -> bool:
+        needs = self._live.requirements
+        return needs is not None and needs.stream
+
+    @property
     def waits(self) -> bool:
         return self._live.ticket in self._waiting
 
@@ -302,6 +311,27 @@ class _BackendAccess:
 
     def undrain(self, name: str) -> None:
         self._relay.context.fleet.undrain(name)
+
+    async def serves(self, name: str, model: str) -> bool | None:
+        context = self._relay.context
+        there = [each.name_there for each in context.fleet.snapshot.candidates(model) if each.backend == name]
+        client, driver = self.client(name), context.drivers[name].driver
+        try:
+            return await driver.serves(client, there[0] if there and there[0] else model)
+        except RequestError:
+            return False
+
+    async def give_up(self, name: str, why: str) -> None:
+        fleet = self._relay.context.fleet
+        fleet.mark_hung(name, why)
+        if not await self._parts.engines.end_hung(name, why):
+            each_alone(self._relay.drains.live(name), partial(self._send_elsewhere, name, why))
+
+    def _send_elsewhere(self, name: str, why: str, request: LiveRequest) -> None:
+        """Act as if the engine had broken ``request`` off, if another backend may serve it."""
+        others = self._relay.context.fleet.snapshot.candidates(request.model or "")
+        if any(each.backend != name and each.health is not Health.UNHEALTHY for each in others):
+            request.cut_off(why)
 
     def client(self, name: str) -> EngineClient:
         upstreams = self._relay.context.upstreams

@@ -69,6 +69,10 @@ class WorkerRequest(LiveRequest):
     def position(self) -> int | None:
         return self._state.position
 
+    @property
+    def pieces(self) -> int | None:
+        return self._state.pieces
+
     def tokens(self) -> StreamTokens:
         return self._state.tokens
 

@@ -84,6 +84,11 @@ class LiveRequest(ABC):
         return None
 
     @property
+    def pieces(self) -> int | None:
+        """How many pieces of its answer have come. ``None`` while no engine has it, or its client reads too slowly."""
+        return None
+
+    @property
     def waiting_reply(self) -> Reply | None:
         """The reply of a stream that waits for its first byte; a progress report may begin it."""
         return None

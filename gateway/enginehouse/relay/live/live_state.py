@@ -32,6 +32,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     - ``replica``: where it is. ``model``: of that, or which it waits for; ``None`` until that is decided.
     - ``waits_for``: the replicas of which one may serve it, while it waits for its model.
     - ``position``: its place among those that wait for its model, where another process keeps these.
+    - ``pieces``: how many pieces of its answer have come; ``None`` while no engine has it, or its client is slow.
     - ``stays``: why it cannot be moved to another backend; ``None`` if it can.
     - ``ticket``: the number of its ticket at the owner, if it has one.
     - ``attempts``: all, also the current one.
@@ -53,6 +54,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     phase: Phase = Phase.ROUTING
     position: int | None = None
     moves: int = 0
+    pieces: int | None = None
     tokens: StreamTokens = StreamTokens()
     stays: str | None = None
     ticket: int | None = None

@@ -4,7 +4,7 @@ const TONES = {
   ready: "good", serving: "good", done: "good",
   loading: "busy", "waiting for room": "busy", stopping: "busy", draining: "busy", queued: "busy", migrating: "busy",
   routing: "busy", unknown: "busy", downloading: "busy", placing: "busy",
-  failed: "bad", unreachable: "bad", refused: "bad",
+  failed: "bad", hung: "bad", unreachable: "bad", refused: "bad",
 };
 
 export const tone = (word) => TONES[word] ?? "faint";
@@ -12,7 +12,7 @@ export const tone = (word) => TONES[word] ?? "faint";
 /** The condition of a replica in words: `loading 42 %`, `unreachable for 3 min`. */
 export function conditionText({ word, progress, since }, now = Date.now() / 1000) {
   if (word === "loading") return progress === undefined ? "loading" : `loading ${Math.round(progress * 100)} %`;
-  if ((word === "unreachable" || word === "failed") && since) return `${word} for ${duration(now - since)}`;
+  if (["unreachable", "hung", "failed"].includes(word) && since) return `${word} for ${duration(now - since)}`;
   return word;
 }
 

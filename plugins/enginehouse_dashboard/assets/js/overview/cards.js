@@ -10,7 +10,7 @@ import { bytes, conditionText, count, milliseconds, plural, tone } from "../word
 const MOST_REPLICAS = 4;
 const LOADED = new Set(["ready", "starting", "sleeping"]);
 /** The words of a model whose replicas differ: the first one that any has. */
-const ORDER = ["ready", "draining", "loading", "waiting for room", "sleeping", "stopping", "refused", "unknown", "stopped", "unreachable", "failed"];
+const ORDER = ["ready", "draining", "loading", "waiting for room", "sleeping", "stopping", "refused", "unknown", "stopped", "unreachable", "hung", "failed"];
 
 /** The models of a status, each with its replicas and their backends. */
 export function modelsOf(status) {

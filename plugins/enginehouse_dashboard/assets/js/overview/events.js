@@ -19,6 +19,7 @@ const WORDS = {
   swap_done: ({ target, error }) => (error ? `${short(target)} did not load: ${error}` : `${short(target)} is loaded`),
   replica_state: ({ replica, state }) => `${short(replica)} is ${state}`,
   backend_health: ({ backend, health, error }) => `${backend} is ${health}${error ? `: ${error}` : ""}`,
+  hung: ({ backend, why }) => `${backend} is given up: ${why}`,
   backend_draining: ({ backend, draining }) => (draining ? `${backend} takes no new requests` : `${backend} takes requests again`),
   request_moved: ({ source, destination, gap_ms, cause }) =>
     `A stream moved from ${source} to ${destination}${cause ? ` (${cause})` : ""}; its client waited ${Math.round(gap_ms)} ms`,
@@ -32,10 +33,11 @@ const MARKS = {
   swap_done: ({ target, error }) => (error ? `${model(target)} did not load` : `${model(target)} loaded`),
   request_moved: ({ source, destination }) => `a stream moved from ${source} to ${destination}`,
   backend_health: ({ backend, health }) => `${backend} is ${health}`,
+  hung: ({ backend }) => `${backend} hangs`,
   backend_draining: ({ backend, draining }) => (draining ? `${backend} drains` : `${backend} takes requests again`),
 };
 
-const isBad = ({ error, health, state }) => Boolean(error) || health === "unhealthy" || state === "failed";
+const isBad = ({ event, error, health, state }) => event === "hung" || Boolean(error) || health === "unhealthy" || state === "failed";
 
 export function eventMark(each) {
   return each.event in MARKS ? { time: each.time, name: MARKS[each.event](each), bad: isBad(each) } : null;

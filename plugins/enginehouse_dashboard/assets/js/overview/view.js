@@ -58,7 +58,7 @@ const fits = ({ name, replicas }, text) => !text || name.toLowerCase().includes(
 function facts(status, models) {
   const is = (...words) => status.replicas.filter(({ condition }) => words.includes(condition.word)).length;
   const waiting = status.replicas.reduce((sum, each) => sum + each.waiting, 0);
-  const trouble = is("failed", "unreachable", "refused");
+  const trouble = is("failed", "hung", "unreachable", "refused");
   return [
     { name: "live requests", value: count(status.requests) },
     { name: "waiting", value: count(waiting), tone: waiting ? "busy" : "" },

@@ -1,0 +1,18 @@
+"""Engines that pass their health check and serve nobody are given up.
+
+::
+
+    service     looks at live requests, and asks silent engines for one token
+    silences    tells a silence that is too long from a usual one
+"""
+
+from __future__ import annotations
+
+from enginehouse import Register, Service, hookimpl
+from enginehouse_hung.service import Hung
+
+
+@hookimpl
+def register_services(register: Register[Service]) -> None:
+    """Register the service."""
+    register("hung", Hung)
