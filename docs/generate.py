@@ -13,10 +13,10 @@ import click
 from msgspec.inspect import DictType, Field, ListType, StructType
 
 from enginehouse.cli import enginehouse
-from enginehouse.config.render import default_of
 from enginehouse.config.schema import PluginSettings
 from enginehouse.config.shape import PARAMETERS, config_type, shape_of
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse_offline.render import default_of
 
 DOCS = Path(__file__).parent
 CONFIGURATION = """\

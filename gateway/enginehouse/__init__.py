@@ -320,9 +320,6 @@ if _typing.TYPE_CHECKING:
     # --- Commands
     from enginehouse_kit.gateway_client import GatewayClient as GatewayClient
     from enginehouse_kit.gateway_client import gateway_options as gateway_options
-    from enginehouse.cli.checked_config import CheckedConfig as CheckedConfig
-    from enginehouse.cli.checked_config import check_config as check_config
-    from enginehouse.config.render import json_schema as json_schema
     from enginehouse.cli.listen import configured_url as configured_url
     from enginehouse.cli.options import config_option as config_option
     from enginehouse_kit.output import print_json as print_json
@@ -332,7 +329,6 @@ if _typing.TYPE_CHECKING:
     from enginehouse.app.reload import Reloaded as Reloaded
     from enginehouse.cli.options import take_over_option as take_over_option
     from enginehouse.cli.serve import serve_document as serve_document
-    from enginehouse.cli.installed_engines import InstalledEngines as InstalledEngines
     from enginehouse.cli.offline import OfflineGateway as OfflineGateway
     from enginehouse.engines.pulled_models import PulledModels as PulledModels
     from enginehouse.engines.pulled_models import PulledNote as PulledNote

@@ -18,7 +18,13 @@ _LINE = re.compile(
 )
 
 _SIMULATION = ("Backend", "Client", "Engines", "Gateway", "Process", "Settings")
-_MOVED = {f"Virtual{name}": "enginehouse_sim.virtual" for name in _SIMULATION}
+_MOVED = {
+    **{f"Virtual{name}": "enginehouse_sim.virtual" for name in _SIMULATION},
+    "CheckedConfig": "enginehouse_offline.checked_config",
+    "InstalledEngines": "enginehouse_offline.installed_engines",
+    "check_config": "enginehouse_offline.checked_config",
+    "json_schema": "enginehouse_offline.render",
+}
 """The modules of bundled plugins that names went to."""
 
 

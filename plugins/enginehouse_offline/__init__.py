@@ -3,10 +3,14 @@
 ::
 
     check, config_page        is the configuration right, and what is in effect
+    checked_config            builds the gateway of a configuration, and starts nothing
+    all_errors                all errors of a configuration, also those that another one hides
+    render                    a configuration as in a file, and the schema
     schema                    what a configuration may have, for editors
     explain/                  what would be decided: route, swap
     pulled                    pull, list, show and rm: downloaded models
     run, served_files         serves models' files without a configuration
+    installed_engines         the engines that this machine can launch
     model_folders             the folders in which programs keep models
 """
 

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from enginehouse import json_schema
+from enginehouse_offline.render import json_schema
 
 
 @click.command()

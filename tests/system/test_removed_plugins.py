@@ -9,7 +9,7 @@ import httpx
 import msgspec
 import pytest
 
-from enginehouse import Accounting, Caller, ConfigError, Forbidden, LimitAmounts, check_config
+from enginehouse import Accounting, Caller, ConfigError, Forbidden, LimitAmounts
 from enginehouse.app import Gateway
 from enginehouse.app.callers import check_callers
 from enginehouse.config.schema import Config, PluginSettings
@@ -17,6 +17,7 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
+from enginehouse_offline.checked_config import check_config
 from tests.support import plain_httpx
 
 NEEDED = {"routing", "scheduling"}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from enginehouse.cli import main
-from enginehouse.config.render import effective, json_schema
 from enginehouse.config.schema import Config
+from enginehouse_offline.render import effective, json_schema
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

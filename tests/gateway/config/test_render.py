@@ -25,7 +25,6 @@ from msgspec.inspect import (
 from enginehouse.config.auth import AuthSettings, JwtSettings, KeyLimitSettings
 from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.config.load_config import load_config
-from enginehouse.config.render import changed, effective, effective_data, json_schema
 from enginehouse.config.routing import MirrorSettings, RoutingSettings, RuleSettings, WeightSettings
 from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import (
@@ -46,6 +45,7 @@ from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import config_type, shape_of
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse_offline.config_page import page
+from enginehouse_offline.render import changed, effective, effective_data, json_schema
 from tests.support.config_files import Load
 from tests.support.hypothesis_profiles import TIMING_CHECKS
 

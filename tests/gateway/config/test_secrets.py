@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from enginehouse.config.load_config import load_config
-from enginehouse.config.render import effective
 from enginehouse.config.secrets import Secret
+from enginehouse_offline.render import effective
 from tests.support.config_files import Load, Refuse
 
 KEY = "[auth]\nkeys = [{{ name = 'alice', key = '{}' }}]"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse import ConfigError, FoundModel, InstalledEngines, LaunchSpec, SupportsLaunch
+from enginehouse import ConfigError, FoundModel, LaunchSpec, SupportsLaunch
 from enginehouse.config.load_config import read_document
 from enginehouse_llamacpp import LlamaCppDriver
+from enginehouse_offline.installed_engines import InstalledEngines
 from enginehouse_offline.served_files import served_files
 from enginehouse_vllm import VllmDriver
 from tests.support.gguf_header import write_gguf

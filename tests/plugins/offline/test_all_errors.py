@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse.cli.all_errors import check_all
 from enginehouse.domain.errors import ConfigError, ConfigErrors, PluginError
+from enginehouse_offline.all_errors import check_all
 
 
 def told(document: dict[str, Any], check: Any, **environ: str) -> list[str]:

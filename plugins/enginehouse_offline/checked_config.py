@@ -10,18 +10,18 @@ from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from enginehouse import ConfigError, LoadedConfig, dotted
 from enginehouse.app import rehearse_start
 from enginehouse.app.build_router import settle
-from enginehouse.cli.all_errors import check_all
-from enginehouse.config.load_config import LoadedConfig, find_document, read_document
-from enginehouse.config.render import changed, effective, effective_data
+from enginehouse.config.load_config import find_document, read_document
 from enginehouse.config.schema import Config
 from enginehouse.config.server import WorkerCount, worker_count
-from enginehouse.config.shape import dotted
 from enginehouse.config.warnings import hints
-from enginehouse.domain.errors import ConfigError, ConfigErrors
+from enginehouse.domain.errors import ConfigErrors
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse_offline.all_errors import check_all
+from enginehouse_offline.render import changed, effective, effective_data
 
 
 class CheckedConfig(NamedTuple):

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 
 import psutil
 
-from enginehouse.config.schema import ModelSettings, PluginSettings
+from enginehouse import Launcher, ModelSettings, SupportsLaunch, support_of
+from enginehouse.config.schema import PluginSettings
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.engines.missing_program import missing_program
-from enginehouse.interfaces.driver_support import support_of
-from enginehouse.interfaces.drivers import SupportsLaunch
-from enginehouse.interfaces.launchers import Launcher
 from enginehouse.plugin_manager.discovery import load_plugins
 
 _SHARE_OF_MEMORY = 0.8

@@ -9,10 +9,11 @@ import msgspec
 import tomli_w
 from msgspec.inspect import DictType, EnumType, Field, ListType, StructType, Type
 
-from enginehouse.config.schema import Config, DiscoverySettings, PluginSettings
+from enginehouse import DiscoverySettings, format_duration
+from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.secrets import MASK, Secret, masked_arguments, masked_line, masked_parameters, shown
 from enginehouse.config.shape import config_type, shape_of
-from enginehouse.config.units import format_duration, format_size
+from enginehouse.config.units import format_size
 
 _UNIT_SCHEMAS: dict[str, dict[str, Any]] = {
     "duration": {

@@ -8,7 +8,8 @@ from collections.abc import Callable, MutableMapping, Sequence
 from copy import deepcopy
 from typing import Any, Final, TypeVar
 
-from enginehouse.domain.errors import ConfigError, ConfigErrors, PluginError
+from enginehouse import ConfigError, PluginError
+from enginehouse.domain.errors import ConfigErrors
 
 _MOST_ROUNDS: Final = 10
 """Each takes as long as a check without errors. The first finds all errors of the schema, the second those of rules."""
