@@ -12,6 +12,8 @@ from enginehouse_batches.settings import BatchSettings
 _MOST_STOPS: Final = 3
 """A line that has made room so often runs to its end: else a busy gateway would compute it again and again."""
 _HOUR_S: Final = 3600.0
+_BESIDE_PEOPLE: Final = 8
+"""Where people are served, a line runs for so many slots: each prompt that is read delays the answers of others."""
 
 Replicas = Callable[[str], Sequence[Candidate]]
 """The replicas that may serve a model."""
@@ -92,11 +94,13 @@ def plan(
     start: dict[str, int] = {}
     why: dict[str, str] = {}
     short = {each.backend for model in wanted for each in replicas(model)}
+    shared = {person.backend for person in people}
     for model, lines in waiting.items():
         ready = [each for each in replicas(model) if _is_ready(each)]
         if not ready:
             continue
-        room = _room(model, ready, running, short, settings)
+        room = sum(_room(each, running, shared, settings.slots) for each in ready if each.backend not in short)
+        room -= sum(line.backend is None and line.model == model for line in running)
         if room > 0:
             start[model] = min(room, lines)
         else:
@@ -126,18 +130,15 @@ def _hosts_of(people: Sequence[Person], replicas: Replicas) -> set[str]:
     return found
 
 
-def _room(
-    model: str, ready: Sequence[Candidate], running: Sequence[RunningLine], short: set[str], settings: BatchSettings
-) -> int:
-    """How many more lines of a model may be sent to its engines, of which one slot each stays free for people."""
-    room = 0
-    for each in ready:
-        if each.backend in short or each.load.engine_waiting:
-            continue
-        own = settings.slots - sum(line.backend == each.backend for line in running)
-        free = each.load.free
-        room += max(0, own if free is None else min(own, free - (each.load.slots > 1)))
-    return room - sum(line.backend is None and line.model == model for line in running)
+def _room(engine: Candidate, running: Sequence[RunningLine], shared: set[str | None], most: int) -> int:
+    """How many more lines an engine may get: one slot stays free for people. ``shared``: engines that serve people."""
+    load = engine.load
+    if load.engine_waiting:
+        return 0
+    if engine.backend in shared:
+        most = min(most, load.slots // _BESIDE_PEOPLE) if load.slots else 1
+    own, free = most - sum(line.backend == engine.backend for line in running), load.free
+    return max(0, own if free is None else min(own, free - (load.slots > 1)))
 
 
 def _stopped(
