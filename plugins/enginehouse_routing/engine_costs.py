@@ -20,6 +20,8 @@ _MISSED_TURNS: Final = 3
 """After so many turns that an engine missed, 63 % of what it was slower is forgotten: it may have been so only once."""
 _SLOTS_ALIKE: Final = 0.25
 """Means of a few answers, whose lengths differ, differ by so much without a reason."""
+_ASKED_AGAIN: Final = 0.25
+"""The share of what an engine drops that would have been asked for again: it drops what was used least recently."""
 _NEAR: Final = 1.05
 _NEAR_S: Final = 0.001
 """Costs that differ by less are equal: what was learned is not more exact."""
@@ -359,7 +361,7 @@ class EngineCosts:
         row.write_alike = latest < ALIKE * soonest
 
     def _evictions(self, row: CostRow, cached: Mapping[str, int], tokens: float) -> list[float]:
-        """The seconds to read again what engines would drop for this prompt; empty if none has to, or all have to."""
+        """The seconds to read again what is dropped for this prompt; empty if no engine has to drop any, or all do."""
         crowded = self._crowded
         if not crowded:
             return []
@@ -369,7 +371,7 @@ class EngineCosts:
         ]
         if not any(lost) or all(lost):
             return []
-        rate = self._all.per_token or FIRST_RATE
+        rate = _ASKED_AGAIN * (self._all.per_token or FIRST_RATE)
         return [rate * each for each in lost]
 
     def _completed(self, row: CostRow, costs: list[float], late: list[float], lost: list[float]) -> list[float]:
