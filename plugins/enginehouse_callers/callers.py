@@ -64,17 +64,21 @@ class _Delivered(msgspec.Struct):
 
 
 class Callers(Authenticator, Accounting):
-    """Everything about callers: their keys, their limits, what they use, and what operators do."""
+    """Everything about callers: their keys, their limits, what they use, and what operators do.
+
+    The first ``prepare`` makes its parts.
+    """
 
     _gateway: CountedGateway
     _configured: Configured
-    _keyring: Keyring | None = None
+    keyring: Keyring
     _kept: KeptKeys
     _addresses: AddressLimits
     keeper: UsageKeeper
     store: LimitStore
 
     def __init__(self) -> None:
+        self._is_made = False
         self._names: list[str] = []
         self._folder: Path | None = None
         self._tasks = BackgroundTasks()
@@ -90,12 +94,6 @@ class Callers(Authenticator, Accounting):
     def join(self, gateway: CountedGateway) -> None:
         self._gateway = gateway
 
-    @property
-    def keyring(self) -> Keyring:
-        """The keys; only after ``prepare``."""
-        assert self._keyring is not None
-        return self._keyring
-
     # --- the configuration
 
     def prepare(self, configured: Configured) -> bool:
@@ -105,23 +103,24 @@ class Callers(Authenticator, Accounting):
         self._names[:] = [key.name for key in keys]
         prices, server = Prices(configured.table("prices")), configured.table("server")
         usage = configured.table("usage")
-        if self._keyring is None:
+        if not self._is_made:
             clock = self._gateway.clock
             self.store = self._limit_store()
             limits = CallerLimits(self.store, prices)
-            self._keyring = Keyring(keys, limits, clock.epoch)
+            self.keyring = Keyring(keys, limits, clock.epoch)
             self._kept = KeptKeys(limits, self._names.copy, clock.epoch)
             self._kept.spaces = (*NAMESPACES, *(space for space in self._spaces if space not in NAMESPACES))
             if self._gateway.memory is not None:
                 self._kept.changes = self._gateway.memory.key_changes
-            self._keyring.recognisers = [self._kept]
+            self.keyring.recognisers = [self._kept]
             self.keeper = UsageKeeper(UsageMeter(clock.epoch, prices), usage.keep, clock.epoch)
             self._addresses = AddressLimits(server, limits)
             if usage.store not in ("", _NO_STORE):
                 configured.plugin("usage_store", usage.store, "usage.store")
+            self._is_made = True
             return True
-        self._keyring.configure(keys)
-        self._keyring.limits.prices = self.keeper.meter.prices = prices
+        self.keyring.configure(keys)
+        self.keyring.limits.prices = self.keeper.meter.prices = prices
         self.keeper.keep = usage.keep
         self._addresses.configure(server)
         self._count()

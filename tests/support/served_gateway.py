@@ -263,7 +263,7 @@ def prepare(config: Config, registry: Registry, clock: Callable[[], float] | Non
         gateway.relay.context.upstreams[name] = Upstream(name, settings, config.timeouts, Outside())
         gateway.fleet.succeeded(name)
     if clock is not None:
-        callers_of(gateway)._keyring = Keyring(config.auth.keys, limits_at(clock, config))
+        callers_of(gateway).keyring = Keyring(config.auth.keys, limits_at(clock, config))
     return gateway
 
 

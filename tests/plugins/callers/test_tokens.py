@@ -53,7 +53,7 @@ class Provider:
         assert self.tokens.prepare(gateway)
         self.tokens.keys.use(key_set())
         self.counting = Callers()
-        self.counting._keyring = self.ring
+        self.counting.keyring = self.ring
         jwt = ActiveAuthenticator(PluginId("authenticator", "jwt"), self.tokens)
         self.callers = asking(self.ring, jwt, accounting=self.counting, clock=self.clock)
 
