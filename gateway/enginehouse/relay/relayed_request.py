@@ -116,9 +116,9 @@ class RelayedRequest(Request):
     def tokens(self) -> StreamTokens:
         history = self._reply.history
         if history is None:
-            return StreamTokens()
+            return StreamTokens(output=self._reply.events)
         history.read()
-        output = None if history.why else history.progress.tokens()
+        output = self._reply.events if history.why else history.progress.tokens()
         return StreamTokens(history.prompt_tokens, output, history.max_tokens)
 
     def answer_ends(self) -> tuple[bytes, bytes]:

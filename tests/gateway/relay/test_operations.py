@@ -86,6 +86,25 @@ async def test_a_stream_can_be_cancelled(house: OpenGateway, engine: StartEngine
     await served.calls[0].closed.wait()
 
 
+async def test_the_tokens_of_a_stream_are_counted_while_it_runs(house: OpenGateway, engine: StartEngine) -> None:
+    """Of one that nothing can continue, too: only its events are counted."""
+    served, gate = await engine(), asyncio.Event()
+    gateway = await house(served)
+    served.streams(event(), event(), event(), gate, DONE, served.END)
+    client = await gateway.client()
+    client.send(gateway.post(None, b"x-request-id: mine", stream=True))
+    await client.head()
+    seen = None
+    while not seen:
+        [told] = read(await gateway.ask(gateway.get("/api/requests")))["requests"]
+        seen = told["output_tokens"]
+    assert seen <= 3
+    assert told["stays"]
+    gate.set()
+    while await client.chunk():
+        pass
+
+
 async def test_new_requests_are_refused_while_live_ones_finish(house: OpenGateway, engine: StartEngine) -> None:
     served, gate = await engine(), asyncio.Event()
     gateway = await house(served)

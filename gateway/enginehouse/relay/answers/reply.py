@@ -70,6 +70,11 @@ class Reply:
         self.door = door
         self.form = form
 
+    @property
+    def events(self) -> int | None:
+        """How many events with a token the client has got of a stream; ``None`` before it begins."""
+        return self.measure()[1] if self._stream and self.begun else None
+
     def begin(
         self, status: int, lines: bytes, length: int | None, stream: bool, json: JsonInPieces | None = None
     ) -> None:
