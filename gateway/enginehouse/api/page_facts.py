@@ -37,10 +37,11 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     totals: Callable[[], Iterable[ModelTotals]]
     """What has ended at each model of each backend."""
     gauges: Callable[[], Iterable[tuple[str, str, str, float]]]
-    """Requests in queues (``queue``), shares of KV caches (``kv_usage``) and bytes of GPUs (``gpu_memory``) in use.
+    """Requests in queues (``queue``), and shares of KV caches (``kv_usage``) and bytes of hosts and GPUs in use
+    (``host_memory``, ``gpu_memory``).
 
-    Each is the metric, what it is of (``model``, ``backend``, ``gpu``, or empty for the gateway), the name of that, and
-    the value."""
+    Each is the metric, what it is of (``model``, ``backend``, ``host``, ``gpu``, or empty for the gateway), the name
+    of that, and the value."""
     ended: Callable[[], Iterator[EndedRequest]]
     """The last 1000 requests that have ended, newest first."""
     ended_count: Callable[[], int]

@@ -49,7 +49,7 @@ class EverySecond:
 
 
 def gauges(relay: Relay, engines: ManagedEngines) -> Iterator[Gauge]:
-    """The waiting requests, the engines' KV caches in use and the GPUs' memory in use, as they are now."""
+    """The waiting requests, and the KV caches of engines and the memory of hosts and GPUs in use, as they are now."""
     waiting = engines.waiting()
     if waiting:
         yield "queue", "", "", len(waiting)
@@ -64,5 +64,8 @@ def gauges(relay: Relay, engines: ManagedEngines) -> Iterator[Gauge]:
             yield "kv_usage", "", "", usage
             for model in backend.models[:1]:
                 yield "kv_usage", "model", model, usage
+    for host in engines.memory():
+        if host.budget:
+            yield "host_memory", "host", host.host, host.used
     for gpu in engines.gpus():
         yield "gpu_memory", "gpu", f"{gpu.host}:{gpu.gpu}", gpu.used

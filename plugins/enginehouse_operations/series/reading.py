@@ -12,7 +12,7 @@ from enginehouse import InvalidRequest, did_you_mean
 from enginehouse_operations.series.bucket_ring import BucketRing
 from enginehouse_operations.series.series_store import SeriesStore
 
-By = Literal["", "model", "backend", "gpu"]
+By = Literal["", "model", "backend", "gpu", "host"]
 UNITS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "requests": "1/s",
@@ -29,13 +29,16 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
         "cached_ratio": "ratio",
         "kv_usage": "ratio",
         "gpu_memory": "bytes",
+        "host_memory": "bytes",
     }
 )
 """Every metric and its unit. Requests and tokens are counted when a request ends.
 
-``queue``, ``kv_usage`` and ``gpu_memory`` are read as they are at the moment; a minute has the mean of its seconds.
+``queue``, ``kv_usage``, ``gpu_memory`` and ``host_memory`` are read as they are at the moment; a minute has the mean of
+its seconds.
 """
 
+_ALWAYS_BY: Final[Mapping[str, By]] = MappingProxyType({"gpu_memory": "gpu", "host_memory": "host"})
 _DIGITS: Final = 6
 
 
@@ -71,7 +74,7 @@ def read_series(
         remedy = did_you_mean(metric, list(UNITS)) or f"there are: {', '.join(UNITS)}"
         raise InvalidRequest(f"There is no metric '{metric}'; {remedy}", param="metric")
     ring = _ring(store, since, step)
-    by = "gpu" if metric == "gpu_memory" else by
+    by = _ALWAYS_BY.get(metric, by)
     first = max(int(since // ring.step), ring.newest - ring.size + 1, 0)
     lines = [
         NamedValues({by: key.name} if by else {}, [_rounded(value) for value in ring.values(metric, key, first)])

@@ -89,6 +89,7 @@ def test_charts_share_a_cursor_and_show_events_and_parts(gateway: RunningGateway
 def test_buttons_tell_what_they_do_and_keep_the_focus(gateway: RunningGateway) -> None:
     said = seen("operate", gateway)["said"]
     assert (said["before"], said["loaded"], said["unloaded"]) == ("stopped", "ready", "stopped")
+    assert said["plan"] == "small-b needs 8.0 GiB: nothing stops"
     assert said["asked"]
     assert said["kept"] == "ready"
     assert said["focus"] == said["focusLater"] == "Unload small-b"

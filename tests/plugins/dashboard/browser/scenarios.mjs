@@ -56,6 +56,9 @@ export async function operate({ open }) {
   const card = page.locator("article[aria-label='small-b']");
   const word = card.locator(".title .chip");
   said.before = await word.textContent();
+  await page.getByText("What another model would stop").click();
+  await page.locator(".plan", { hasText: "small-b needs" }).waitFor();
+  said.plan = await page.locator(".plan").textContent();
   await card.getByRole("button", { name: "Load" }).click();
   await word.filter({ hasText: "ready" }).waitFor();
   said.loaded = await word.textContent();
@@ -102,7 +105,9 @@ export async function chat({ open, picture }) {
   await page.keyboard.press("Enter");
   await page.locator(".turn.assistant").nth(1).locator(".figures", { hasText: "first token" }).waitFor();
   const other = await open({ hash: "#requests" });
-  await other.locator("#view-requests button.link").first().click();
+  const live = other.locator("#view-requests tr", { hasText: "answering" });
+  await live.locator("td[data-label='tokens/s']", { hasText: /[0-9]/ }).waitFor();
+  await live.locator("button.link").click();
   await other.locator("dialog .phase", { hasText: "answering" }).waitFor();
   said.drawer = await other.locator("dialog").textContent();
   await picture(other, "drawer");

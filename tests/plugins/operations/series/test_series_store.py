@@ -100,6 +100,16 @@ def test_a_minute_has_the_rates_and_percentiles_of_all_its_requests() -> None:
     assert 2500 <= (sampled.values("ttft_ms_p99", step=60)[-1] or 0) <= 5000
 
 
+def test_memory_is_that_of_hosts_and_gpus() -> None:
+    sampled = Sampled()
+    sampled.gauges = [("host_memory", "host", "local", 5), ("gpu_memory", "gpu", "local:0", 7)]
+    sampled.pass_(1)
+    assert [(each.labels, each.values) for each in sampled.read("host_memory", "", START, 1).series] == [
+        ({"host": "local"}, [5])
+    ]
+    assert [each.labels for each in sampled.read("gpu_memory", "model", START, 1).series] == [{"gpu": "local:0"}]
+
+
 def test_gauges_are_those_of_the_moment_and_their_means() -> None:
     sampled = Sampled()
     sampled.now += 59

@@ -22,9 +22,10 @@ const CHARTS = [
   ["Prompt cache hits", { cached_ratio: ["", 0] }],
   ["KV cache in use", { kv_usage: ["", 0] }],
   ["GPU memory", { gpu_memory: ["", 0] }],
+  ["Host memory", { host_memory: ["", 0] }],
 ];
 const SHORTEST = { 1: 60, 60: 5 }; // buckets of a chart of a gateway that has just started, by their step
-const OPTIONAL = new Set(["KV cache in use", "GPU memory"]); // shown once an engine or a driver reports them
+const OPTIONAL = new Set(["KV cache in use", "GPU memory", "Host memory"]); // shown once an engine or a driver reports them
 const GREATEST = new Set(["ms", "requests", "ratio", "bytes"]);
 
 export function charts() {

@@ -6,12 +6,14 @@ import { bytes, count, plural } from "../words.js";
 import { meter, modelCard, modelsOf } from "./cards.js";
 import { charts } from "./charts.js";
 import { eventList } from "./events.js";
+import { hostCard, hostsOf } from "./hosts.js";
 
 const MOST_CARDS = 24;
 
 export function overviewView() {
   const tiles = h("div", { class: "tiles" });
   const memory = h("div", { class: "tiles" });
+  const hosts = h("div", { class: "hosts" });
   const search = h("input", { type: "search", placeholder: "Find a model or backend", "aria-label": "Find a model or backend" });
   const cards = h("div", { class: "cards" });
   const more = h("button", { type: "button" });
@@ -19,7 +21,7 @@ export function overviewView() {
   const events = eventList();
   const over = charts();
   let all = false;
-  const node = h("div", { class: "stack" }, tiles, memory,
+  const node = h("div", { class: "stack" }, tiles, hosts, memory,
     h("div", {}, h("div", { class: "head" }, h("h2", {}, "Models"), search), cards, none, h("p", {}, more)),
     over.node,
     events.node);
@@ -32,6 +34,8 @@ export function overviewView() {
     const models = modelsOf(status);
     keyed(tiles, facts(status, models), (each) => each.name, tile);
     keyed(memory, places(status), (each) => each.name, place);
+    keyed(hosts, hostsOf(status), (each) => each.host, hostCard);
+    show(hosts, hosts.childElementCount);
     show(memory, memory.childElementCount);
     const found = models.filter((each) => fits(each, search.value.trim().toLowerCase()));
     const shown = all ? found : found.slice(0, MOST_CARDS);
@@ -76,12 +80,8 @@ function tile({ name }) {
   } };
 }
 
-/** Every place with a limited memory: hosts with a budget, and GPUs. */
-function places({ hosts, gpus }) {
-  return [
-    ...hosts.filter(({ budget }) => budget).map(({ host, used, budget }) => ({ name: `host ${host}`, used, total: budget })),
-    ...gpus.map(({ host, gpu, name, used, total }) => ({ name: `${host === "local" ? "" : `${host} `}GPU ${gpu} · ${name}`, used, total })),
-  ];
+function places({ gpus }) {
+  return gpus.map(({ host, gpu, name, used, total }) => ({ name: `${host === "local" ? "" : `${host} `}GPU ${gpu} · ${name}`, used, total }));
 }
 
 function place() {

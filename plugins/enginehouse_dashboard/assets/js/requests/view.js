@@ -1,7 +1,7 @@
 // Live requests, the last ones that ended, and the last decisions.
 
 import { named } from "../colours.js";
-import { h, look, put, table } from "../dom.js";
+import { h, look, put, show, table } from "../dom.js";
 import { read, readIfThere } from "../gateway.js";
 import { live } from "../live.js";
 import { clock, count, duration, milliseconds, plural, tone } from "../words.js";
@@ -17,7 +17,7 @@ export function requestsView() {
   const status = h("select", { "aria-label": "Outcome" },
     [["", "all outcomes"], ["2", "answered"], ["5", "failed"], ["4", "refused"], ["left", "client left"]].map(([value, text]) => new Option(text, value)));
   const slow = h("input", { type: "number", min: "0", step: "0.5", placeholder: "slower than, s", "aria-label": "Slower than this many seconds" });
-  const running = table(["request", "model", "phase", "backend", "key", "#age", "#tokens", "#moves"],
+  const running = table(["request", "model", "phase", "backend", "key", "#age", "#tokens", "#tokens/s", "#moves"],
     h("span", {}, h("b", {}, "No request is live"), "Send one from “Try it”, or point a client at this address."));
   const more = h("p", { class: "small faint" });
   const ended = table(["ended", "model", "outcome", "backend", "key", "#took", "#first token", "#tokens", "#tokens/s"],
@@ -74,23 +74,62 @@ function row(cells, open) {
   return { node, id };
 }
 
+/** How much of the load that a request waits for has passed; null if it waits for none. */
+function loaded({ phase, replica, waits_for: others }) {
+  if (phase !== "loading") return null;
+  const shares = (live.status?.replicas ?? []).filter((each) => each.replica === replica || others.includes(each.replica))
+    .map(({ condition }) => condition.progress).filter((each) => each !== undefined);
+  return shares.length ? Math.max(...shares) : null;
+}
+
+/** What a live request does, and how far it is. */
+export function phaseWords({ phase, position, progress, output_tokens: tokens }, share = null) {
+  if (phase === "loading" && share !== null) return `loading ${Math.round(share * 100)} %`;
+  if (phase === "serving") return tokens ? "answering" : tokens === 0 ? "reading the prompt" : "with its engine";
+  if (progress) return `${phase}: ${progress}`;
+  return position === null ? phase : `${phase}, number ${position + 1}`;
+}
+
+/** The tokens a second of a live request, from looks at it; null before the second one that saw tokens. */
+export function rateMeter() {
+  let before = null;
+  let rate = null;
+  return ({ output_tokens: tokens, age_ms: age, phase }) => {
+    if (!tokens || phase !== "serving") return null;
+    if (before && age > before.age) {
+      const now = Math.max(0, (tokens - before.tokens) / ((age - before.age) / 1000));
+      rate = rate === null ? now : (rate + now) / 2;
+    }
+    before = { tokens, age };
+    return rate;
+  };
+}
+
 function liveRow(first) {
   let request = first;
   const cells = { model: td("model"), phase: td("phase"), replica: td("at"), caller: td("key"), age: td("age", "number"),
-    tokens: td("tokens", "number"), moves: td("moves", "number") };
+    tokens: td("tokens", "number"), rate: td("tokens/s", "number"), moves: td("moves", "number") };
   const word = h("span", { class: "chip" });
-  cells.phase.append(word);
+  const done = h("div", { class: "fill busy" });
+  const bar = h("div", { class: "bar", role: "progressbar", "aria-label": "loading" }, done);
+  const rate = rateMeter();
+  cells.phase.append(word, bar);
   const { node, id } = row(Object.values(cells), () => openDrawer({ live: request }));
   return { node, update(each) {
     request = each;
     put(id, each.id);
     named(cells.model, each.model ?? each.path);
-    put(word, each.position === null ? each.phase : `${each.phase}, number ${each.position + 1}`);
+    const share = loaded(each);
+    put(word, phaseWords(each, share));
     look(word, `chip ${tone(each.phase)}`);
+    show(bar, share !== null);
+    done.style.width = `${100 * share}%`;
+    bar.setAttribute("aria-valuenow", Math.round(100 * share));
     named(cells.replica, each.replica?.split("@").at(-1));
     named(cells.caller, each.caller);
     put(cells.age, duration(each.age_ms / 1000));
     put(cells.tokens, count(each.output_tokens));
+    put(cells.rate, count(rate(each)));
     put(cells.moves, each.moves || "");
   } };
 }
