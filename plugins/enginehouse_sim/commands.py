@@ -14,6 +14,7 @@ from enginehouse import ConfigError, print_json
 from enginehouse_sim.measure_commands import calibrate, validate
 from enginehouse_sim.simulator.core.options import (
     FORMAT_OPTION,
+    JSON_OPTION,
     LIMIT_OPTION,
     POSITIVE,
     Finite,
@@ -40,7 +41,6 @@ sim.add_command(validate)
 
 
 _trace = click.argument("trace", type=click.Path(path_type=Path))
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @sim.command(context_settings={"show_default": True})
@@ -48,7 +48,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @core_options
 @LIMIT_OPTION
 @FORMAT_OPTION
-@_json
+@JSON_OPTION
 @click.option(
     "--plot",
     "picture",
@@ -143,7 +143,7 @@ def replay(
 @core_options
 @LIMIT_OPTION
 @FORMAT_OPTION
-@_json
+@JSON_OPTION
 @reports_errors
 def steps(trace: Path, core: CoreSettings, limit: int | None, format_name: str | None, as_json: bool) -> None:
     """Print the scheduler's plan for each step of TRACE.

@@ -11,6 +11,7 @@ import msgspec
 from enginehouse import ConfigError, print_json
 from enginehouse_sim.simulator.core.options import (
     FORMAT_OPTION,
+    JSON_OPTION,
     LIMIT_OPTION,
     POSITIVE,
     core_options,
@@ -20,7 +21,6 @@ from enginehouse_sim.simulator.core.options import (
 )
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _model = click.option("--model", default="", help="Model to ask for.")
 _api_key = click.option("--api-key", default="", help="Key of the engine's API.", envvar="ENGINEHOUSE_API_KEY")
 
@@ -38,7 +38,7 @@ _api_key = click.option("--api-key", default="", help="Key of the engine's API."
 @click.option("--seed", type=int, default=0, help="Decides the order of the probes.")
 @click.option("--dry-run", is_flag=True, help="Only say what it would do.")
 @click.option("--force", is_flag=True, help="Write the profile even if the fit is unusable.")
-@_json
+@JSON_OPTION
 @reports_errors
 def calibrate(
     url: str | None,
@@ -101,7 +101,7 @@ def calibrate(
 @LIMIT_OPTION
 @FORMAT_OPTION
 @click.option("--save", is_flag=True, help="Write the errors into the profile, where enginehouse plan reads them.")
-@_json
+@JSON_OPTION
 @reports_errors
 def validate(
     trace: Path,

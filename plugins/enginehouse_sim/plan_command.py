@@ -12,6 +12,7 @@ import msgspec
 from enginehouse import ConfigError, print_json
 from enginehouse_sim.simulator.core.options import (
     FORMAT_OPTION,
+    JSON_OPTION,
     LIMIT_OPTION,
     POSITIVE,
     Finite,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 @click.option("--seeds", type=POSITIVE, default=3, help="How often the traffic is made, or its gaps are shuffled.")
 @click.option("--margin", help="How much longer steps may take: 20%. By default the profile's accuracy.")
 @click.option("--jobs", type=POSITIVE, help="Replays at once; default: one for each core.", show_default=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@JSON_OPTION
 @reports_errors
 def plan(
     trace: Path | None,

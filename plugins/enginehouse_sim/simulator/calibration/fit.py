@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from enginehouse_sim.simulator.steps.costs import PassCosts
+from enginehouse_sim.simulator.steps.models import pass_ms
 
 Kind = Literal["prompt", "decode", "mixed", "waiting", "cached"]
 
@@ -28,12 +29,10 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
 
     def milliseconds(self, costs: PassCosts) -> float:
         """How long all passes take with these costs."""
-        ms = costs.fixed_ms + max(costs.weights_ms, costs.token_ms * (self.prompt_tokens + self.decodes))
-        ms += costs.kv_token_ms * self.kv_tokens + costs.sequence_ms * (self.decodes + self.first_tokens)
-        ms += costs.waiting_ms * self.waiting
-        if self.prompt_tokens:
-            ms += costs.prompt_ms + costs.pair_ms * self.pairs
-        return self.passes * ms
+        sequences = self.decodes + self.first_tokens
+        return self.passes * pass_ms(
+            costs, self.prompt_tokens, self.decodes, self.pairs, self.kv_tokens, sequences, self.waiting
+        )
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -16,44 +16,21 @@ from enginehouse_sim.simulator.scheduler.steady import num_steady_steps, pass_st
 from enginehouse_sim.simulator.steps.models import StepLoad, StepModel
 
 
-class StepResult:
-    """A completed step: the plan, the outputs, its duration, and its load."""
+class CoreStep:
+    """A step of the core: the plan, and its load. ``ends_at``: on the core's clock.
 
-    __slots__ = ("load", "outputs", "scheduled", "seconds")
+    The core alone knows the ``result`` while the step is in flight. Then it has ``outputs``, and took ``seconds``.
+    """
 
-    def __init__(
-        self,
-        scheduled: SchedulerOutput,
-        outputs: Sequence[EngineCoreOutput],
-        seconds: float,
-        load: StepLoad,
-    ) -> None:
-        self.scheduled = scheduled
-        self.outputs = outputs
-        self.seconds = seconds
-        self.load = load
+    __slots__ = ("ends_at", "load", "outputs", "result", "scheduled", "seconds")
 
-
-class InFlightStep:
-    """A step that has begun: its result is known to the core alone. ``ends_at``: on the core's clock."""
-
-    __slots__ = ("ends_at", "load", "result", "scheduled")
-
-    def __init__(
-        self,
-        scheduled: SchedulerOutput,
-        result: ModelRunnerOutput,
-        ends_at: float,
-        load: StepLoad,
-    ) -> None:
+    def __init__(self, scheduled: SchedulerOutput, result: ModelRunnerOutput, ends_at: float, load: StepLoad) -> None:
         self.scheduled = scheduled
         self.result = result
         self.ends_at = ends_at
         self.load = load
-
-    def later(self, seconds: float) -> InFlightStep:
-        """The same step, ending so much later."""
-        return InFlightStep(self.scheduled, self.result, self.ends_at + seconds, self.load)
+        self.outputs: Sequence[EngineCoreOutput] = ()
+        self.seconds = 0.0
 
 
 IDLE_STEP = 0.001
@@ -90,7 +67,7 @@ class EngineCore:
         self._runner = runner
         self._steps = steps
         self._ahead = 2 if scheduler.state.plans_ahead else 1
-        self._launched: deque[InFlightStep] = deque()
+        self._launched: deque[CoreStep] = deque()
         self._ends: list[float] = []  # of the steps in flight, and of those foreseen after them
 
     def add_request(self, request: RequestState) -> None:
@@ -128,9 +105,10 @@ class EngineCore:
         if late <= 0:
             return
         self.now = now
-        self._launched = deque(step.later(late) for step in self._launched)
+        for step in self._launched:
+            step.ends_at += late
 
-    def step(self) -> StepResult:
+    def step(self) -> CoreStep:
         """Make one whole step."""
         self.begin_step()
         return self.end_step()
@@ -141,15 +119,14 @@ class EngineCore:
             self._launch()
         return max(0.0, self._launched[0].ends_at - self.now)
 
-    def end_step(self) -> StepResult:
+    def end_step(self) -> CoreStep:
         """Process the result of the step that ends next."""
         ended = self._launched.popleft()
-        scheduled, result, ends_at = ended.scheduled, ended.result, ended.ends_at
-        seconds, self.now = ends_at - self.now, ends_at
+        ended.seconds, self.now = ended.ends_at - self.now, ended.ends_at
         if self._transfer_worker is not None:
-            self._transfer_worker.end_step(ends_at, result)
-        outputs = self.scheduler.update_from_output(scheduled, result)
-        return StepResult(scheduled, outputs, seconds, ended.load)
+            self._transfer_worker.end_step(ended.ends_at, ended.result)
+        ended.outputs = self.scheduler.update_from_output(ended.scheduled, ended.result)
+        return ended
 
     def foresee(self) -> list[float]:
         """The ends of the next steps. All but the last one are steady, unless a request arrives or leaves.
@@ -173,7 +150,7 @@ class EngineCore:
         del self._ends[:count]
         first, last = self._launched[0].scheduled.step + count, self._launched[-1]
         self._launched = deque(
-            InFlightStep(
+            CoreStep(
                 self.scheduler.state.in_flight[step],
                 last.result,
                 ends_at,
@@ -213,7 +190,7 @@ class EngineCore:
         load = self._runner.load
         load.waiting = len(self.scheduler.state.waiting)
         ends_at = begins_at + self._seconds(scheduled, load, begins_at)
-        self._launched.append(InFlightStep(scheduled, result, ends_at, load))
+        self._launched.append(CoreStep(scheduled, result, ends_at, load))
 
     def _seconds(self, scheduled: SchedulerOutput, load: StepLoad, begins_at: float) -> float:
         """The step's duration.

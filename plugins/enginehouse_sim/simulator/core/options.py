@@ -80,6 +80,7 @@ FORMAT_OPTION = click.option(
     type=click.Choice(["azure", "bailian", "mooncake", "plain"]),
     help="Format of the trace; by default, its fields decide.",
 )
+JSON_OPTION = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 LIMIT_OPTION = click.option("--limit", type=POSITIVE, help="Read only this number of requests of the trace.")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from enginehouse import InvalidRequest, RequestError
-from enginehouse_sim.simulator.core.engine_core import EngineCore, StepResult
+from enginehouse_sim.simulator.core.engine_core import CoreStep, EngineCore
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, MovedRequest, SchedulerStats
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.model.grammar import valid_tokens
@@ -133,7 +133,7 @@ class BatchingEngine:
     """
 
     def __init__(self, core: EngineCore, clock: EngineClock) -> None:
-        self.on_step: Callable[[StepResult], None] | None = None
+        self.on_step: Callable[[CoreStep], None] | None = None
         self.sleep_level = 0
         self.failure = ""
         self.num_updates = 0
@@ -281,7 +281,7 @@ class BatchingEngine:
                 tokens = 0
                 await asyncio.sleep(0)
 
-    def _deliver(self, result: StepResult, began: float, now: float) -> None:
+    def _deliver(self, result: CoreStep, began: float, now: float) -> None:
         self.num_updates += 1
         listeners = self._listeners
         for new in result.scheduled.new_requests:

@@ -7,7 +7,7 @@ import time
 import msgspec
 
 from enginehouse import InstanceMetadata, InstanceStatus
-from enginehouse_sim.simulator.core.engine_core import StepResult
+from enginehouse_sim.simulator.core.engine_core import CoreStep
 from enginehouse_sim.simulator.core.migration import MigrationSlots
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine
 from enginehouse_sim.simulator.server.load_figures import load_figures
@@ -30,7 +30,7 @@ class StatusReporter:
         self.metadata = metadata
         self._slots: MigrationSlots | None = None
         self._engine = engine
-        self._last: StepResult | None = None
+        self._last: CoreStep | None = None
 
     def set_address(self, address: str) -> None:
         """Use ``address`` (host and port) as the instance id if none was configured."""
@@ -42,7 +42,7 @@ class StatusReporter:
         self._slots = slots
         self.metadata = msgspec.structs.replace(self.metadata, ip=host, llumlet_port=port, kvt_port=port)
 
-    def on_step(self, result: StepResult) -> None:
+    def on_step(self, result: CoreStep) -> None:
         self._last = result
 
     def status(self) -> InstanceStatus:

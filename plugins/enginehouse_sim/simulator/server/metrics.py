@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, disable_cre
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from enginehouse_sim.simulator.core.engine_core import StepResult
+from enginehouse_sim.simulator.core.engine_core import CoreStep
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine
 
 _FIRST_TOKEN = (
@@ -58,7 +58,7 @@ class Metrics(Collector):
         """All figures in Prometheus' text format."""
         return generate_latest(self._registry)
 
-    def on_step(self, result: StepResult) -> None:
+    def on_step(self, result: CoreStep) -> None:
         if result.scheduled.total_num_scheduled_tokens:
             self.step_tokens.observe(result.scheduled.total_num_scheduled_tokens)
         if drafts := result.scheduled.scheduled_spec_decode_tokens:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from enginehouse import InvalidRequest, ModelNotFound
-from enginehouse_sim.simulator.core.engine_core import StepResult
+from enginehouse_sim.simulator.core.engine_core import CoreStep
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineClock
 from enginehouse_sim.simulator.server.faults import ActiveFaults
 from enginehouse_sim.simulator.server.instance_status import ConstantStatus, StatusReporter
@@ -29,7 +29,7 @@ class Simulation:
         self.status = StatusReporter(_metadata(settings), engine)
         self.faults = ActiveFaults(clock)
 
-        def on_step(result: StepResult) -> None:
+        def on_step(result: CoreStep) -> None:
             metrics.on_step(result)
             self.status.on_step(result)
 

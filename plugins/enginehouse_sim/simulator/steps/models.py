@@ -99,6 +99,21 @@ class ConstantSteps(StepModel):
         return self._tpot if decodes else 0.0
 
 
+def pass_ms(
+    costs: PassCosts, prompts: float, answers: float, pairs: float, kv_tokens: float, sequences: float, waiting: float
+) -> float:
+    """The milliseconds of a pass over so many tokens of ``prompts`` and of ``answers``.
+
+    ``pairs``: of prompts' tokens and their contexts. ``kv_tokens``: those that answers read. ``sequences``: the
+    requests that get a token.
+    """
+    ms = costs.fixed_ms + max(costs.weights_ms, costs.token_ms * (prompts + answers))
+    ms += costs.kv_token_ms * kv_tokens + costs.sequence_ms * sequences + costs.waiting_ms * waiting
+    if prompts:
+        ms += costs.prompt_ms + costs.pair_ms * pairs
+    return ms
+
+
 class PassSteps(StepModel):
     """Every step is one pass over the weights, whatever mix of prompts and answers it computes."""
 
@@ -109,20 +124,11 @@ class PassSteps(StepModel):
         prompts, answers = load.prefill_tokens, load.decodes + load.draft_tokens
         if not prompts and not answers:
             return 0.0
-        costs = self._costs
-        ms = costs.fixed_ms + max(costs.weights_ms, costs.token_ms * (prompts + answers))
-        ms += costs.kv_token_ms * load.active_kv_tokens + costs.sequence_ms * (load.decodes + load.first_tokens)
-        ms += costs.waiting_ms * load.waiting
-        if prompts:
-            ms += costs.prompt_ms + costs.pair_ms * (load.prefill_pairs + load.own_pairs)
-        return ms / 1000
+        pairs, sequences = load.prefill_pairs + load.own_pairs, load.decodes + load.first_tokens
+        return pass_ms(self._costs, prompts, answers, pairs, load.active_kv_tokens, sequences, load.waiting) / 1000
 
     def decode_seconds(self, decodes: int, active_kv_tokens: int, total_kv_tokens: int) -> float:
-        if not decodes:
-            return 0.0
-        costs = self._costs
-        ms = costs.fixed_ms + max(costs.weights_ms, costs.token_ms * decodes)
-        return (ms + (costs.kv_token_ms * active_kv_tokens + costs.sequence_ms * decodes)) / 1000
+        return pass_ms(self._costs, 0, decodes, 0, active_kv_tokens, decodes, 0) / 1000 if decodes else 0.0
 
 
 class PolynomialSteps(StepModel):
