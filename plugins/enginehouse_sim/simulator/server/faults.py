@@ -9,12 +9,20 @@ import msgspec
 
 from enginehouse import InvalidRequest, parse_duration
 from enginehouse_sim.simulator.server.batching_engine import EngineClock
-from enginehouse_sim.simulator.server.http import Call
+from enginehouse_sim.simulator.server.http import Call, ResponseHooks
 
 AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
-class Fault(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag=str.lower):
+class Fault(
+    msgspec.Struct,
+    ResponseHooks,
+    kw_only=True,
+    frozen=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag=str.lower,
+):
     """A fault, which hits the next ``count`` calls, or all calls until it is cleared.
 
     It concerns the calls to inference endpoints, or those to ``path`` if given; with ``model``, only calls for that
@@ -36,15 +44,6 @@ class Fault(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     async def before(self, call: Call, cleared: asyncio.Event) -> bool:
         """Act before the engine sees the call. Return whether the call is answered."""
         return False
-
-    async def at_start(self, call: Call, stream: bool) -> None:
-        pass
-
-    async def at_body(self, call: Call, body: bytes) -> bytes:
-        return body
-
-    async def after_chunk(self, call: Call) -> None:
-        pass
 
 
 class Error(Fault, frozen=True):

@@ -12,7 +12,7 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import NoReturn, Protocol, TypeVar, cast
+from typing import NoReturn, TypeVar, cast
 from urllib.parse import parse_qs, unquote
 
 import httptools
@@ -28,15 +28,17 @@ _BACKLOG = 2048
 _log = logging.getLogger(__name__)
 
 
-class ResponseHooks(Protocol):
+class ResponseHooks:
     """Acts while a response is sent. Every kind of fault is one."""
+
+    __slots__ = ()
 
     async def at_start(self, call: Call, stream: bool) -> None:
         """Act before the first byte of the response."""
 
     async def at_body(self, call: Call, body: bytes) -> bytes:
         """Act after the headers of a response sent at once. Return the body to send."""
-        ...
+        return body
 
     async def after_chunk(self, call: Call) -> None:
         """Act after a chunk of a stream; ``call.chunks`` is its number, from 1."""
