@@ -150,7 +150,7 @@ def value_of(kind: Type, unit: str) -> st.SearchStrategy[Any]:
 
 @given(of(Config))
 @settings(
-    max_examples=60,
+    max_examples=30,
     suppress_health_check=[*TIMING_CHECKS, HealthCheck.function_scoped_fixture],
 )
 def test_the_effective_configuration_reads_back_the_same(file: Path, config: Config) -> None:

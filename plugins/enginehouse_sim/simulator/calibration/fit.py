@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain, combinations
 from operator import mul
 from statistics import median
 from typing import Literal
@@ -68,6 +67,7 @@ stood still, or its answers were held up."""
 _ROUNDS = 5
 _CROSSINGS = (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """The numbers of tokens to try first at which computing them takes as long as reading the weights."""
+_NOTHING = 1e-10
 _WORTH = 0.98
 """Weights are a cost of their own only if they make the loss this much smaller."""
 
@@ -220,20 +220,32 @@ def _loss(observations: Sequence[Observation], fitted: Fitted) -> float:
 
 
 def _non_negative(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[float]:
-    """The solution of least squares without negative numbers: the best of those with some variables fixed at 0."""
+    """The solution of least squares without negative numbers (Lawson and Hanson 1974, chapter 23)."""
     columns = [list(column) for column in zip(*rows, strict=True)]
     scale = [sum(map(mul, column, column)) ** 0.5 or 1.0 for column in columns]
     scaled = [[value / unit for value in column] for column, unit in zip(columns, scale, strict=True)]
     gram = [[sum(map(mul, a, b)) for b in scaled] for a in scaled]
     goal = [sum(map(mul, column, targets)) for column in scaled]
-    best, most = [0.0] * len(columns), 0.0
-    for places in chain.from_iterable(combinations(range(len(columns)), count + 1) for count in range(len(columns))):
-        values = _solved([[gram[a][b] for b in places] for a in places], [goal[at] for at in places])
-        explained = sum(goal[at] * value for at, value in zip(places, values, strict=True))
-        if explained > most and min(values) >= 0:
-            found = dict(zip(places, values, strict=True))
-            best, most = [found.get(at, 0.0) for at in range(len(columns))], explained
-    return [value / unit for value, unit in zip(best, scale, strict=True)]
+    least = _NOTHING * max(map(abs, goal))
+    found, free = [0.0] * len(columns), list[int]()
+    for _ in range(3 * len(columns)):  # rounding may free and fix a variable in turns
+        gains = {at: goal[at] - sum(map(mul, gram[at], found)) for at in range(len(columns)) if at not in free}
+        best = max(gains, key=lambda at: gains[at], default=0)
+        if gains.get(best, 0.0) <= least:
+            break
+        free.append(best)
+        while free:
+            values = _solved([[gram[a][b] for b in free] for a in free], [goal[at] for at in free])
+            if min(values) > 0:
+                break
+            pairs = list(zip(free, values, strict=True))
+            step = min(found[at] / max(found[at] - value, _NOTHING) for at, value in pairs if value <= 0)
+            for at, value in pairs:
+                found[at] += step * (value - found[at])
+            free = [at for at, value in pairs if value > 0 or found[at] > _NOTHING]
+        solution = dict(zip(free, values, strict=True)) if free else {}
+        found = [solution.get(at, 0.0) for at in range(len(columns))]
+    return [value / unit for value, unit in zip(found, scale, strict=True)]
 
 
 def _solved(matrix: list[list[float]], goal: list[float]) -> list[float]:
