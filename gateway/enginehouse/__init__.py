@@ -205,6 +205,8 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.engine_words import tells_of_too_little_memory as tells_of_too_little_memory
 
     # --- Services
+    from enginehouse.interfaces.model_servers import LoadingBackend as LoadingBackend
+    from enginehouse.interfaces.model_servers import ModelServer as ModelServer
     from enginehouse.interfaces.services import Configured as Configured
     from enginehouse.interfaces.services import ServiceGateway as ServiceGateway
     from enginehouse.interfaces.services import GatewayRequests as GatewayRequests

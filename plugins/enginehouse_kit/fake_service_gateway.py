@@ -21,6 +21,8 @@ from enginehouse import (
     GatewayRequest,
     Headers,
     InstanceReport,
+    LoadingBackend,
+    ModelServer,
     NotFound,
     Phase,
     PluginId,
@@ -64,7 +66,8 @@ class FakeServiceGateway:
     - ``reports`` and ``statuses``: of engines and backends. ``joined``, ``drained``: the backends that are so now.
       ``refused``: why some cannot join. ``serving``: whether engines serve. ``given_up``: why some were. ``clients``:
       of engines, by backend.
-    - ``candidates``: the replicas of models. ``wanted``, ``loaded``: what was wanted of models.
+    - ``candidates``: the replicas of models. ``wanted``, ``loaded``: what was wanted of models. ``loads_with``:
+      what makes their servers.
     - ``routes``: the added pages. ``calls``: what is called regularly. ``notes``: the events that observers got.
     """
 
@@ -94,6 +97,7 @@ class FakeServiceGateway:
         self.candidates: dict[str, Sequence[Candidate]] = {}
         self.wanted: dict[str, int] = {}
         self.loaded: set[str] = set()
+        self.loads_with: Callable[[LoadingBackend], ModelServer] | None = None
         self.routes: list[BaseRoute] = []
         self.calls: list[tuple[float, Callable[[], Awaitable[None] | None]]] = []
         self.notes: list[tuple[str, tuple[object, ...]]] = []
@@ -246,6 +250,9 @@ class _Models:
 
     async def unload(self, model: str) -> None:
         self._fake.loaded.discard(model)
+
+    def load_with(self, make: Callable[[LoadingBackend], ModelServer]) -> None:
+        self._fake.loads_with = make
 
 
 class _Pages:

@@ -31,6 +31,11 @@ MISSING = {
         "models.m.replicas",
         "enable the plugin 'scaling'",
     ),
+    "remote": (
+        '[backends.x]\nurl = "http://x"\ndriver = "llamacpp_router"\n',
+        "backends.x.driver",
+        "enable the plugin 'remote'",
+    ),
     "local": ('[models.m]\ndriver = "sim"\n', "hosts.local.launcher", "disabled plugins: local"),
     "callers": ('[[auth.keys]]\nname = "a"\nkey = "secret-of-a"\n', "limits.store", "disabled plugins: callers"),
     "routing": ("", "routing.strategy", "disabled plugins: routing"),

@@ -21,11 +21,11 @@ from enginehouse.engines.idle_replicas import IdleReplicas
 from enginehouse.engines.launches import Launches
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
+from enginehouse.engines.model_servers import ModelServers
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.hang_watch import HangWatch
 from enginehouse.engines.probing.prober import Prober
-from enginehouse.engines.remote.remote_servers import RemoteServers
 from enginehouse.engines.start import NOWHERE
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.drivers import EngineClient, ServedModel
@@ -83,11 +83,11 @@ class Host(EngineControl, EngineListener, QueueListener):
         self.engines: dict[str, Engine] = {}
         for replica, managed in context.managed(name).items():
             self.engines[replica] = self._engine(managed)
-        self._servers = RemoteServers(name, context, self._note_found)
+        self.servers = ModelServers(name, context, self._note_found)
         self._idle = IdleReplicas()
         self._has_released = False
         self._files = ModelFiles(self._note_facts)
-        self.rules = rules = HostRules(context, self.engines, self._launches, self._servers, self._files)
+        self.rules = rules = HostRules(context, self.engines, self._launches, self.servers, self._files)
         self.queue = HostQueue(name, context.make_scheduler(), self, self, context.scheduler)
         self.queue.prepare(rules.swapper, rules.facts, rules.limits)
 
@@ -98,7 +98,6 @@ class Host(EngineControl, EngineListener, QueueListener):
         """Begin the background work, on a host where no engine can be left running."""
         self._launches.tasks.start(self._keep_measuring())
         self.gpus.begin()
-        self._servers.begin()
         self._read_files()
 
     async def open(self, drained: asyncio.Future[None] | None = None) -> None:
@@ -115,7 +114,7 @@ class Host(EngineControl, EngineListener, QueueListener):
         Servers elsewhere keep what they have loaded.
         """
         self._files.close()
-        self._servers.close()
+        self.servers.close()
         await self.queue.close(error)
         self._launches.close()
         stays = self._launches.ownership.given_up
@@ -143,9 +142,9 @@ class Host(EngineControl, EngineListener, QueueListener):
 
     def discover(self, backend: str, served: Sequence[ServedModel]) -> Sequence[str]:
         """Take the models that a server elsewhere lists. Returns the new replicas that are to be preloaded."""
-        if not self._servers.discover(backend, served):
+        if not self.servers.discover(backend, served):
             return ()
-        listed = {**self._context.managed(self.name), **self._servers.replicas(self._context)}
+        listed = {**self._context.managed(self.name), **self.servers.replicas(self._context)}
         new = {replica: managed for replica, managed in listed.items() if replica not in self.engines}
         for replica, engine in self.kept().items():
             if replica not in listed and engine.shown in AT_REST:  # else its model is still loaded
@@ -204,7 +203,7 @@ class Host(EngineControl, EngineListener, QueueListener):
         if context.config.host_settings(self.name).launcher != self._context.config.host_settings(self.name).launcher:
             problem, remedy = "engines of its earlier launcher are still stopping", "try again when they have stopped"
             raise ConfigError(problem, key=f"hosts.{self.name}.launcher", remedy=remedy)
-        return self.rules.prepare(context, {**context.managed(self.name), **self._servers.replicas(context)})
+        return self.rules.prepare(context, {**context.managed(self.name), **self.servers.replicas(context)})
 
     def retire_removed(self, change: HostChange, within: float) -> Mapping[str, asyncio.Task[None]]:
         """Retire the replicas that the change removes: drain them for at most ``within`` seconds, then stop them.
@@ -227,7 +226,7 @@ class Host(EngineControl, EngineListener, QueueListener):
         ``retiring``: the results of ``retire_removed`` of all hosts.
         """
         before, self._context = self._context.config, change.context
-        self._servers.reconfigure(change.context)
+        self.servers.reconfigure(change.context)
         self._launches.reconfigure(change.context.config.host_settings(self.name))
         new_checks = before.checks != change.context.config.checks
         for replica, managed in change.managed.items():
@@ -429,7 +428,7 @@ class Host(EngineControl, EngineListener, QueueListener):
 
     def _read_files(self) -> None:
         replicas = {replica: engine.managed for replica, engine in self.kept().items()}
-        self._files.follow(replicas, self._servers.estimates())
+        self._files.follow(replicas, self.servers.estimates())
 
     def _note_facts(self, replica: str, facts: ModelFacts) -> None:
         engine = self.engines[replica]

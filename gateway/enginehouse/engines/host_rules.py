@@ -15,7 +15,7 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.launches import Launches
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
-from enginehouse.engines.remote.remote_servers import RemoteServers
+from enginehouse.engines.model_servers import ModelServers
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.interfaces.swappers import HostFacts
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
@@ -50,7 +50,7 @@ class HostRules:
         context: HostContext,
         engines: Mapping[str, Engine],
         launches: Launches,
-        servers: RemoteServers,
+        servers: ModelServers,
         files: ModelFiles,
     ) -> None:
         self._engines = engines

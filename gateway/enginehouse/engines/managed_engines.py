@@ -22,6 +22,7 @@ from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory
 from enginehouse.engines.kept_cache import kept_caches, remove_others
 from enginehouse.engines.load_request import load, preload
 from enginehouse.engines.managed_replica import RunningEngine
+from enginehouse.engines.model_servers import MakeServer
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
@@ -66,6 +67,7 @@ class ManagedEngines:
         self._caches: Path | None = None
         self._hosts: Mapping[str, Host] = {}
         self._listed: dict[str, Sequence[ServedModel]] = {}
+        self._make_server: MakeServer | None = None
         self._tasks = BackgroundTasks()
         self._drained: asyncio.Future[None] | None = None
         self._unloads: set[asyncio.Future[RequestError]] = set()
@@ -88,9 +90,9 @@ class ManagedEngines:
         settings = self._context.config.backends.get(backend)
         if settings is None or self._context.drivers[settings.driver].loading is None:
             return
+        self._listed[backend] = served
         host = self._hosts.get(settings.host)
         if host is None:  # a gateway that takes over probes before it may have hosts
-            self._listed[backend] = served
             return
         preloaded = host.discover(backend, served)
         self._list_queues()
@@ -103,13 +105,18 @@ class ManagedEngines:
         ``drained``: when that gateway no longer uses them, if it still runs.
         """
         self._drained = drained
-        for backend, served in self._listed.items():
-            self.discover(backend, served)
-        self._listed.clear()
         await asyncio.gather(*(host.open(drained) for host in self._hosts.values()))
         self._tasks.start(self._keep_sweeping())
         self._remove_caches()
         self._preload(self.models)
+
+    def load_with(self, make: MakeServer) -> None:
+        """Have backends that load models themselves load them from now on, in the queues of their hosts."""
+        self._make_server = make
+        for host in self._hosts.values():
+            host.servers.load_with(make)
+        for backend, served in self._listed.items():
+            self.discover(backend, served)
 
     def prepare(self, context: HostContext) -> EngineChange:
         """Prepare a change to the configuration of ``context``. Raises ``ConfigError``."""
@@ -125,6 +132,7 @@ class ManagedEngines:
         Engines of removed models, and of those ``relaunched``, drain for at most ``within`` seconds, then stop.
         """
         before, self._context = self.models, change.context
+        self._listed = {name: self._listed[name] for name in change.context.config.backends if name in self._listed}
         self._exchange_hosts(change.hosts)
         pairs = [(change.hosts[name], host_change) for name, host_change in change.changes.items()]
         retiring: dict[str, asyncio.Task[None]] = {}
@@ -323,6 +331,8 @@ class ManagedEngines:
         for name, host in hosts.items():
             if self._hosts.get(name) is not host:
                 host.begin()
+                if self._make_server is not None:
+                    host.servers.load_with(self._make_server)
         self._hosts = hosts
 
     def _list_queues(self) -> None:

@@ -10,8 +10,8 @@ import msgspec
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.replica import ReplicaState, replica_name
 from enginehouse.engines.launch_line import NO_RULES, LaunchRules
-from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.model_servers import ModelServer
 
 
 class ManagedReplica(NamedTuple):
@@ -26,7 +26,7 @@ class ManagedReplica(NamedTuple):
     model: ModelSettings
     driver: DriverSupport
     rules: LaunchRules = NO_RULES
-    server: RemoteServer | None = None
+    server: ModelServer | None = None
     placement: Mapping[str, Any] = {}
 
     @property

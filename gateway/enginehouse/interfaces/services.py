@@ -20,6 +20,7 @@ from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
 
 if TYPE_CHECKING:  # the command line starts without it
     from starlette.routing import BaseRoute
@@ -208,6 +209,12 @@ class GatewayModels(Protocol):
 
     async def unload(self, model: str) -> None:
         """Stop its engines once their requests have ended, and wait for that."""
+
+    def load_with(self, make: Callable[[LoadingBackend], ModelServer]) -> None:
+        """Have the models of backends whose drivers ``SupportsLoading`` loaded by what ``make`` returns for each.
+
+        Their requests then wait in the queues of their hosts, whose swappers unload other models for them.
+        """
 
 
 class GatewayPages(Protocol):

@@ -14,6 +14,7 @@ from enginehouse import (
     InstanceStatus,
     LoadedModel,
     LoadFailed,
+    LoadingBackend,
     ServedModel,
     SupportsLoading,
     UpstreamError,
@@ -25,11 +26,11 @@ from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
-from enginehouse.engines.remote.remote_server import RemoteLoad, RemoteServer
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.log_ring import LogRing
+from enginehouse_remote.server import RemoteLoad, RemoteServer
 from tests.gateway.engines.test_load_request import Queue
 from tests.gateway.engines.test_prober import Sink
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
@@ -137,7 +138,7 @@ async def cancelled_start() -> None:
 
 
 def server() -> RemoteServer:
-    return RemoteServer("one", "http://one", support_of(Broken()), lambda _: FakeClient({}), 60.0, lambda *_: None)
+    return RemoteServer(LoadingBackend("one", "http://one", Broken(), lambda _: FakeClient({}), 60.0, lambda *_: None))
 
 
 async def load_on_a_server() -> None:

@@ -31,6 +31,7 @@ from enginehouse.engines.probing.status_puller import StatusPuller
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
 from enginehouse.interfaces.services import GatewayCaller, Submitted
 from enginehouse.relay.live.live_request import LiveRequest, each_alone
 from enginehouse.relay.upstream.client import Client
@@ -68,6 +69,8 @@ class CallsService(Protocol):
 
     def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None: ...
 
+    def ask(self, call: Callable[[], Any]) -> Any: ...
+
     def add_pages(self, routes: Sequence[BaseRoute], *, for_callers: bool = False) -> None: ...
 
 
@@ -78,7 +81,7 @@ class ServiceAccess:
         self.requests = _RequestAccess(parts, calls.type)
         self.figures = _FigureAccess(parts, config)
         self.backends = _BackendAccess(parts)
-        self.models = _ModelAccess(parts)
+        self.models = _ModelAccess(parts, calls)
         self.pages = _PageAccess(calls)
         self.every = calls.every
         self._parts = parts
@@ -341,8 +344,9 @@ class _BackendAccess:
 
 
 class _ModelAccess:
-    def __init__(self, parts: GatewayParts) -> None:
+    def __init__(self, parts: GatewayParts, calls: CallsService) -> None:
         self._parts = parts
+        self._calls = calls
         self._engines = parts.engines
         self._context = parts.path.relay.context
 
@@ -374,6 +378,9 @@ class _ModelAccess:
 
     async def unload(self, model: str) -> None:
         await self._engines.unload([model])
+
+    def load_with(self, make: Callable[[LoadingBackend], ModelServer]) -> None:
+        self._engines.load_with(lambda backend: self._calls.ask(partial(make, backend)))
 
 
 class _PageAccess:

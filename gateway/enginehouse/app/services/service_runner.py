@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import ConfigError, EnginehouseError, RequestError
 from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.drivers import SupportsLoading
 from enginehouse.interfaces.services import Measured, Service
 from enginehouse.telemetry.plugin_failures import await_plugin, plugin_errors
 
@@ -255,14 +256,24 @@ class Services:
     def _check_needs(self, config: Config) -> None:
         """Raise ``ConfigError`` for a table that no installed service reads: it would silently do nothing."""
         read = {self._table(type) for type in self._registry.types("service")}
-        for table, key, plugin in _needs(config):
+        drivers = {name: self._registry.get("driver", name).factory for name in self._registry.types("driver")}
+        loading = [
+            name for name, made in drivers.items() if isinstance(made, type) and issubclass(made, SupportsLoading)
+        ]
+        for table, key, plugin in _needs(config, loading):
             if table not in read:
                 remedy = f"enable the plugin '{plugin}', or remove the key"
                 raise ConfigError("no service of an enabled plugin does this", key=key, remedy=remedy)
 
 
-def _needs(config: Config) -> Iterator[tuple[str, str, str]]:
-    """The tables that ask for a service: the table that it reads, the key, and the bundled plugin that has it."""
+def _needs(config: Config, loading: Collection[str]) -> Iterator[tuple[str, str, str]]:
+    """The tables that ask for a service: the table that it reads, the key, and the bundled plugin that has it.
+
+    ``loading``: the drivers whose servers load models themselves.
+    """
+    for name, backend in config.backends.items():
+        if backend.driver in loading:
+            yield "backends", dotted(("backends", name, "driver")), "remote"
     for name in config.discovery:
         yield "discovery", dotted(("discovery", name)), "discovery"
     if config.rescheduling.enabled:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from enginehouse.aio.tasks import BackgroundTasks
-from enginehouse.aio.timeouts import run_within
-from enginehouse.domain.errors import LoadFailed, RequestError
-from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.interfaces.drivers import EventClient, LoadedModel, LoadNews, ServedModel
-from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Exit
+from enginehouse import (
+    BackgroundTasks,
+    EngineOutput,
+    EngineProcess,
+    EventClient,
+    Exit,
+    LoadedModel,
+    LoadFailed,
+    LoadingBackend,
+    LoadNews,
+    ModelServer,
+    RequestError,
+    run_within,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -25,36 +33,21 @@ _LISTED_WITHIN_S = 5.0
 """In so much time, a server lists a model that it says it has loaded."""
 
 
-class RemoteServer:
+class RemoteServer(ModelServer):
     """Loads and unloads the models of one backend, and knows which ones are loaded.
 
     It asks every ``interval`` seconds, and whenever the server reports a change by itself.
-
-    ``connect`` makes a client with a time limit. ``models``: what the server can load, with an estimate of the memory
-    where it gives one. ``proxied``: what it serves without a load. ``on_found`` gets a model that is loaded although no
-    load of the gateway's own holds it.
     """
 
-    def __init__(
-        self,
-        name: str,
-        url: str,
-        driver: DriverSupport,
-        connect: Callable[[float], EventClient],
-        interval: float,
-        on_found: Callable[[str, EngineProcess], None],
-    ) -> None:
-        self.name = name
-        self.url = url
-        assert driver.loading is not None
-        self.driver = driver
-        self.loading = driver.loading
-        self.models: dict[str, int | None] = {}
-        self.proxied: frozenset[str] = frozenset()
+    def __init__(self, backend: LoadingBackend) -> None:
+        self.name = backend.name
+        self.url = backend.url
+        self.models: frozenset[str] = frozenset()
         self.loaded: Mapping[str, LoadedModel] = {}
-        self._connect = connect
-        self._interval = interval
-        self._on_found = on_found
+        self._loading = backend.loading
+        self._connect = backend.connect
+        self._interval = backend.interval
+        self._on_found = backend.on_found
         self._holders: dict[str, RemoteLoad] = {}
         self._outputs: dict[str, EngineOutput] = {}
         self._changed = asyncio.Event()
@@ -62,11 +55,8 @@ class RemoteServer:
         self._problem = ""
         self._tasks = BackgroundTasks()
 
-    def discover(self, served: Sequence[ServedModel]) -> bool:
-        """Take the models that the server lists; whether those that it can load have changed."""
-        self.proxied = frozenset(model.name for model in served if model.proxied)
-        before, self.models = self.models, {model.name: model.memory for model in served if not model.proxied}
-        return before != self.models
+    def discover(self, models: Collection[str]) -> None:
+        self.models = frozenset(models)
 
     def begin(self) -> None:
         """Begin to ask regularly, and to follow the server's own reports."""
@@ -74,20 +64,15 @@ class RemoteServer:
         self._tasks.start(self._keep_following())
 
     def close(self) -> None:
-        """Stop asking, and report no more models, although loads and unloads go on. The server keeps what is loaded."""
         self._tasks.cancel()
         self._on_found = lambda model, process: None
 
     async def load(self, model: str, timeout: float, output: EngineOutput) -> RemoteLoad:
-        """Load a model and wait until it is loaded. Raises what the driver raises.
-
-        ``output`` gets what the server reports meanwhile.
-        """
         self._outputs[model] = output
         output.write(f"Loading {model} on {self.url}\n".encode())
         try:
             engine = self._connect(timeout)
-            await self.loading.load(engine, model)
+            await self._loading.load(engine, model)
             await self._wait_until_listed(engine, model)
         except LoadFailed as error:
             output.write(f"{error}\n".encode())
@@ -100,11 +85,10 @@ class RemoteServer:
 
     async def unload(self, model: str, timeout: float) -> None:
         """Unload a model and wait until it is gone."""
-        await self.loading.unload(self._connect(timeout), model)
+        await self._loading.unload(self._connect(timeout), model)
         await self._until(partial(self._is_gone, model))
 
     def note_unloaded(self, model: str) -> None:
-        """Note that the server has refused a request because ``model`` is not loaded."""
         self.loaded = {name: loaded for name, loaded in self.loaded.items() if name != model}
         if (held := self._holders.get(model)) is not None:
             _log.info("%s is no longer loaded on %s: somebody else has unloaded it", model, self.name)
@@ -114,11 +98,11 @@ class RemoteServer:
         """Ask which models are loaded. Ends the loads of others, and reports those that are new."""
         self._round += 1
         now = self._round
-        listed = await self.loading.loaded(self._connect(max(self._interval, _LONGEST_PAUSE_S)))
+        listed = await self._loading.loaded(self._connect(max(self._interval, _LONGEST_PAUSE_S)))
         if now < self._answered:  # a later question was answered first
             return
         self._answered = now
-        names = {self.loading.full_name(model): model for model in self.models}
+        names = {self._loading.full_name(model): model for model in self.models}
         self.loaded = {names.get(model.name, model.name): model for model in listed}
         for model, held in list(self._holders.items()):
             if model not in self.loaded and held.since < now:
@@ -138,7 +122,7 @@ class RemoteServer:
             del self._holders[load.model]
 
     async def _wait_until_listed(self, engine: EventClient, model: str) -> None:
-        within = _LISTED_WITHIN_S if self.loading.answers_when_loaded else None
+        within = _LISTED_WITHIN_S if self._loading.answers_when_loaded else None
         try:
             await asyncio.wait_for(self._until(partial(self._is_loaded, engine, model)), within)
         except asyncio.TimeoutError:
@@ -150,7 +134,7 @@ class RemoteServer:
         """Whether the list has ``model``. Raises ``LoadFailed`` if the server has given the load up."""
         if model in self.loaded:
             return True
-        if (problem := await self.loading.load_problem(engine, model)) is not None:
+        if (problem := await self._loading.load_problem(engine, model)) is not None:
             raise problem
         return False
 
@@ -183,7 +167,7 @@ class RemoteServer:
         while True:
             heard = self._changed
             try:
-                await self.loading.follow_loads(self._connect(max(self._interval, _LONGEST_PAUSE_S)), self._note_news)
+                await self._loading.follow_loads(self._connect(max(self._interval, _LONGEST_PAUSE_S)), self._note_news)
                 return
             except RequestError as error:
                 _log.debug("Backend %s reports no loads by itself: %s", self.name, error)

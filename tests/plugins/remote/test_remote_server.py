@@ -11,18 +11,18 @@ from enginehouse import (
     EventClient,
     LoadedModel,
     LoadFailed,
+    LoadingBackend,
     LoadNews,
     NotEnoughMemory,
-    ServedModel,
     SupportsLoading,
 )
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.engines.remote.remote_server import RemoteServer
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import Exit
 from enginehouse.telemetry.log_ring import LogRing
+from enginehouse_remote.server import RemoteServer
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver
 from tests.support.host_launchers import launches
 from tests.support.virtual_time import Run
@@ -69,9 +69,9 @@ class RemoteSetting:
         self.found: dict[str, EngineProcess] = {}
         self.timeouts: list[float] = []
         self.server = RemoteServer(
-            "one", "http://one", support_of(self.driver), self._connect, 60.0, self.found.__setitem__
+            LoadingBackend("one", "http://one", self.driver, self._connect, 60.0, self.found.__setitem__)
         )
-        self.server.discover([ServedModel("a"), ServedModel("b", memory=7000)])
+        self.server.discover(["a", "b"])
 
     def _connect(self, timeout: float) -> FakeClient:
         self.timeouts.append(timeout)
@@ -97,8 +97,9 @@ class AnsweredOneByOne(LoadingDriver):
 
 async def test_a_list_that_was_overtaken_by_a_later_one_does_not_count() -> None:
     driver = AnsweredOneByOne()
-    server = RemoteServer("one", "http://one", support_of(driver), lambda _: FakeClient({}), 60.0, lambda *_: None)
-    server.discover([ServedModel("a")])
+    backend = LoadingBackend("one", "http://one", driver, lambda _: FakeClient({}), 60.0, lambda *_: None)
+    server = RemoteServer(backend)
+    server.discover(["a"])
     driver.held["a"] = None
     first = asyncio.ensure_future(server.refresh())
     await settled(lambda: len(driver.answers))
@@ -256,12 +257,3 @@ async def test_a_load_that_the_server_gives_up_fails() -> None:
     scene.driver.lists, scene.driver.problem = False, NotEnoughMemory("killed")
     with pytest.raises(NotEnoughMemory, match="killed"):
         await within(scene.load("a"))
-
-
-def test_only_changes_of_the_list_count() -> None:
-    async def scene() -> tuple[bool, bool]:
-        server = RemoteSetting().server
-        same = server.discover([ServedModel("a"), ServedModel("b", memory=7000)])
-        return same, server.discover([ServedModel("a")])
-
-    assert asyncio.run(scene()) == (False, True)
