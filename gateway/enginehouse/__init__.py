@@ -331,7 +331,6 @@ if _typing.TYPE_CHECKING:
     from enginehouse.app.reload import Reloaded as Reloaded
     from enginehouse.cli.options import take_over_option as take_over_option
     from enginehouse.cli.serve import serve_document as serve_document
-    from enginehouse.cli.offline import OfflineGateway as OfflineGateway
     from enginehouse.engines.pulled_models import PulledModels as PulledModels
     from enginehouse.engines.pulled_models import PulledNote as PulledNote
     from enginehouse.domain.explanation import Explanation as Explanation

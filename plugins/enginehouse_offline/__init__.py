@@ -7,6 +7,8 @@
     all_errors                all errors of a configuration, also those that another one hides
     render                    a configuration as in a file, and the schema
     schema                    what a configuration may have, for editors
+    offline_gateway           decides as the gateway of a configuration would, and starts nothing
+    assumed_state             what runs, as a file says
     explain/                  what would be decided: route, swap
     pulled                    pull, list, show and rm: downloaded models
     run, served_files         serves models' files without a configuration

@@ -12,7 +12,8 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from enginehouse import OfflineGateway, PulledFile, PulledModels, PulledNote, config_option, print_json, printable
+from enginehouse import PulledFile, PulledModels, PulledNote, config_option, print_json, printable
+from enginehouse_offline.offline_gateway import OfflineGateway
 
 
 @click.command()

@@ -17,7 +17,6 @@ from enginehouse import (
     GatewayError,
     ModelLoad,
     ModelSettings,
-    OfflineGateway,
     ReplicaRange,
     ScaleView,
     config_option,
@@ -26,6 +25,7 @@ from enginehouse import (
     warn,
 )
 from enginehouse_kit.files import read_file
+from enginehouse_offline.offline_gateway import OfflineGateway
 from enginehouse_scaling.decide import decide, make_scaler
 from enginehouse_scaling.demand import least, ranges
 from enginehouse_scaling.scale_status import ScaleStatus

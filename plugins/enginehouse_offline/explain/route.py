@@ -11,18 +11,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import (
-    ConfigError,
-    Explanation,
-    GatewayClient,
-    Headers,
-    OfflineGateway,
-    config_option,
-    print_json,
-    printable,
-)
+from enginehouse import ConfigError, Explanation, GatewayClient, Headers, config_option, print_json, printable
 from enginehouse_kit.files import read_file
 from enginehouse_kit.view_file import read_view
+from enginehouse_offline.offline_gateway import OfflineGateway
 
 _FILE = click.Path(path_type=Path, allow_dash=True)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from enginehouse import OfflineGateway, SwapPlan, config_option, print_json
+from enginehouse import SwapPlan, config_option, print_json
+from enginehouse_offline.offline_gateway import OfflineGateway
 
 
 @click.command()

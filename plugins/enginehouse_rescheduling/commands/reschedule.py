@@ -9,16 +9,8 @@ from pathlib import Path
 
 import click
 
-from enginehouse import (
-    GatewayClient,
-    GatewayError,
-    Migrated,
-    Migration,
-    OfflineGateway,
-    ReschedulingSettings,
-    config_option,
-    warn,
-)
+from enginehouse import GatewayClient, GatewayError, Migrated, Migration, ReschedulingSettings, config_option, warn
+from enginehouse_offline.offline_gateway import OfflineGateway
 from enginehouse_rescheduling.commands.far_gateway import RemoteRescheduler
 from enginehouse_rescheduling.rounds.planner import build_planner
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves

@@ -6,21 +6,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from enginehouse.app import build_fleet, build_router, build_swapper
-from enginehouse.app.build import build_drivers
+from enginehouse import ClusterView, Explanation, Headers, PulledModels, RequestError, SwapPlan, warn
+from enginehouse.app.build import build_drivers, build_swapper
+from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_relay import drivers_by_backend
-from enginehouse.app.build_router import settle
+from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.plugin_instances import ConfiguredPlugins
-from enginehouse.cli.assumed_state import impose, read_state
-from enginehouse.cli.output import warn
 from enginehouse.config.load_config import load_config_or_embedded
 from enginehouse.config.rules import LOCAL_HOST
-from enginehouse.domain.errors import RequestError
-from enginehouse.domain.explanation import Explanation
-from enginehouse.domain.instance import ClusterView
-from enginehouse.domain.request import Headers
-from enginehouse.engines.pulled_models import PulledModels
-from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.upstream.outside import Outside
@@ -29,6 +22,7 @@ from enginehouse.routing.body.read import read_request
 from enginehouse.routing.recorder import explain_unread
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.scheduling_rules import host_facts
+from enginehouse_offline.assumed_state import impose, read_state
 
 
 class OfflineGateway(ConfiguredPlugins):

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse.domain.capabilities import UNKNOWN
-from enginehouse.domain.errors import ConfigError
+from enginehouse import UNKNOWN, ConfigError
 from enginehouse.fleet.fleet import Fleet
 
 
