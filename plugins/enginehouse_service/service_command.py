@@ -33,9 +33,7 @@ def service() -> None:
 
 
 @service.command()
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The configuration that it serves."
-)
+@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="The configuration that it serves.")
 @click.option(
     "--system", is_flag=True, help="Start it with the machine, as the user enginehouse; else with your session."
 )
@@ -48,6 +46,8 @@ def install(config: Path | None, system: bool, only_print: bool) -> None:
     if only_print:
         click.echo(file.text.decode(), nl=False)
         return
+    if config is not None and not config.is_file():
+        raise ConfigError("is not there", file=str(config), remedy="write it first; `--print` shows the service's file")
     _write(file)
     for command in file.start:
         _run(command)

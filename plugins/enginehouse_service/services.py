@@ -27,6 +27,8 @@ KillMode=mixed
 # Longer than server.drain_timeout and the longest models.*.stop_timeout together.
 TimeoutStopSec=90
 Restart=on-failure
+# A broken configuration ends the gateway at once: it is not tried again hundreds of times.
+RestartSec=2
 {account}
 [Install]
 WantedBy={target}
@@ -37,10 +39,29 @@ StateDirectory=enginehouse
 Environment=ENGINEHOUSE_STATE_DIR=/var/lib/enginehouse
 # The variables that the configuration names as "env:NAME".
 EnvironmentFile=-/etc/enginehouse/secrets.env
+UMask=0077
+# All this also holds for the engines that the gateway launches. They may use every device, or they would find no GPU
+# (so neither PrivateDevices nor ProtectClock), and make memory executable, as compilers of kernels do.
 NoNewPrivileges=yes
+CapabilityBoundingSet=
 ProtectSystem=strict
 ProtectHome=read-only
+ProtectProc=invisible
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
 PrivateTmp=yes
+RemoveIPC=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+LockPersonality=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
 """
 USER_ACCOUNT = """\
 EnvironmentFile=-%h/.config/enginehouse/secrets.env

@@ -130,21 +130,35 @@ def _circle(name: str, aliases: Aliases, chain: tuple[str, ...], done: set[str])
 
 def _urls(config: Config) -> Iterator[Problem]:
     for name, backend in config.backends.items():
-        if not is_base_url(backend.url):
-            remedy = "write it as http://host:port or https://host/prefix, without user, query or fragment"
-            yield Problem(("backends", name, "url"), "is not the address of a server", remedy)
+        if problem := url_problem(backend.url):
+            remedy = "write it as http://host:port or https://host/prefix"
+            yield Problem(("backends", name, "url"), problem, remedy)
+
+
+def url_problem(url: str) -> str:
+    """What is wrong with the address of a server; empty if it is an ``http`` or ``https`` URL as engines have it."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"is not the address of a server: {str(error)[:1].lower()}{str(error)[1:]}"
+    for problem, what in (
+        (parts.scheme not in ("http", "https"), "it does not begin with http:// or https://"),
+        (not parts.hostname, "it has no host"),
+        (port == 0, "0 is no port"),
+        ("@" in parts.netloc, "it has a user; a key belongs in `api_key`"),
+        ("?" in url, "it has a query"),
+        ("#" in url, "it has a fragment"),
+        (not url.isprintable() or " " in url, "it has a space or a control character"),
+    ):
+        if problem:
+            return f"is not the address of a server: {what}"
+    return ""
 
 
 def is_base_url(url: str) -> bool:
     """Whether ``url`` is an ``http`` or ``https`` URL without user, query and fragment."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    return (
-        usable and "@" not in parts.netloc and not any(c in url for c in "?#") and url.isprintable() and " " not in url
-    )
+    return not url_problem(url)
 
 
 def _masks(config: Config) -> Iterator[Problem]:

@@ -98,7 +98,11 @@ def test_weights_are_checked_after_the_environment(load: Load) -> None:
         ("ENGINEHOUSE_TELEMETRY_METRICS", "yes", 'expected true or false, got "yes"'),
         ("ENGINEHOUSE_TELEMETRY_SAMPLE_RATIO", "half", 'expected a number from 0 to 1, got "half"'),
         ("ENGINEHOUSE_TELEMETRY_TRACES", "on", 'expected one of "console", "off", "otlp", got "on"'),
-        ("ENGINEHOUSE_BACKENDS_GPU_1_URL", "gpu:80", "is not the address of a server"),
+        (
+            "ENGINEHOUSE_BACKENDS_GPU_1_URL",
+            "gpu:80",
+            "is not the address of a server: it does not begin with http:// or https://",
+        ),
     ],
 )
 def test_an_error_names_the_variable_of_a_bad_value(refuse: Refuse, variable: str, text: str, problem: str) -> None:

@@ -58,6 +58,25 @@ def test_systemd_finds_no_fault(tmp_path: Path, system: bool) -> None:
     assert "enginehouse.service" not in checked.stderr, checked.stderr
 
 
+def test_the_unit_of_the_machine_is_confined(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("no systemd-analyze is in PATH")
+    file = tmp_path / "enginehouse.service"
+    file.write_text(systemd_unit(Service(Path(sys.executable), None, system=True)), "utf-8")
+    command = [analyze, "security", "--no-pager", "--offline=true", "--threshold=40", str(file)]  # of 100
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_a_configuration_that_is_not_there_is_no_service_but_its_file_is_shown(ran: list[list[str]]) -> None:
+    shown = CliRunner().invoke(enginehouse, ["service", "install", "--config", "/nowhere.toml", "--print"])
+    assert "serve --config /nowhere.toml" in shown.output
+    refused = CliRunner().invoke(enginehouse, ["service", "install", "--config", "/nowhere.toml"])
+    assert refused.exit_code != 0
+    assert ran == []
+
+
 def test_launchd_gets_the_same_words() -> None:
     found = plistlib.loads(launchd_list(Service(PROGRAM, Path("/a b.toml"), system=False), Path("/log")))
     assert found["ProgramArguments"] == [str(PROGRAM), "serve", "--config", "/a b.toml"]

@@ -11,7 +11,7 @@ from msgspec.inspect import Type, type_info
 from msgspec.structs import replace
 
 from enginehouse.config.decode import Decoder
-from enginehouse.config.rules import LOCAL_HOST, is_base_url
+from enginehouse.config.rules import LOCAL_HOST, url_problem
 from enginehouse.config.schema import BackendSettings, Config, HostSettings
 from enginehouse.config.secrets import Secret
 from enginehouse.config.shape import dotted
@@ -88,8 +88,8 @@ class JoinedBackends:
             return known
         if found.driver not in self._drivers:
             return f"there is no driver '{found.driver}'; install it"
-        if not is_base_url(found.url):
-            return "its url is not the address of a server"
+        if problem := url_problem(found.url):
+            return f"its url {problem}"
         settings = _settings(found)
         return settings if isinstance(settings, str) else Offer(found, settings)
 
