@@ -432,6 +432,8 @@ class Host(EngineControl, EngineListener, QueueListener):
 
     def _note_facts(self, replica: str, facts: ModelFacts) -> None:
         engine = self.engines[replica]
+        if facts.memory:
+            self._launches.learned.expect(replica, engine.footprint(), facts.memory)
         if engine.shown is not ReplicaState.READY:  # its engine knows better
             managed = engine.managed
             self._context.fleet.set_models(managed.backend, {managed.model_name: facts.capabilities})

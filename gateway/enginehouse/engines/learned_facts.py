@@ -38,6 +38,11 @@ class LearnedFacts:
         if footprint is not None and (known := self._footprints.known.get(footprint)):
             self.measured[replica] = known
 
+    def expect(self, replica: str, footprint: str | None, estimate: int) -> None:
+        """Drop what was measured with other files of the model, which told another ``estimate`` of its bytes."""
+        if footprint is not None and self._footprints.forget_others(footprint, estimate):
+            self.measured.pop(replica, None)
+
     def remove(self, replica: str) -> None:
         """Drop what is known of a replica that is removed."""
         self.reset(replica)

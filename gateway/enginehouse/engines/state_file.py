@@ -77,12 +77,22 @@ class _KeptFile(Generic[T]):
 class Footprints:
     """The most bytes measured for each model by its launch line, as ``Engine.footprint`` names both.
 
-    ``known``: all of them, those measured last at the end.
+    ``known``: all of them, those measured last at the end. Where the files of a model tell a size too, that one is kept
+    beside it.
     """
 
     def __init__(self, folder: Path) -> None:
         self.file = _KeptFile(folder / "footprints.json", dict[str, int], "sizes of models are measured again")
         self.known = self.file.read({})
+
+    def forget_others(self, key: str, estimate: int) -> bool:
+        """Forget what was measured if the files told another ``estimate`` then. Returns whether that is so."""
+        files = f"{key} files"
+        before = self.known.get(files, estimate)
+        if before != estimate:
+            self.known.pop(key, None)
+        self.put(files, estimate)
+        return before != estimate
 
     def put(self, key: str, size: int) -> None:
         """Keep ``size``, and drop the oldest ones if there are too many."""

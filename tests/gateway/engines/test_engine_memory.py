@@ -116,6 +116,22 @@ async def test_the_next_gateway_knows_what_an_engine_took(host: GpuHost) -> None
     assert host.gateway().measured == {}, "it was measured with another launch line"
 
 
+@pytest.mark.parametrize(("later", "known"), [(700, {"b@b": 1000}), (800, {})])
+async def test_what_was_measured_with_other_files_is_forgotten(
+    host: GpuHost, later: int, known: dict[str, int]
+) -> None:
+    def gateway(estimate: int) -> BareHost:
+        made = host.gateway()
+        made._launches.learned.expect("b@b", made.engines["b@b"].footprint(), estimate)
+        return made
+
+    engines = gateway(700)
+    await engines.start("b@b")
+    await engines.close()
+    assert gateway(later).measured == known
+    assert gateway(later).measured == known
+
+
 async def test_a_broken_file_of_footprints_is_forgotten(host: GpuHost, caplog: pytest.LogCaptureFixture) -> None:
     (host.folder / "footprints.json").write_text('{"b": "large"}')
     assert host.gateway().measured == {}
