@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 
-from enginehouse import Pick
+from enginehouse_picking.pick import Pick
 
 HEADER = "x-enginehouse-pick"
 """The header by which the access log names a request."""
