@@ -257,6 +257,7 @@ if _typing.TYPE_CHECKING:
 
     # --- Limits and usage of callers
     from enginehouse.interfaces.accounting import Accounting as Accounting
+    from enginehouse.interfaces.accounting import LimitLeft as LimitLeft
     from enginehouse.interfaces.accounting import CountedGateway as CountedGateway
     from enginehouse.interfaces.accounting import EndedFacts as EndedFacts
     from enginehouse.config.server import ServerSettings as ServerSettings

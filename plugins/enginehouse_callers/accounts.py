@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Final
@@ -15,6 +15,7 @@ from enginehouse import (
     KeySettings,
     Limit,
     LimitAmounts,
+    LimitLeft,
     LimitStore,
     RateLimited,
     Requirements,
@@ -152,6 +153,12 @@ class Account:
             is_new = hour >= today
             for each in self.sets(row.model or "", row.user or ""):
                 each.recall(row.tokens_in + row.tokens_out if is_new else 0, row.cost if is_new else 0.0, row.cost)
+
+    def left(self) -> Iterator[LimitLeft]:
+        """What is left of all limits but those of end users."""
+        yield from self.sets("", "")[0].left(("*",))
+        for settings, _, own in self._more:
+            yield from own.left(settings.models)
 
     @property
     def counts_tokens(self) -> str:

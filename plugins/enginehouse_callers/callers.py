@@ -24,6 +24,7 @@ from enginehouse import (
     Headers,
     KeySettings,
     LimitAmounts,
+    LimitLeft,
     LimitStore,
     TakenLimit,
     UsageRow,
@@ -228,7 +229,18 @@ class Callers(Authenticator, Accounting):
     def routes(self) -> Sequence[BaseRoute]:
         from enginehouse_callers.key_pages import KeyPages
 
-        return KeyPages(self._kept, lambda: self._configured.table("auth").keys, self._gateway.is_open).routes
+        keys = lambda: self._configured.table("auth").keys  # noqa: E731
+        return KeyPages(self._kept, keys, self._gateway.is_open, self.limits_left).routes
+
+    def limits_left(self, name: str) -> Sequence[LimitLeft]:
+        holder = self.keyring.named(name)
+        if holder is not None:
+            return [*holder.account.left()]
+        limits = self._gateway.limits_of(name)
+        return [] if limits is None else [*self._account(name, limits).left()]
+
+    def cost(self, model: str, tokens_in: float, tokens_cached: float, tokens_out: float) -> float:
+        return self.keyring.limits.cost(model, tokens_in, tokens_cached, tokens_out)
 
     def note(self, entry: AuditEntry) -> None:
         self.keeper.note(entry)

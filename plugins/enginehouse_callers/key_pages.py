@@ -10,28 +10,34 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse import InvalidRequest, KeySettings
+from enginehouse import InvalidRequest, KeySettings, LimitLeft
 from enginehouse_callers.kept_keys import KeptKeys, NewKey
 
 
 class KeyPages:
     """Serves ``kept`` keys. ``configured`` returns those of the configuration, which cannot be changed here.
 
-    ``is_open``: whether nobody needs a credential yet.
+    ``is_open``: whether nobody needs a credential yet. ``left``: what is left of the limits of a key.
     """
 
     def __init__(
-        self, kept: KeptKeys, configured: Callable[[], Sequence[KeySettings]], is_open: Callable[[], bool]
+        self,
+        kept: KeptKeys,
+        configured: Callable[[], Sequence[KeySettings]],
+        is_open: Callable[[], bool],
+        left: Callable[[str], Sequence[LimitLeft]],
     ) -> None:
         self._kept = kept
         self._configured = configured
         self._is_open = is_open
+        self._left = left
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
         return [
             Route("/api/keys", self.list, methods=["GET"]),
             Route("/api/keys", self.new, methods=["POST"]),
+            Route("/api/limits", self.limits, methods=["GET"]),
             Route("/api/keys/{name:path}/rotate", self.rotate, methods=["POST"]),
             Route("/api/keys/{name:path}", self.revoke, methods=["DELETE"]),
         ]
@@ -41,6 +47,11 @@ class KeyPages:
         configured = [_row(key) for key in self._configured()]
         kept = [{"source": "api", **row} for row in self._kept.rows()]
         return _json({"keys": [*configured, *kept]})
+
+    async def limits(self, request: Request) -> Response:
+        """What is left of the limits of each key that has any."""
+        names = [*(key.name for key in self._configured()), *(str(row["name"]) for row in self._kept.rows())]
+        return _json({"limits": {name: left for name in names if (left := self._left(name))}})
 
     async def new(self, request: Request) -> Response:
         """Make a key. Only this answer has its secret."""

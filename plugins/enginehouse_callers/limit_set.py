@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from enginehouse import BudgetExhausted, Limit, LimitAmounts, LimitPeriod, LimitRule, LimitStore, RateLimited
+from enginehouse import (
+    BudgetExhausted,
+    Limit,
+    LimitAmounts,
+    LimitLeft,
+    LimitPeriod,
+    LimitRule,
+    LimitStore,
+    RateLimited,
+)
 
 LEAST_COST: Final = 1e-9
 """What a request costs at least, so that a spent budget refuses those without a price too."""
@@ -125,6 +135,14 @@ class LimitSet:
                 each.limit.take(tokens if each.named.counts == _TOKENS else day_cost)
             elif per == "month":
                 each.limit.take(month_cost)
+
+    def left(self, models: Sequence[str]) -> Iterator[LimitLeft]:
+        """What is left of each limit. ``models``: for which they hold."""
+        for each in self._limits:
+            limit, named = each.limit, each.named
+            yield LimitLeft(
+                limit=named.key, models=models, amount=named.rule.amount, left=limit.left(), full_in=limit.full_in()
+            )
 
     def lines(self) -> bytes:
         """The header lines that tell clients of the limits, as OpenAI has them; empty without such limits."""

@@ -48,7 +48,7 @@ def register_commands(register: Register[Any]) -> None:
 
 @hookimpl
 def register_routes(register: Register[Any]) -> None:
-    """Offer the pages, for operators only but for ``/v1/usage``."""
+    """Offer the pages, for operators only but for ``/v1/usage`` and ``/v1/limits``."""
     register("operations", _pages)
 
 
@@ -62,14 +62,14 @@ def _pages() -> Any:
     from enginehouse_operations.pages.operations import OPERATIONS_ROUTES
     from enginehouse_operations.pages.reload import RELOAD
     from enginehouse_operations.pages.series import SeriesPage
-    from enginehouse_operations.pages.usage import OWN_USAGE, USAGE_ROUTES
+    from enginehouse_operations.pages.usage import OWN_ROUTES, USAGE_ROUTES
     from enginehouse_operations.series.series_store import SeriesStore
 
     store, events = SeriesStore(), EventPages()
     of_store = guarded(SeriesPage(store).routes, every_second=store.sample)
     of_events = guarded(events.routes, every_second=events.tick)
     others = [*OPERATIONS_ROUTES, *LIFECYCLE_ROUTES, RELOAD, *LOG_ROUTES, *HISTORY_ROUTES, *USAGE_ROUTES]
-    return [*of_events, *guarded(others), *of_store, OWN_USAGE]
+    return [*of_events, *guarded(others), *of_store, *OWN_ROUTES]
 
 
 def _command(module: str, name: str = "") -> Any:

@@ -16,7 +16,17 @@ _PATHS = (
     *("/api/explain/route", "/api/explain/swap", "/api/keys", "/api/requests/x/move", "/api/models/m/load"),
 )
 _PAGES = (
-    *("/v1/models", "/v1/models/{}", "/v1/usage?by={}", "/v1/responses/{}", "/api/tags", "/api/ps", "/running", "/{}"),
+    *(
+        "/v1/models",
+        "/v1/models/{}",
+        "/v1/usage?by={}",
+        "/v1/limits",
+        "/v1/responses/{}",
+        "/api/tags",
+        "/api/ps",
+        "/running",
+        "/{}",
+    ),
     *("/api/usage?by={}", "/api/status", "/api/history?limit={}", "/api/series?metric={}", "/api/requests/{}"),
     *("/api/decisions?{}", "/upstream/{}", "/dashboard/{}", "/metrics", "/metrics/engines", "/health"),
 )

@@ -26,6 +26,8 @@ def page_facts(**known: Any) -> PageFacts:
         "engine": _nothing,
         "models": tuple,
         "usage": _nothing,
+        "limits": lambda name: (),
+        "cost": lambda *tokens: 0.0,
         "audit": _nothing,
         "caller": lambda headers: "",
         "pulled": _nothing,

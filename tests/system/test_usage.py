@@ -128,6 +128,11 @@ def test_keys_are_made_and_revoked_while_it_runs(engine: SimEngine, workers: int
         gateway.until_health(a="healthy")
         made = httpx.post(f"{gateway.url}/api/keys", json={"name": "new", "max_concurrent": 3}, headers=ADMIN)
         assert made.status_code == 201
+        left = httpx.get(f"{gateway.url}/api/limits", headers=ADMIN).json()["limits"]["new"]
+        assert [(each["limit"], each["amount"], each["left"]) for each in left] == [("max_concurrent", 3, 3)]
+        mine = {"authorization": f"Bearer {made.json()['key']}"}
+        assert httpx.get(f"{gateway.url}/v1/limits", headers=mine).json()["limits"] == left
+        assert httpx.get(f"{gateway.url}/api/limits", headers=mine).status_code == 403
         secret = {"authorization": f"Bearer {made.json()['key']}"}
         body = {"model": "m", "prompt": "Hello", "max_tokens": 2}
         for _ in range(4):

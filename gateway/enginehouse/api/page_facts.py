@@ -15,6 +15,7 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.request_record import EndedRequest
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.engines.pulled_models import PulledModels
+from enginehouse.interfaces.accounting import LimitLeft
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.observers import Observer
 from enginehouse.telemetry.log_ring import LogRing
@@ -64,6 +65,10 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The models that are served."""
     usage: UsageSums
     """What callers have used between two times."""
+    limits: Callable[[str], Sequence[LimitLeft]]
+    """What is left of the limits of the caller of that name."""
+    cost: Callable[[str, float, float, float], float]
+    """The price of tokens of a model: of the prompt, those of it that were cached, and of the answer."""
     audit: Callable[[float, int], Awaitable[Sequence[AuditEntry]]]
     """The actions of operators since a time, at most that many, the newest first."""
     caller: Callable[[Headers], str]

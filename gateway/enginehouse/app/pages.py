@@ -130,6 +130,8 @@ class Pages(NamedTuple):
             engine=self._engine,
             models=lambda: context.fleet.snapshot.models,
             usage=path.callers.accounting.usage,
+            limits=path.callers.accounting.limits_left,
+            cost=path.callers.accounting.cost,
             audit=path.callers.accounting.audit,
             caller=path.admission.admit_caller,
             pulled=lambda: build_sources(path.config, path.registry),

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from enginehouse.aio.clock import Clock
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.domain.errors import Forbidden
@@ -17,6 +19,20 @@ from enginehouse.interfaces.limit_stores import TakenLimit
 
 if TYPE_CHECKING:  # the command line starts without it
     from starlette.routing import BaseRoute
+
+
+class LimitLeft(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of one limit of a caller."""
+
+    limit: str
+    """Its key in the configuration, such as ``tokens_per_day``."""
+    models: Sequence[str] = ("*",)
+    """For which it holds."""
+    amount: float
+    left: float
+    """It is negative if more was used than expected."""
+    full_in: float
+    """Seconds until all of it is there again, if nothing more is taken; 0 for a limit of requests at once."""
 
 
 class ClientAddresses(Protocol):
@@ -164,6 +180,14 @@ class Accounting:
     async def audit(self, since: float, most: int) -> Sequence[AuditEntry]:
         """The last ``most`` acts of operators since then, the newest first."""
         return ()
+
+    def limits_left(self, name: str) -> Sequence[LimitLeft]:
+        """Return what is left of the limits of the caller of that name, but for those of end users."""
+        return ()
+
+    def cost(self, model: str, tokens_in: float, tokens_cached: float, tokens_out: float) -> float:
+        """The price of so many tokens of ``model``; ``tokens_cached`` are some of ``tokens_in``."""
+        return 0.0
 
     async def usage(
         self,

@@ -14,7 +14,7 @@
     log_reader    several logs, read and followed as one
     history       GET /api/history and /api/history/models
     series        GET /api/series
-    usage         GET /api/usage, /v1/usage and /api/audit
+    usage         GET /api/usage, /v1/usage, /v1/limits and /api/audit
     endless       answers without an end
     reading       what pages know of their gateway, their queries and bodies
 """

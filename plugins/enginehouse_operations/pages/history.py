@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from enginehouse import EndedRequest, EngineTimings, Headers, RequestRecord
+from enginehouse import EndedRequest, EngineTimings, Headers, PageFacts, RequestRecord
 from enginehouse_operations.pages.reading import facts_of, json_response, read_query
 
 _MOST = 1000
@@ -49,7 +49,7 @@ async def _requests(request: Request) -> Response:
     """The requests that the query asks for, newest first."""
     facts, query = facts_of(request), read_query(request.query_params, HistoryQuery, _REMEDY)
     found, sessions = filter(query.fits, facts.ended()), facts.session_headers()
-    rows = [request_row(each, sessions) for each in islice(found, query.limit)]
+    rows = [request_row(each, sessions) | {"cost": _cost(each.record, facts)} for each in islice(found, query.limit)]
     return json_response({"requests": rows, "count": facts.ended_count()})
 
 
@@ -76,6 +76,14 @@ def request_row(ended: EndedRequest, session_headers: Sequence[str]) -> dict[str
         "retries": max(0, len(record.attempts) - 1),
         **_figures(record),
     }
+
+
+def _cost(record: RequestRecord, facts: PageFacts) -> float | None:
+    """What a request cost by its tokens; ``None`` if nobody counted these."""
+    tokens_in, tokens_out = record.tokens_in, record.tokens_out
+    if tokens_in is None or tokens_out is None:
+        return None
+    return round(facts.cost(record.model or "", tokens_in, record.tokens_cached or 0, tokens_out), 9)
 
 
 def _figures(record: RequestRecord) -> dict[str, Any]:

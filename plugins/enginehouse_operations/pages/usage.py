@@ -1,4 +1,4 @@
-"""``GET /api/usage``, ``/v1/usage`` and ``/api/audit``: what callers have used, and what operators have done."""
+"""``GET /api/usage``, ``/v1/usage``, ``/v1/limits`` and ``/api/audit``: what callers use, what operators did."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ async def _everyone(request: Request) -> Response:
 async def _own(request: Request) -> Response:
     """The usage of the caller's own key."""
     return json_response(await _sums(request, facts_of(request).caller(request.headers.raw)))
+
+
+async def _own_limits(request: Request) -> Response:
+    """What is left of the limits of the caller's own key."""
+    facts = facts_of(request)
+    return json_response({"limits": facts.limits(facts.caller(request.headers.raw))})
 
 
 async def _audit(request: Request) -> Response:
@@ -113,5 +119,5 @@ def read_time(text: str, now: float) -> float:
 
 USAGE_ROUTES = [Route("/api/usage", _everyone), Route("/api/audit", _audit)]
 """For operators."""
-OWN_USAGE = Route("/v1/usage", _own)
+OWN_ROUTES = [Route("/v1/usage", _own), Route("/v1/limits", _own_limits)]
 """For every key."""

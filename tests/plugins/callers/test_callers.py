@@ -74,6 +74,21 @@ async def restarted(folder: Path, now: float, tokens: int, caller: str = "a", **
     return second
 
 
+async def test_what_is_left_of_limits_is_known(tmp_path: Path) -> None:
+    more = [{"models": ["m*"], "requests_per_minute": 60}, {"per": "user", "requests_per_minute": 9}]
+    key = {"name": "a", "key": "a", "tokens_per_day": 1000, "budget_per_month": 1.0, "limits": more}
+    running = Running(tmp_path, NOON, auth={"keys": [key, {"name": "b", "key": "b"}]})
+    running.admit()
+    left = [(each.limit, each.models, each.amount, round(each.left)) for each in running.counting.limits_left("a")]
+    assert left == [
+        ("tokens_per_day", ("*",), 1000, 999),
+        ("budget_per_month", ("*",), 1, 1),
+        ("requests_per_minute", ["m*"], 60, 59),
+    ]
+    assert [*running.counting.limits_left("b"), *running.counting.limits_left("nobody")] == []
+    assert running.counting.cost("m", 5, 0, 1000) == pytest.approx(0.1)
+
+
 async def test_what_was_used_before_a_restart_counts_against_limits(tmp_path: Path) -> None:
     again = await restarted(tmp_path, NOON + 60, 1000)
     with pytest.raises(RateLimited, match="tokens_per_day"):

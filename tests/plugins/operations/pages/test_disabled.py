@@ -23,6 +23,7 @@ AND = (
     "/api/series",
     "/api/usage",
     "/v1/usage",
+    "/v1/limits",
     "/api/audit",
     "/api/cluster",
     "/api/migrations",

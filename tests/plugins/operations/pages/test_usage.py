@@ -11,12 +11,12 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from enginehouse import InvalidRequest, UsageRow, UsageStore
+from enginehouse import InvalidRequest, LimitLeft, UsageRow, UsageStore
 from enginehouse_callers import SqliteUsage
 from enginehouse_callers.prices import Prices
 from enginehouse_callers.usage_keeper import UsageKeeper
 from enginehouse_callers.usage_meter import UsageMeter
-from enginehouse_operations.pages.usage import OWN_USAGE, USAGE_ROUTES, read_time
+from enginehouse_operations.pages.usage import OWN_ROUTES, USAGE_ROUTES, read_time
 from tests.support.fake_clock import StoppedClock
 from tests.support.page_facts import page_facts
 
@@ -41,14 +41,24 @@ async def keeper(tmp_path: Path) -> AsyncIterator[UsageKeeper]:
 
 
 async def page(keeper: UsageKeeper, target: str, caller: str = "alice") -> Any:
-    application = Starlette(routes=[*USAGE_ROUTES, OWN_USAGE])
+    application = Starlette(routes=[*USAGE_ROUTES, *OWN_ROUTES])
+    left = LimitLeft(limit="tokens_per_day", amount=100, left=40, full_in=60)
     application.state.facts = page_facts(
-        usage=keeper.usage, caller=lambda headers: caller, epoch=lambda: 1_700_100_000.0
+        limits={"alice": [left]}.__getitem__,
+        usage=keeper.usage,
+        caller=lambda headers: caller,
+        epoch=lambda: 1_700_100_000.0,
     )
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(application), base_url="http://gateway", timeout=60
     ) as client:
         return (await client.get(target)).raise_for_status().json()
+
+
+async def test_a_caller_sees_what_is_left_of_its_limits(keeper: UsageKeeper) -> None:
+    assert (await page(keeper, "/v1/limits"))["limits"] == [
+        {"limit": "tokens_per_day", "models": ["*"], "amount": 100.0, "left": 40.0, "full_in": 60.0}
+    ]
 
 
 async def test_sums_by_any_fields(keeper: UsageKeeper) -> None:
