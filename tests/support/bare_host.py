@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ class _Quiet:
         return lambda *_: None
 
 
-class BareHost(Host):
+class BareHost(Host, EngineListener):
     """Its engines are ``replicas``, which ``launcher`` launches and ``connect`` reaches by backend and address.
 
     ``changes``: the states that its engines were shown in. ``examined`` and ``exited``: the replicas of these events.
@@ -109,8 +110,11 @@ class BareHost(Host):
     def engine_exited(self, engine: Engine) -> None:
         self.exited.append(engine.replica)
 
-    def _client(self, backend: str, address: str) -> EngineClient:
-        return self._connect(backend, address)
+    def running(self) -> Sequence[str]:
+        return list(self.queue.running())
+
+    def _engine(self, managed: ManagedReplica) -> Engine:
+        return Engine(managed, self._launches, connect=partial(self._connect, managed.backend), listener=self)
 
     def _read_files(self) -> None:
         pass

@@ -7,11 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from enginehouse.domain.errors import (
-    EnginehouseError,
-    LoadCancelled,
-    NotEnoughMemory,
-)
+from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory
 from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
 from enginehouse.engines.back_off import BackOff
 from enginehouse.engines.engine_run import EngineRun
@@ -155,10 +151,6 @@ class Engine:
         """Whether the engine sleeps."""
         return self.state is ReplicaState.SLEEPING
 
-    async def processor_seconds(self) -> float | None:
-        """The processor time that the engine has taken so far; ``None`` if unknown, or if no engine runs."""
-        return await self.run.process.processor_seconds() if self.run else None
-
     # --- orders
 
     async def look_ahead(self) -> None:
@@ -197,7 +189,7 @@ class Engine:
         """Take over an engine of an earlier gateway, in place of ``bring_up``. Wake it if it may be asleep."""
         self.launches.claim(place)
         self.run = run = EngineRun(self, process, place, self.log.written)
-        await self._run_start(self._take_over(run, self.name in self.launches.state_file.sleepers))
+        await self._run_start(self._take_over(run))
 
     def retire(self) -> None:
         """Be seen as stopping until the engine has stopped, so that it gets no new requests."""
@@ -275,10 +267,10 @@ class Engine:
                 self._be_ready(run)
                 return
 
-    async def _take_over(self, run: EngineRun, asleep: bool) -> None:
+    async def _take_over(self, run: EngineRun) -> None:
         if self.managed.driver.cache is not None:
             await self.cache.recall()
-        if asleep:
+        if self.name in self.launches.state_file.sleepers:
             await run.wake()
         start = Start(self)
         await self._or_end(start, start.until_ready(run))
@@ -308,10 +300,6 @@ class Engine:
             raise
         finally:
             start.is_over = True
-
-    def take(self, run: EngineRun) -> None:
-        """Take the run that a start has launched."""
-        self.run = run
 
     def _be_ready(self, run: EngineRun) -> None:
         self._hung = ""

@@ -1,19 +1,19 @@
-"""One host: its engines, its queue, and the reports of their states to the rest of the gateway."""
+"""One host: its engines and the queue of their requests."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 
-from enginehouse.config.schema import BackendSettings
 from enginehouse.config.units import parse_ports
-from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, NotFound, ReplicaLost, RequestError
+from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, ReplicaLost, RequestError
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines import orders
 from enginehouse.engines.adoption import begin_adoption, take_over
-from enginehouse.engines.engine import Engine, EngineListener
+from enginehouse.engines.engine import Engine
+from enginehouse.engines.engine_reports import EngineReports
 from enginehouse.engines.gpus import host_gpus
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_rules import HostChange, HostRules
@@ -24,27 +24,21 @@ from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.model_servers import ModelServers
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.ports import Ports
-from enginehouse.engines.probing.hang_watch import HangWatch
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.start import NOWHERE
 from enginehouse.engines.state_file import StateFile
-from enginehouse.interfaces.drivers import EngineClient, ServedModel
+from enginehouse.interfaces.drivers import ServedModel
 from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.launchers import EngineProcess
 from enginehouse.relay.moves.drains import Drains
-from enginehouse.relay.upstream.client import Client
-from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.telemetry.observers import notify
 
 _MEASURE_EVERY_S = 30.0
-_CLIENT_S = 60.0
-"""The time limit of a request to an engine that starts, falls asleep or wakes."""
 
 
-class Host(EngineControl, EngineListener, QueueListener):
-    """Connects the engines of one host with its queue, and reports their states to the fleet and to observers.
+class Host(EngineControl, QueueListener):
+    """Has the engines of one host, and the queue that orders them and whose requests they serve.
 
     ``engines``: by replica, those included that are being removed. A change of configuration has five steps.
     ``prepare`` may fail and changes nothing. Then each step runs on every host before the next one: ``retire_removed``,
@@ -63,10 +57,8 @@ class Host(EngineControl, EngineListener, QueueListener):
     ) -> None:
         QueueListener.__init__(self, context.observers)
         self.name = name
-        self._prober = prober
         self._drains = drains
         self._context = context
-        self._on_replica_state = context.observers.callbacks("replica_state")
         settings = context.config.host_settings(name)
         launcher = context.make_launcher(settings.launcher, name)
         self.gpus = host_gpus(settings, launcher)
@@ -81,6 +73,7 @@ class Host(EngineControl, EngineListener, QueueListener):
             context.downloads,
         )
         self.engines: dict[str, Engine] = {}
+        self._reports = EngineReports(context, self.engines, prober, drains)
         for replica, managed in context.managed(name).items():
             self.engines[replica] = self._engine(managed)
         self.servers = ModelServers(name, context, self._note_found)
@@ -88,11 +81,12 @@ class Host(EngineControl, EngineListener, QueueListener):
         self._has_released = False
         self._files = ModelFiles(self._note_facts)
         self.rules = rules = HostRules(context, self.engines, self._launches, self.servers, self._files)
-        self.queue = HostQueue(name, context.make_scheduler(), self, self, context.scheduler)
+        self.queue = self._reports.queue = HostQueue(name, context.make_scheduler(), self, self, context.scheduler)
         self.queue.prepare(rules.swapper, rules.facts, rules.limits)
 
     def _engine(self, managed: ManagedReplica) -> Engine:
-        return Engine(managed, self._launches, connect=partial(self._client, managed.backend), listener=self)
+        connect = partial(self._reports.client, managed.backend)
+        return Engine(managed, self._launches, connect=connect, listener=self._reports)
 
     def begin(self) -> None:
         """Begin the background work, on a host where no engine can be left running."""
@@ -212,7 +206,7 @@ class Host(EngineControl, EngineListener, QueueListener):
         """
         for replica, engine in self.kept().items():
             if replica not in change.managed:
-                self._stop_probing(engine.managed)
+                self._reports.stop_probing(engine)
                 self._leave_service(engine)
                 engine.removal = asyncio.ensure_future(self._remove_later(engine, within))
         engines = self.engines.values()
@@ -226,6 +220,7 @@ class Host(EngineControl, EngineListener, QueueListener):
         ``retiring``: the results of ``retire_removed`` of all hosts.
         """
         before, self._context = self._context.config, change.context
+        self._reports.context = change.context
         self.servers.reconfigure(change.context)
         self._launches.reconfigure(change.context.config.host_settings(self.name))
         new_checks = before.checks != change.context.config.checks
@@ -255,7 +250,7 @@ class Host(EngineControl, EngineListener, QueueListener):
             engine.begin_anew()
             self._retire(engine.replica, within)
         elif engine.shown is ReplicaState.READY and (new_checks or not managed.probed_as(known)):
-            self._probe(engine)
+            self._reports.probe(engine)
 
     def put_rules(self, change: HostChange) -> None:
         """Give the scheduler its new rules."""
@@ -281,7 +276,7 @@ class Host(EngineControl, EngineListener, QueueListener):
         if engine.shown not in AT_REST:
             self._leave_service(engine)
             end = self.queue.retire(replica, within)
-        self._show(engine)
+        self._reports.show(engine)
         return end
 
     def _leave_service(self, engine: Engine) -> None:
@@ -341,82 +336,6 @@ class Host(EngineControl, EngineListener, QueueListener):
 
     def vacate(self, replica: str) -> None:
         self._drains.vacate(replica)
-
-    # --- events of the engines
-
-    def engine_changed(self, engine: Engine) -> None:
-        managed, state = engine.managed, engine.shown
-        if engine.removal is None:
-            if managed.server is None:
-                self._find(engine)
-            cache_kept = state is not ReplicaState.READY and engine.cache.tokens > 0
-            self._show(engine, engine.problem, cache_kept=cache_kept)
-            if managed.server is None and state is ReplicaState.READY:
-                self._context.fleet.succeeded(managed.backend)
-            if state is ReplicaState.FAILED and engine.is_lost:
-                self._drains.cut_off(engine.replica, engine.problem)
-        notify(self._on_replica_state, engine.replica, state)
-
-    def engine_examined(self, engine: Engine) -> None:
-        if engine.removal is None:
-            managed = engine.managed
-            if managed.server is None:
-                limit = managed.model.concurrency or self._launches.learned.reported.get(engine.replica, 0)
-                self._context.fleet.load(managed.backend).slots = limit
-            self._probe(engine, is_healthy=True)
-
-    def engine_exited(self, engine: Engine) -> None:
-        self.queue.exited(engine.replica)
-
-    def running(self) -> Sequence[str]:
-        return [replica for replica, engine in self.engines.items() if engine.shown not in AT_REST]
-
-    def _find(self, engine: Engine) -> None:
-        """Have the relay, and the prober, find a ready engine, and no other one."""
-        backend, place = engine.managed.backend, engine.place
-        if engine.shown is not ReplicaState.READY or place is None:
-            self._prober.remove(backend)
-            self._context.upstreams[backend].locate("")
-        else:
-            self._context.upstreams[backend].locate(engine.address or "")
-            self._context.fleet.locate(backend, place.node, place.unit)
-
-    def _show(self, engine: Engine, problem: str = "", *, cache_kept: bool = False) -> None:
-        """Show routing the state of a replica. ``cache_kept``: it gets its prefix cache back when it is launched."""
-        wake_s = 0.0 if engine.shown is ReplicaState.READY else engine.wake_s
-        with suppress(NotFound):  # a server elsewhere no longer lists its model
-            self._context.fleet.set_state(engine.replica, engine.shown, wake_s, problem, cache_kept=cache_kept)
-
-    def _probe(self, engine: Engine, *, is_healthy: bool = False) -> None:
-        """Probe a ready engine by the current configuration, and end it if it hangs.
-
-        ``is_healthy``: it has just been found healthy. A server elsewhere is probed, whatever it has loaded.
-        """
-        managed, checks = engine.managed, self._context.config.checks
-        if managed.server is not None:
-            return
-        client = Client(self._context.upstreams[managed.backend], checks.timeout)
-        in_flight = partial(self.queue.in_flight, engine.replica)
-        watch = HangWatch(checks, engine.processor_seconds, in_flight, partial(self._end_hung, engine))
-        path = managed.model.health_path
-        self._prober.add(managed.backend, managed.driver, client, path, is_healthy=is_healthy, hang_watch=watch)
-
-    async def _end_hung(self, engine: Engine, why: str) -> None:
-        self._context.fleet.mark_hung(engine.managed.backend, why)
-        await engine.end_hung(why)
-
-    def _stop_probing(self, managed: ManagedReplica) -> None:
-        """Stop the probes of a backend that is being removed. Its requests in flight continue."""
-        if managed.server is None:
-            self._prober.remove(managed.backend)
-
-    def _client(self, backend: str, address: str) -> EngineClient:
-        """HTTP to an engine that the relay does not use yet, or to a server elsewhere."""
-        context = self._context
-        if backend in context.config.backends:
-            return Client(context.upstreams[backend], _CLIENT_S)
-        upstream = Upstream(backend, BackendSettings(url=address), context.config.timeouts, context.outside)
-        return Client(upstream, _CLIENT_S)
 
     # --- facts
 

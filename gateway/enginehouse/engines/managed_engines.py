@@ -249,7 +249,7 @@ class ManagedEngines:
 
     def running(self) -> Sequence[RunningEngine]:
         """The engines that are neither stopped nor failed."""
-        running = (host.engines[replica] for host in self._hosts.values() for replica in host.running())
+        running = (host.engines[replica] for host in self._hosts.values() for replica in host.queue.running())
         return [each.managed.running(each.shown, self._url(each.managed.backend)) for each in running]
 
     def _url(self, backend: str) -> str:
@@ -289,7 +289,7 @@ class ManagedEngines:
         """Plan the swap that loads the model ``target`` beside the models ``running``, by default the running ones."""
         target = self._known(target)
         host = self._of(target)
-        now = (host.engines[replica].managed.model_name for replica in host.running())
+        now = (host.engines[replica].managed.model_name for replica in host.queue.running())
         return explain_swap(
             host.rules.swapper, host.rules.facts, target, list(dict.fromkeys(now)) if running is None else running
         )

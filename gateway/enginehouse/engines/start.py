@@ -19,13 +19,12 @@ NOWHERE = Place(port=0)
 
 
 class StartingEngine(EngineParts, Protocol):
-    """An engine that starts."""
+    """An engine that starts. ``run``: set in the step in which it is launched."""
+
+    run: EngineRun | None
 
     def note_start(self, state: ReplicaState, problem: str) -> None:
         """Take the phase of a start, and the problem that it has."""
-
-    def take(self, run: EngineRun) -> None:
-        """Take the run that a start has launched, in the same step."""
 
 
 class Start:
@@ -150,8 +149,7 @@ class Start:
             await launches.ownership.stop(process, model.stop_timeout)
             launches.ended(process)
         else:
-            self.run = run
-            engine.take(run)
+            self.run = engine.run = run
         return run
 
     async def _prepare_cache(self, line: LaunchLine) -> None:

@@ -1,0 +1,114 @@
+"""Reports what happens to one host's engines to the rest of the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+
+from enginehouse.config.schema import BackendSettings
+from enginehouse.domain.errors import NotFound
+from enginehouse.domain.replica import AT_REST, ReplicaState
+from enginehouse.engines.engine import Engine, EngineListener
+from enginehouse.engines.host_context import HostContext
+from enginehouse.engines.probing.hang_watch import HangWatch
+from enginehouse.engines.probing.prober import Prober
+from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.relay.moves.drains import Drains
+from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.telemetry.observers import notify
+
+_CLIENT_S = 60.0
+"""The time limit of a request to an engine that starts, falls asleep or wakes."""
+
+
+class EngineReports(EngineListener):
+    """Keeps the fleet, the relay's upstreams, the prober and observers up to date, and tells ``queue`` of exits.
+
+    ``context`` may be replaced. ``engines``: those of the host, by replica; live.
+    """
+
+    queue: HostQueue
+
+    def __init__(self, context: HostContext, engines: Mapping[str, Engine], prober: Prober, drains: Drains) -> None:
+        self.context = context
+        self._engines = engines
+        self._prober = prober
+        self._drains = drains
+        self._on_replica_state = context.observers.callbacks("replica_state")
+
+    def client(self, backend: str, address: str) -> EngineClient:
+        """HTTP to an engine that the relay does not use yet, or to a server elsewhere."""
+        context = self.context
+        if backend in context.config.backends:
+            return Client(context.upstreams[backend], _CLIENT_S)
+        upstream = Upstream(backend, BackendSettings(url=address), context.config.timeouts, context.outside)
+        return Client(upstream, _CLIENT_S)
+
+    def running(self) -> Sequence[str]:
+        return [replica for replica, engine in self._engines.items() if engine.shown not in AT_REST]
+
+    def engine_changed(self, engine: Engine) -> None:
+        managed, state = engine.managed, engine.shown
+        if engine.removal is None:
+            if managed.server is None:
+                self._find(engine)
+            cache_kept = state is not ReplicaState.READY and engine.cache.tokens > 0
+            self.show(engine, engine.problem, cache_kept=cache_kept)
+            if managed.server is None and state is ReplicaState.READY:
+                self.context.fleet.succeeded(managed.backend)
+            if state is ReplicaState.FAILED and engine.is_lost:
+                self._drains.cut_off(engine.replica, engine.problem)
+        notify(self._on_replica_state, engine.replica, state)
+
+    def engine_examined(self, engine: Engine) -> None:
+        if engine.removal is None:
+            managed = engine.managed
+            if managed.server is None:
+                limit = managed.model.concurrency or engine.launches.learned.reported.get(engine.replica, 0)
+                self.context.fleet.load(managed.backend).slots = limit
+            self.probe(engine, is_healthy=True)
+
+    def engine_exited(self, engine: Engine) -> None:
+        self.queue.exited(engine.replica)
+
+    def show(self, engine: Engine, problem: str = "", *, cache_kept: bool = False) -> None:
+        """Show routing the state of a replica. ``cache_kept``: it gets its prefix cache back when it is launched."""
+        wake_s = 0.0 if engine.shown is ReplicaState.READY else engine.wake_s
+        with suppress(NotFound):  # a server elsewhere no longer lists its model
+            self.context.fleet.set_state(engine.replica, engine.shown, wake_s, problem, cache_kept=cache_kept)
+
+    def probe(self, engine: Engine, *, is_healthy: bool = False) -> None:
+        """Probe a ready engine by the current configuration, and end it if it hangs.
+
+        ``is_healthy``: it has just been found healthy. A server elsewhere is probed, whatever it has loaded.
+        """
+        managed, run, checks = engine.managed, engine.run, self.context.config.checks
+        if managed.server is not None or run is None:
+            return
+        client = Client(self.context.upstreams[managed.backend], checks.timeout)
+        in_flight = partial(self.queue.in_flight, engine.replica)
+        watch = HangWatch(checks, run.process.processor_seconds, in_flight, partial(self._end_hung, engine))
+        path = managed.model.health_path
+        self._prober.add(managed.backend, managed.driver, client, path, is_healthy=is_healthy, hang_watch=watch)
+
+    async def _end_hung(self, engine: Engine, why: str) -> None:
+        self.context.fleet.mark_hung(engine.managed.backend, why)
+        await engine.end_hung(why)
+
+    def stop_probing(self, engine: Engine) -> None:
+        """Stop the probes of a backend that is being removed. Its requests in flight continue."""
+        if engine.managed.server is None:
+            self._prober.remove(engine.managed.backend)
+
+    def _find(self, engine: Engine) -> None:
+        """Have the relay, and the prober, find a ready engine, and no other one."""
+        backend, place = engine.managed.backend, engine.place
+        if engine.shown is not ReplicaState.READY or place is None:
+            self._prober.remove(backend)
+            self.context.upstreams[backend].locate("")
+        else:
+            self.context.upstreams[backend].locate(engine.address or "")
+            self.context.fleet.locate(backend, place.node, place.unit)
