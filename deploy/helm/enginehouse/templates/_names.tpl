@@ -6,3 +6,7 @@
 app.kubernetes.io/name: enginehouse
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
+
+{{- define "enginehouse.kind" -}}
+{{- if .Values.persistence.enabled }}StatefulSet{{ else }}Deployment{{ end -}}
+{{- end -}}
