@@ -151,6 +151,40 @@ say([form(8), form(9)]);
 """
 
 
+STORY = """
+globalThis.document = {};
+const { choiceWords } = await import(process.argv[1]);
+const candidate = (backend, own, cached, more) => ({ replica: `m@${backend}`, backend, parts: { own_ms: own },
+  backlog_s: 0, cached_tokens: cached, evicts: [], dropped_by: null, ms_per_token: 0.4, ...more });
+const requirements = { estimated_tokens: 5000 };
+const words = (...candidates) => console.log(choiceWords({ candidates, chosen: "m@a", requirements }));
+const slows = (own_ms, harm_ms) => ({ parts: { own_ms, harm_ms } });
+words(candidate("a", 400, 4500), candidate("b", 2100, 0));
+words(candidate("a", 400, 0), candidate("b", 300, 0, { backlog_s: 9, evicts: ["n@n"] }));
+words(candidate("a", 400, 0, slows(400, 5)), candidate("b", 300, 0, slows(300, 2005)));
+words(candidate("a", 400, 0), candidate("b", 300, 0, { dropped_by: "health" }));
+words(candidate("a", undefined, null), candidate("b", undefined, null));
+"""
+
+
+@pytest.mark.skipif(not NODE, reason="needs Node.js")
+def test_a_choice_is_explained_by_the_costs_of_both(tmp_path: Path) -> None:
+    scripts = shutil.copytree(ASSETS / "js", tmp_path / "js")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    command = [NODE, "--input-type=module", "-e", STORY, str(scripts / "requests/story.js")]
+    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert told.splitlines() == [
+        "The first token is expected after 400 ms at a and after 2.1 s at b, "
+        "because 4500 of 5000 tokens are cached at a and none at b.",
+        "The first token is expected after 400 ms at a and after 9.3 s at b, "
+        "because b would have to stop n first, and b could begin 9 s later.",
+        "The first token is expected after 400 ms at a and after 300 ms at b; there it would delay other requests "
+        "by 2 s more.",
+        "Only a can serve it now.",
+        "a has the best score of 2.",
+    ]
+
+
 @pytest.mark.skipif(not NODE, reason="needs Node.js")
 def test_figures_are_short_and_single_points_are_drawn(tmp_path: Path) -> None:
     scripts = shutil.copytree(ASSETS / "js", tmp_path / "js")

@@ -101,7 +101,9 @@ def test_a_chat_shows_who_answered_and_how_fast(gateway: RunningGateway) -> None
     assert said["who"] == "small-a at small-a (match)"
     assert "first token after" in said["figures"]
     assert "Where it would go now" in said["drawer"]
+    assert "Only small-a can serve it" in said["drawer"]
     assert "no engine has had more of it" in said["ended"]
+    assert "The client has left" in said["ended"]
     assert "small-a" in said["code"]
     assert all("is ready" in line for line in said["lines"].splitlines())
 

@@ -40,6 +40,9 @@ export function bytes(count) {
   return `${value < 10 && step ? value.toFixed(1) : Math.round(value)} ${units[step]}`;
 }
 
+/** A cost, in the currency of the configuration. */
+export const money = (value) => (value ? (value < 0.01 ? String(Number(value.toPrecision(2))) : value.toFixed(2)) : "–");
+
 export function count(value) {
   if (value === null || value === undefined) return "";
   if (Math.abs(value) >= 1e6) return `${short(value / 1e6)} M`;

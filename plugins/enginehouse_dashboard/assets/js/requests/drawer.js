@@ -1,15 +1,20 @@
 // Everything about one request.
 
 import { action } from "../actions.js";
+import { named } from "../colours.js";
 import { h, put } from "../dom.js";
-import { call, part, post, read } from "../gateway.js";
+import { call, part, post, read, readIfThere } from "../gateway.js";
 import { live } from "../live.js";
-import { count, milliseconds, moment, plural } from "../words.js";
+import { count, milliseconds, moment, money } from "../words.js";
 import { candidates } from "./candidates.js";
 import { bars, phasesOf, phasesOfAttempts } from "./phases.js";
 import { prefixWords } from "./prefix.js";
+import { phaseWords, rateMeter } from "./progress.js";
+import { attemptsOf, choiceWords, timeline } from "./story.js";
 
 const LOOK_MS = 1000;
+const HISTORY = 200;
+const ENDED = new Set(["done", "failed"]);
 const dialog = document.getElementById("drawer");
 let timer = null;
 dialog.addEventListener("close", () => clearTimeout(timer));
@@ -17,7 +22,8 @@ dialog.addEventListener("click", (event) => event.target === dialog && dialog.cl
 
 /** Opens the drawer of a request that is `live`, as `/api/requests` has it, or of the `record` of one that ended. */
 export function openDrawer({ live: request, record }) {
-  const title = h("h2", { id: "drawer-title" }, (request ?? record).model ?? (request ?? record).asked ?? (request ?? record).path);
+  const about = request ?? record;
+  const title = named(h("h2", { id: "drawer-title" }), about.model ?? about.asked ?? about.path);
   const close = h("button", { type: "button", onclick: () => dialog.close() }, "Close");
   const acts = h("div", { class: "row" });
   const body = h("div", { class: "stack" });
@@ -25,14 +31,24 @@ export function openDrawer({ live: request, record }) {
   dialog.showModal();
   if (record) return body.replaceChildren(...endedParts(record));
   acts.append(...operations(request));
-  follow(request.id, body, acts);
+  follow(request.id, body, acts, { rate: rateMeter(), explanation: null });
 }
 
-async function follow(id, body, acts) {
+/** Shows a live request until it has ended, and then its record with the last choice that was seen. */
+async function follow(id, body, acts, seen) {
   clearTimeout(timer);
   try {
-    body.replaceChildren(...liveParts(await read(`/api/requests/${part(id)}`)));
-    if (dialog.open) timer = setTimeout(() => follow(id, body, acts), LOOK_MS);
+    const request = await read(`/api/requests/${part(id)}`);
+    if (ENDED.has(request.phase)) {
+      const { requests } = await readIfThere(`/api/history?limit=${HISTORY}`, { requests: [] });
+      const record = requests.find((each) => each.id === id);
+      acts.replaceChildren(h("p", { class: "faint", role: "status" }, "This request has ended."));
+      if (record) body.replaceChildren(...endedParts(record, seen.explanation));
+      return;
+    }
+    seen.explanation ??= request.explanation;
+    body.replaceChildren(...liveParts(request, seen.rate(request)));
+    if (dialog.open) timer = setTimeout(() => follow(id, body, acts, seen), LOOK_MS);
   } catch (error) {
     acts.replaceChildren(h("p", { class: "faint", role: "status" }, error.status === 404 ? "This request has ended." : error.message));
     if (!body.childElementCount) body.append(h("p", { class: "mono" }, id));
@@ -68,47 +84,54 @@ export function mover(request) {
   return node;
 }
 
-function liveParts(request) {
+function liveParts(request, rate) {
   const now = request.explanation;
+  const began = (Date.now() - request.age_ms) / 1000;
   return [
     bars(phasesOfAttempts(request.attempts)),
+    timeline({ ...request, asked: request.model, began }),
     facts({
-      id: request.id, key: request.caller, user: request.user, phase: request.phase, "answered by": request.replica,
-      tokens: request.output_tokens === null ? null : `${request.prompt_tokens ?? "?"} → ${request.output_tokens}${request.max_tokens ? ` of at most ${request.max_tokens}` : ""}`,
-      age: milliseconds(request.age_ms), moves: request.moves || null, "stays because": request.stays,
+      now: phaseWords(request),
+      tokens: request.output_tokens === null ? null
+        : `${count(request.prompt_tokens) || "?"} → ${count(request.output_tokens)}${request.max_tokens ? ` of at most ${count(request.max_tokens)}` : ""}`,
+      "tokens per second": rate === null ? null : count(rate), age: milliseconds(request.age_ms),
+      "answered by": request.replica, user: request.user, "stays because": request.stays, id: request.id,
     }),
-    ...attempts(request.attempts.map((each) => ({ ...each, took: each.ended_ms - each.began_ms }))),
-    ...(now ? [h("h3", {}, "Where it would go now"), facts({ "in the cache there": prefixWords(now.prefix) }), candidates(now)] : []),
+    ...choiceParts("Where it would go now", now),
   ];
 }
 
-function endedParts(record) {
+function endedParts(record, explanation = null) {
   return [
     bars(phasesOf(record)),
+    timeline({ ...record, attempts: attemptsOf(record), began: record.time - record.duration_ms / 1000, ended: record }),
+    ...choiceParts("Where it would have gone while it ran", explanation),
     facts({
-      id: record.id, "ended": moment(record.time), status: `${record.status} ${record.outcome}`,
-      error: record.message, key: record.caller, user: record.user, agent: record.agent, "asked for": record.asked,
-      "answered by": record.backend && `${record.model} at ${record.backend}`,
+      ended: moment(record.time), status: `${record.status} ${record.outcome}`,
+      "asked for": record.asked, "answered by": record.backend && `${record.model} at ${record.backend}`,
       tokens: record.tokens_out === null ? null
         : `${count(record.tokens_in)} → ${count(record.tokens_out)}${record.tokens_cached ? `, ${count(record.tokens_cached)} of the prompt from the cache` : ""}`,
       "expected in the cache": prefixWords(record.prefix),
-      "first token": milliseconds(record.ttft_ms), "tokens per second": count(record.decode_rate) || null, retries: record.retries || null, moves: record.moves || null,
-      took: milliseconds(record.duration_ms), trace: trace(record.trace_id),
+      "first token": milliseconds(record.ttft_ms), "tokens per second": count(record.decode_rate) || null,
+      "prompt per second": record.prefill_rate ? `${count(record.prefill_rate)} tokens` : null,
+      drafted: record.tokens_drafted ? `${count(record.tokens_accepted)} of ${count(record.tokens_drafted)} tokens were right` : null,
+      cost: record.cost ? money(record.cost) : null, retries: record.retries || null, moves: record.moves || null,
+      key: record.caller, user: record.user, agent: record.agent, session: record.session, id: record.id, trace: trace(record.trace_id),
     }),
-    ...attempts(record.attempts ?? []),
   ];
+}
+
+function choiceParts(title, explanation) {
+  if (!explanation?.candidates.length) return [];
+  const words = choiceWords(explanation);
+  return [h("h3", {}, title), words ? h("p", {}, words) : "",
+    facts({ "in the cache there": prefixWords(explanation.prefix) }),
+    h("details", {}, h("summary", {}, "All candidates"), candidates(explanation))];
 }
 
 function trace(id) {
   const pattern = live.status?.trace_url;
   return !id ? null : pattern ? h("a", { href: pattern.replace("{trace_id}", id), target: "_blank", rel: "noreferrer" }, id) : id;
-}
-
-function attempts(all) {
-  if (all.length < 2) return [];
-  return [h("h3", {}, plural(all.length, "attempt")), h("ol", { class: "events" }, all.map((each) =>
-    h("li", {}, h("span", { class: "faint" }, milliseconds(each.took ?? (each.ended - each.began) * 1000)),
-      h("span", {}, `${each.replica}: ${each.outcome}${each.why ? ` (${each.why})` : ""}${each.moved ? `, took the stream over (${each.moved.cause})` : ""}`))))];
 }
 
 function facts(given) {

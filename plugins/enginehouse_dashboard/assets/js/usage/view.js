@@ -3,7 +3,7 @@
 import { h, put, show, table } from "../dom.js";
 import { read } from "../gateway.js";
 import { live } from "../live.js";
-import { count, duration, plural } from "../words.js";
+import { count, duration, money, plural } from "../words.js";
 import { keyList } from "./keys.js";
 
 const SPANS = { "24 hours": "1d", "7 days": "7d", "30 days": "30d", "a year": "365d" };
@@ -36,8 +36,6 @@ export function usageView() {
   }
   return { node, shown: renew };
 }
-
-const money = (value) => (value ? value.toFixed(value < 0.01 ? 6 : 2) : "–");
 
 function usageRow() {
   const td = (label, is = "") => h("td", { "data-label": label, class: is });
