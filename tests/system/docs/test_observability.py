@@ -81,6 +81,16 @@ def test_every_alert_is_tested() -> None:
     assert {name for name in names if f"alertname: {name}" in text} == names
 
 
+def test_every_alert_has_a_severity_and_says_what_to_do() -> None:
+    alerts: Any = yaml.safe_load((FOLDER / "alerts.yml").read_text("utf-8"))
+    sections = re.findall(r"^## (\w+)\n\n\*(\w+)\.\*", (ROOT / "docs/how-to/runbook.md").read_text("utf-8"), re.M)
+    told = {name: severity.lower() for name, severity in sections}
+    rules = [rule for group in alerts["groups"] for rule in group["rules"]]
+    assert {rule["alert"]: rule["labels"]["severity"] for rule in rules} == told
+    for rule in rules:
+        assert rule["annotations"]["runbook_url"].endswith(f"/how-to/runbook/#{rule['alert'].lower()}")
+
+
 def test_every_metric_of_requests_and_engines_is_on_the_dashboard() -> None:
     asked = " ".join(query for query, _ in queries())
     left_out = {metric.name for metric in EVERY_METRIC if metric.name not in asked}
