@@ -19,6 +19,7 @@ from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle_replicas import IdleReplicas
 from enginehouse.engines.launches import Launches
+from enginehouse.engines.load_request import preload
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.model_servers import ModelServers
@@ -136,8 +137,10 @@ class Host(EngineControl, QueueListener):
 
     def discover(self, backend: str, served: Sequence[ServedModel]) -> Sequence[str]:
         """Take the models that a server elsewhere lists. Returns the new replicas that are to be preloaded."""
-        if not self.servers.discover(backend, served):
-            return ()
+        return self._put_listed() if self.servers.discover(backend, served) else ()
+
+    def _put_listed(self) -> Sequence[str]:
+        """Have the replicas that are configured or listed now. Returns the new ones that are to be preloaded."""
         listed = {**self._context.managed(self.name), **self.servers.replicas(self._context)}
         new = {replica: managed for replica, managed in listed.items() if replica not in self.engines}
         for replica, engine in self.kept().items():
@@ -290,6 +293,9 @@ class Host(EngineControl, QueueListener):
         if engine.removal is asyncio.current_task():  # else the configuration has it again
             self._remove(engine.replica)
             self.rules.note_removed(self._context)
+            if engine.replica in self.servers.replicas(self._context):  # another server of that name lists it too
+                for replica in self._put_listed():
+                    self._launches.tasks.start(preload(self.queue, replica))
 
     def _remove(self, replica: str) -> None:
         """Remove a replica whose engine is at rest."""

@@ -338,7 +338,8 @@ class ManagedEngines:
     def _list_queues(self) -> None:
         self.queues.clear()
         for host in self._hosts.values():
-            self.queues.update((each.managed.backend, host.queue) for each in host.kept().values())
+            backends = (each.managed.backend for each in host.kept().values())
+            self.queues.update(dict.fromkeys((*backends, *host.servers.backends), host.queue))
         self.queues.update(self.remote.queues)
 
     def _preload(self, models: Sequence[str]) -> None:

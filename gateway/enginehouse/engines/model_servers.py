@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -27,10 +27,11 @@ MakeServer = Callable[[LoadingBackend], "ModelServer | None"]
 class _ServedBackend:
     """One backend, and what loads its ``models``: by name, with an estimate of their memory where there is one."""
 
-    def __init__(self, url: str, driver: DriverSupport, server: ModelServer) -> None:
+    server: ModelServer
+
+    def __init__(self, url: str, driver: DriverSupport) -> None:
         self.url = url
         self.driver = driver
-        self.server = server
         self.models: Mapping[str, int | None] = {}
 
 
@@ -46,6 +47,11 @@ class ModelServers:
         self._on_found = on_found
         self._make: MakeServer | None = None
         self._served: dict[str, _ServedBackend] = {}
+
+    @property
+    def backends(self) -> Collection[str]:
+        """Those whose models are loaded in the queue of the host."""
+        return self._served.keys()
 
     def load_with(self, make: MakeServer) -> None:
         """Have backends load their models from now on."""
@@ -117,19 +123,23 @@ class ModelServers:
     def _made(self, name: str, url: str, driver: DriverSupport) -> _ServedBackend | None:
         if self._make is None or driver.loading is None:
             return None
-        connect, on_found = partial(self._connect, name), partial(self._note_found, name)
+        served = _ServedBackend(url, driver)
+        connect, on_found = partial(self._connect, name, served), partial(self._note_found, name)
         interval = self._context.config.checks.interval
         server = self._make(LoadingBackend(name, url, driver.loading, connect, interval, on_found))
-        return None if server is None else _ServedBackend(url, driver, server)
+        if server is None:
+            return None
+        served.server = server
+        return served
 
     def _is_kept(self, name: str, served: _ServedBackend, context: HostContext) -> bool:
         backend = context.loading(self._name).get(name)
         return backend is not None and (backend.url, context.drivers[backend.driver]) == (served.url, served.driver)
 
-    def _connect(self, name: str, timeout: float) -> EventClient:
-        if (upstream := self._context.upstreams.get(name)) is None:
+    def _connect(self, name: str, served: _ServedBackend, timeout: float) -> EventClient:
+        if self._served.get(name) is not served:  # another server may have its name now
             raise UpstreamError("its backend was removed from the configuration")
-        return Client(upstream, timeout)
+        return Client(self._context.upstreams[name], timeout)
 
     def _note_found(self, name: str, model: str, process: EngineProcess) -> None:
         self._on_found(replica_name(model, name), process)

@@ -159,6 +159,7 @@ def test_a_model_that_somebody_else_unloaded_is_loaded_for_the_next_request(
 def test_a_call_to_an_engine_loads_what_somebody_else_unloaded_as_far_as_it_may_load(
     serve: Serve, router: FakeRouter, config: str, status: int
 ) -> None:
+    router.reports = False  # only its answer tells
     gateway = known(serve('[checks]\ninterval = "1h"\n' + config + backend("one", router)), "a")
     assert gateway.ask("a").status_code == 200
     router.unload_by_itself("a")
@@ -213,6 +214,21 @@ def test_a_server_that_is_removed_keeps_what_it_has_loaded(serve: Serve, router:
     gateway.until(lambda _: "a@one is stopped" in gateway.log)
     assert "one may still have a loaded: its backend was removed from the configuration" in gateway.log
     assert router.is_loaded("a")
+
+
+def test_another_server_in_its_place_is_told_nothing_of_the_first(
+    serve: Serve, router: FakeRouter, other: FakeRouter
+) -> None:
+    gateway = known(serve(CHECKS + backend("one", router)), "a")
+    assert gateway.ask("b").status_code == 200
+    other.load_by_itself("b")
+    gateway.reconfigure(CHECKS + backend("one", other))
+    gateway.until(lambda _: "one may still have b loaded" in gateway.log)
+    gateway.until(lambda _: states(gateway).get("b@one") == "ready")
+    assert router.is_loaded("b")
+    assert other.is_loaded("b")
+    assert gateway.ask("b").status_code == 200
+    assert (other.loads, other.served) == ([], ["b"])
 
 
 def test_what_a_server_reports_is_known_at_once(serve: Serve, router: FakeRouter) -> None:
