@@ -6,6 +6,6 @@ life of its process. ``orders`` are what the queue has engines do, with the meas
 ``launches`` places, launches and records the engines of a host, and ``gpus`` knows which of them has which GPU.
 ``adoption`` takes over those that run already, with the ``state_file``; ``ownership`` says which gateway may act.
 
-``probing`` asks every backend for its health, models and figures, also those that others have launched. ``remote`` are
-servers elsewhere that load models themselves, ``remote_queues`` the queues of those that have a limit.
+``probing`` asks every backend for its health and models, also those that others have launched. ``model_servers`` are
+servers elsewhere that load models themselves, ``remote_queues`` the queues of others that have a limit.
 """

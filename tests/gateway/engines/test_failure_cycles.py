@@ -19,13 +19,13 @@ from enginehouse import (
     SupportsLoading,
     UpstreamError,
 )
+from enginehouse.app.services.status_puller import EngineToAsk, StatusPuller
 from enginehouse.config.schema import CheckSettings, ModelSettings
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.load_request import load
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.probing.prober import Prober
-from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.host_queue import HostQueue

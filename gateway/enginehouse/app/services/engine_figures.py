@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
+from enginehouse.app.services.status_puller import EngineToAsk, StatusPuller
 from enginehouse.domain.errors import NotFound
 from enginehouse.domain.instance import InstanceReport
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
 from enginehouse.relay.upstream.client import Client
 
 _TIMEOUT_S = 5.0

@@ -16,6 +16,7 @@ from enginehouse.app.plugin_instances import prepare as prepare_plugin
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.services.joined_backends import JoinedBackends
 from enginehouse.app.services.model_sizes import ModelSizes
+from enginehouse.app.services.status_puller import StatusPuller
 from enginehouse.app.services.submission import PrioritizedCaller, submit
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
@@ -27,7 +28,6 @@ from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.engines.managed_engines import ManagedEngines
-from enginehouse.engines.probing.status_puller import StatusPuller
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient

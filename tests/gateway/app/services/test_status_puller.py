@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from enginehouse import EngineClient, InstanceMetadata, InstanceStatus, SupportsFigures, UpstreamError
-from enginehouse.engines.probing.status_puller import EngineToAsk, StatusPuller
+from enginehouse.app.services.status_puller import EngineToAsk, StatusPuller
 from tests.support.fake_engines import FakeClient, ScriptedDriver
 from tests.support.virtual_time import Run
 
