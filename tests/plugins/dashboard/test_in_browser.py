@@ -38,7 +38,10 @@ models = ["remote"]
 """
 KEYS = """
 [auth]
-keys = [{ name = "boss", key = "k-boss", admin = true }, { name = "caller", key = "k-caller" }]
+keys = [
+  { name = "boss", key = "k-boss", admin = true },
+  { name = "caller", key = "k-caller", requests_per_minute = 60 },
+]
 """
 
 pytestmark = [
@@ -111,8 +114,13 @@ def test_a_chat_shows_who_answered_and_how_fast(gateway: RunningGateway) -> None
 def test_a_callers_key_may_chat_and_an_operator_makes_others() -> None:
     with RunningGateway(CONFIG + KEYS, key="k-boss") as running:
         running.until(lambda status: "ready" in [each["state"] for each in status["replicas"]])
-        assert seen("caller", running) == {"tabs": ["Try it", "Usage"], "keys": ["Usage"]}
-        assert seen("keys", running) == {"secrets": ["eh", "eh"]}
+        assert seen("caller", running) == {
+            "tabs": ["Try it", "Usage"],
+            "parts": ["Usage", "What is left"],
+            "left": "requests per minute",
+            "bars": True,
+        }
+        assert seen("keys", running) == {"secrets": ["eh", "eh"], "left": "60 of 60 left"}
 
 
 def test_a_crowd_stays_small(gateway: RunningGateway) -> None:

@@ -142,7 +142,9 @@ export async function caller({ open, picture }) {
   await page.getByRole("link", { name: "Usage" }).click();
   await page.locator("#view-usage td", { hasText: "own" }).first().waitFor();
   await picture(page, "caller-usage");
-  return { tabs, keys: await page.locator("#view-usage h2:visible").allTextContents() };
+  const parts = await page.locator("#view-usage h2:visible").allTextContents();
+  const left = await page.locator("#view-usage .limits .row span").first().textContent();
+  return { tabs, parts, left, bars: await page.locator(".chart.usage rect").count() > 0 };
 }
 
 /** An operator makes a key, gives it another secret and revokes it. */
@@ -154,6 +156,7 @@ export async function keys({ open, picture }) {
   await page.getByRole("button", { name: "New key" }).click();
   const row = page.locator("#view-usage tr", { hasText: "new-one" });
   await row.waitFor();
+  const left = await page.locator("#view-usage tr", { hasText: "caller" }).locator(".limits .row span").last().textContent();
   const secret = page.locator("#view-usage code");
   const first = await secret.textContent();
   await picture(page, "keys");
@@ -163,7 +166,7 @@ export async function keys({ open, picture }) {
   await row.getByRole("button", { name: "Revoke" }).click();
   await row.getByRole("button", { name: "Yes, revoke" }).click();
   await row.waitFor({ state: "detached" });
-  return { secrets: [first, await secret.textContent()].map((each) => each.split("-")[0]) };
+  return { left: left.split(",")[0].replace(/^59/, "60"), secrets: [first, await secret.textContent()].map((each) => each.split("-")[0]) };
 }
 
 /** 500 backends and 2,000 live requests: the share of a core that the page takes, its nodes, and the first paint. */

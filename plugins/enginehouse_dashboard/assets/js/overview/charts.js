@@ -1,5 +1,6 @@
 // All charts of the overview: what they show, for how long and by what.
 
+import { choice } from "../choice.js";
 import { hueOf } from "../colours.js";
 import { h, put, show } from "../dom.js";
 import { live } from "../live.js";
@@ -95,15 +96,4 @@ export function charts() {
   }
 
   return { node, start: begin, stop: () => { clearTimeout(timer); timer = null; } };
-}
-
-/** Buttons of which one is pressed. */
-function choice(name, values, changed) {
-  const buttons = Object.keys(values).map((label, n) => h("button", { type: "button", "aria-pressed": String(n === 0),
-    onclick: () => {
-      buttons.forEach((each) => each.setAttribute("aria-pressed", String(each.textContent === label)));
-      changed();
-    } }, label));
-  const node = h("div", { class: "group", role: "group", "aria-label": name }, buttons);
-  return { node, value: () => values[buttons.find((each) => each.getAttribute("aria-pressed") === "true").textContent] };
 }

@@ -1,22 +1,27 @@
 // The keys: those of the configuration, and those made at run time, which can be given another secret and revoked.
 
 import { action } from "../actions.js";
+import { named } from "../colours.js";
 import { h, put, show, table } from "../dom.js";
-import { call, key, part, post, read } from "../gateway.js";
-import { moment } from "../words.js";
+import { call, key, part, post, read, readIfThere } from "../gateway.js";
+import { day, moment } from "../words.js";
+import { limitBars } from "./limits.js";
 
 export function keyList() {
   const name = h("input", { placeholder: "name", "aria-label": "Name of the new key" });
   const secret = h("code", { class: "cut" });
   const told = h("p", { hidden: true, role: "status" }, "Its secret, which is shown only once: ", secret);
-  const rows = table(["key", "from", "models", "last used", ""], h("span", {}, h("b", {}, "No keys"), "Everyone who reaches the gateway may use it."));
+  const rows = table(["key", "from", "models", "last used", "limits", ""], h("span", {}, h("b", {}, "No keys"), "Everyone who reaches the gateway may use it."));
   const make = action({ label: "New key", doing: "Making", done: "Made", act: async () => reveal(await post("/api/keys", { name: name.value.trim() })) });
   const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Keys")),
     h("div", { class: "sheet stack tight" }, rows.node, h("div", { class: "row" }, name, make.node), told));
 
   async function renew() {
-    const { keys } = await read("/api/keys").catch(() => ({ keys: [] }));
-    rows.rows(keys, (each) => `${each.source} ${each.name}`, keyRow);
+    const [{ keys }, { limits }, { rows: used }] = await Promise.all([read("/api/keys").catch(() => ({ keys: [] })),
+      readIfThere("/api/limits", { limits: {} }), readIfThere("/api/usage?by=key,day&since=365d", { rows: [] })]);
+    const days = new Map(used.sort((a, b) => a.day.localeCompare(b.day)).map((each) => [each.key, each.day]));
+    rows.rows(keys.map((each) => ({ ...each, limits: limits[each.name] ?? [], used_on: days.get(each.name) })),
+      (each) => `${each.source} ${each.name}`, keyRow);
   }
 
   function reveal(made) {
@@ -29,7 +34,9 @@ export function keyList() {
 
   function keyRow({ name: of, source }) {
     const td = (label) => h("td", { "data-label": label });
-    const cells = { from: td("from"), models: td("models"), used: td("last used") };
+    const cells = { from: td("from"), models: td("models"), used: td("last used"), limits: h("td", { class: "wide" }) };
+    const bars = limitBars();
+    cells.limits.append(bars.node);
     const path = `/api/keys/${part(of)}`;
     const rotate = action({ label: "Rotate", doing: "Rotating", done: "Rotated", ask: "Its current secret stops working.",
       act: async () => reveal(await post(`${path}/rotate`)) });
@@ -37,12 +44,13 @@ export function keyList() {
       act: async () => { await call("DELETE", path); renew(); } });
     show(rotate.node, source === "api");
     show(revoke.node, source === "api");
-    const node_ = h("tr", {}, h("td", { class: "wide" }, h("b", {}, of)), Object.values(cells),
+    const node_ = h("tr", {}, h("td", { class: "wide" }, named(h("b"), of)), Object.values(cells),
       h("td", { class: "wide" }, h("div", { class: "row" }, rotate.node, revoke.node)));
     return { node: node_, update(each) {
       put(cells.from, `${source === "api" ? "made at run time" : "configuration"}${each.admin ? ", admin" : ""}`);
       put(cells.models, (each.models ?? []).join(", "));
-      put(cells.used, each.last_used ? moment(each.last_used) : "");
+      put(cells.used, each.last_used ? moment(each.last_used) : each.used_on ? day(Date.parse(`${each.used_on}T12:00:00`) / 1000) : "");
+      bars.update(each.limits);
     } };
   }
 
