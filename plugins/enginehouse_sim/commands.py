@@ -102,7 +102,7 @@ def replay(
     """
     from enginehouse_sim.simulator.replay.faults import PlannedFault
     from enginehouse_sim.simulator.replay.figures.plot import draw
-    from enginehouse_sim.simulator.replay.figures.printing import print_all, print_one
+    from enginehouse_sim.simulator.replay.figures.printing import print_figures
     from enginehouse_sim.simulator.replay.figures.record import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
     from enginehouse_sim.simulator.replay.variants import (
@@ -132,10 +132,8 @@ def replay(
     figures = [each.figures for each in outcomes]
     if as_json:
         print_json(msgspec.json.encode(figures[0] if is_alone else {"variants": figures}))
-    elif len(figures) == 1:
-        print_one(figures[0])
     else:
-        print_all([each.name for each in outcomes], figures)
+        print_figures([each.name for each in outcomes], figures)
 
 
 @sim.command(context_settings={"show_default": True})

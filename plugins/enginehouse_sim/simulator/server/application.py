@@ -13,11 +13,10 @@ from enginehouse import NotFound, RequestError, Unauthorized
 from enginehouse_sim.simulator.server import pages
 from enginehouse_sim.simulator.server.chat import chat
 from enginehouse_sim.simulator.server.completions import completions
-from enginehouse_sim.simulator.server.embeddings import embeddings
+from enginehouse_sim.simulator.server.embeddings import embeddings, tokenize
 from enginehouse_sim.simulator.server.faults import AnyFault
 from enginehouse_sim.simulator.server.http import DONE, Call
 from enginehouse_sim.simulator.server.simulation import Simulation
-from enginehouse_sim.simulator.server.tokens import tokenize
 
 Endpoint = Callable[[Simulation, Call], Awaitable[None]]
 

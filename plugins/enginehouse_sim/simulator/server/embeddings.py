@@ -1,4 +1,4 @@
-"""``POST /v1/embeddings``: requests that generate nothing."""
+"""``POST /v1/embeddings``, and ``POST /tokenize`` as vLLM has it: requests that generate nothing."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any, Literal
 import msgspec
 
 from enginehouse import InvalidRequest
+from enginehouse_sim.simulator.model.text import encode
 from enginehouse_sim.simulator.server.bodies import Positive
 from enginehouse_sim.simulator.server.http import Call
 from enginehouse_sim.simulator.server.reply import new_id
 from enginehouse_sim.simulator.server.simulation import Simulation
-from enginehouse_sim.simulator.server.work import PromptInput, Work, prompts_of
+from enginehouse_sim.simulator.server.work import ChatMessage, PromptInput, Work, chat_prompt, prompts_of
 
 
 class EmbeddingBody(msgspec.Struct):
@@ -52,3 +53,28 @@ def _encoded(vector: Sequence[float], body: EmbeddingBody) -> Any:
     if body.encoding_format == "base64":
         return b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
     return vector
+
+
+class TokenizeBody(msgspec.Struct):
+    """The fields that the endpoint reads: ``prompt``, or ``messages``."""
+
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    continue_final_message: bool = False
+    add_generation_prompt: bool = True
+
+
+async def tokenize(simulation: Simulation, call: Call) -> None:
+    """Cut a text or a conversation into tokens."""
+    body = call.decode(TokenizeBody)
+    if body.messages is not None:
+        token_ids = chat_prompt(
+            body.messages,
+            continue_final=body.continue_final_message,
+            add_generation_prompt=body.add_generation_prompt,
+        ).token_ids
+    elif body.prompt is not None:
+        token_ids = encode(body.prompt)
+    else:
+        raise InvalidRequest("Send 'prompt' or 'messages'")
+    await call.json({"count": len(token_ids), "max_model_len": simulation.settings.context_length, "tokens": token_ids})

@@ -8,44 +8,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse_sim.simulator.replay.figures.report import Distribution, Report
-
-_LATENCIES = ("ttft", "itl", "tpot", "latency")
-
-
-def print_one(figures: Report) -> None:
-    """Print all figures of one replay."""
-    console = Console()
-    console.print(
-        f"{_counted(figures.requests, 'request')} in {figures.virtual_seconds:,.1f} virtual seconds: "
-        f"{figures.requests_per_second:,.2f} requests/s, {figures.output_tokens_per_second:,.1f} output tokens/s"
-    )
-    console.print(
-        f"{_counted(figures.steps, 'step')} of {figures.mean_batch:.1f} requests; {figures.preemptions} preemptions; "
-        f"{figures.cache_hit_ratio:.1%} of the input was cached"
-    )
-    if figures.rejected:
-        why = ", ".join(f"{number} {code}" for code, number in figures.rejections.items())
-        console.print(f"Rejected, and in no other figure: {_counted(figures.rejected, 'request')} ({why})")
-    if figures.slo_attainment is not None:
-        console.print(f"{figures.slo_attainment:.1%} of all requests were answered within the objectives")
-    if figures.retried or figures.hedged or figures.continued or figures.broken:
-        console.print(
-            f"{figures.retried} retries, {figures.hedged} hedges, {figures.continued} continuations of broken streams; "
-            f"{figures.broken} answers stayed broken"
-        )
-    if not figures.requests:
-        return
-    latencies = Table("ms", "mean", "p50", "p90", "p99", "max")
-    for name in _LATENCIES:
-        spread: Distribution = getattr(figures, f"{name}_ms")
-        latencies.add_row(name, *(f"{value:,.1f}" for value in msgspec.structs.astuple(spread)))
-    console.print(latencies)
-    console.print(f"{figures.speed:,.0f} virtual seconds in each real one")
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}{'s' * (number != 1)}"
+from enginehouse_sim.simulator.replay.figures.report import Report
 
 
 class _Row(msgspec.Struct, frozen=True):
@@ -83,9 +46,9 @@ _ROWS = (
 )
 
 
-def print_all(names: Sequence[str], variants: Sequence[Report]) -> None:
-    """Print the figures of all variants side by side, the best of each line in bold."""
-    table = Table("", title=None)
+def print_figures(names: Sequence[str], variants: Sequence[Report]) -> None:
+    """Print the figures of all variants side by side, the best of each line in bold, and why requests were rejected."""
+    table = Table("", show_header=any(names))
     for name in names:
         table.add_column(name.replace(", ", "\n").replace("=", "\n"), justify="right")
     for row in _ROWS:
@@ -95,7 +58,13 @@ def print_all(names: Sequence[str], variants: Sequence[Report]) -> None:
         table.add_row(row.name, *_cells(row, values))
     console = Console()
     console.print(table)
-    console.print("bold: the best of a line. Rejected requests are in no other figure, but count as missed objectives.")
+    for name, variant in zip(names, variants, strict=True):
+        if variant.rejections:
+            why = ", ".join(f"{number} {code}" for code, number in variant.rejections.items())
+            console.print(f"rejected{' with ' * bool(name)}{name}: {why}")
+    if len(variants) > 1:
+        console.print("bold: the best of a line")
+    console.print("Rejected requests are in no other figure, but count as missed objectives.")
 
 
 def _cells(row: _Row, values: Sequence[float]) -> list[str]:
