@@ -111,6 +111,10 @@ def test_a_chat_shows_who_answered_and_how_fast(gateway: RunningGateway) -> None
     assert all("is ready" in line for line in said["lines"].splitlines())
 
 
+def test_chats_are_kept_and_models_compared(gateway: RunningGateway) -> None:
+    assert seen("compare", gateway) == {"before": 2, "same": True, "left": "[]"}
+
+
 def test_a_callers_key_may_chat_and_an_operator_makes_others() -> None:
     with RunningGateway(CONFIG + KEYS, key="k-boss") as running:
         running.until(lambda status: "ready" in [each["state"] for each in status["replicas"]])

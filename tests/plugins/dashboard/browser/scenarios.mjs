@@ -127,6 +127,25 @@ export async function chat({ open, picture }) {
   return { said };
 }
 
+/** Asks two models at once, and finds the chat again after a reload. */
+export async function compare({ open, picture }) {
+  const page = await open({ hash: "#chat/small-a" });
+  await page.getByRole("button", { name: "Compare with another model" }).click();
+  await page.getByLabel("Other model").selectOption("small-b");
+  await page.getByLabel("Message").fill("Who are you?");
+  await page.keyboard.press("Enter");
+  await page.locator(".figures", { hasText: "in all" }).nth(1).waitFor();
+  await page.getByRole("button", { name: "New chat" }).waitFor(); // both answers are whole
+  await picture(page, "compare");
+  const answers = () => page.locator(".turn.assistant").allTextContents();
+  const before = await answers();
+  await page.reload();
+  await page.getByLabel("Chats").selectOption({ index: 1 });
+  const after = await answers();
+  await page.getByRole("button", { name: "Forget this chat" }).click();
+  return { before: before.length, same: before.join() === after.join(), left: await page.evaluate(() => localStorage.getItem("enginehouse-chats")) };
+}
+
 /** A key that is no admin's may chat and see what it has used, and nothing else. */
 export async function caller({ open, picture }) {
   const page = await open();

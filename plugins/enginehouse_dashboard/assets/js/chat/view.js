@@ -1,16 +1,24 @@
-// Try it: a chat with any model.
+// Try it: a chat with one model, or with several side by side.
 
 import { copier } from "../actions.js";
 import { h, put, show } from "../dom.js";
 import { key, read } from "../gateway.js";
 import { live } from "../live.js";
 import { mover } from "../requests/drawer.js";
-import { duration } from "../words.js";
+import { when } from "../words.js";
 import { ask } from "./answer.js";
+import { forget, keep, keptChats } from "./kept.js";
 import { curl, python } from "./snippets.js";
+import { turnNode } from "./turn.js";
+
+const MOST_MODELS = 4;
+const TITLE = 40;
+const newChat = () => ({ id: Date.now(), models: [], turns: [] });
 
 export function chatView() {
-  const models = h("select", { id: "chat-model" });
+  const pickers = h("div", { class: "side" });
+  const more = h("button", { type: "button", onclick: () => { pick(); pickers.lastChild.querySelector("select").focus(); } }, "Compare with another model");
+  const chats = h("select");
   const system = h("textarea", { rows: 2, placeholder: "You are …" });
   const most = h("input", { type: "number", min: "1", placeholder: "no limit" });
   const heat = h("input", { type: "number", min: "0", max: "2", step: "0.1", placeholder: "the engine's" });
@@ -20,27 +28,30 @@ export function chatView() {
   const prompt = h("textarea", { rows: 3, placeholder: "Ask something. Enter sends, Shift+Enter begins a line.", "aria-label": "Message" });
   const send = h("button", { type: "submit", class: "main" }, "Send");
   const stop = h("button", { type: "button", hidden: true }, "Stop");
-  const again = h("button", { type: "button" }, "Start over");
+  const again = h("button", { type: "button", onclick: () => open(newChat()) }, "New chat");
+  const drop = h("button", { type: "button", onclick: () => { forget(chat); open(newChat()); } }, "Forget this chat");
   const said = h("div", { class: "said", role: "log", tabIndex: 0, "aria-label": "Conversation" });
   const empty = h("p", { class: "none" }, h("b", {}, "Say something to a model"),
-    "You see who answered and why, how soon the first token came, and how fast the others did.");
+    "You see who answered and why, how soon the first token came, and how fast the others did. Chats stay in this browser.");
   const raw = h("pre", { class: "code", tabIndex: 0 }, "No request was sent yet.");
   const code = h("pre", { class: "code", tabIndex: 0 });
-  let asked = null;
-  let turns = [];
+  let names = [];
+  let chat = newChat();
   let running = null;
   let current = null;
+  let asked = null;
   const move = mover(() => current && live.status ? { id: current.id, replica: `${current.model}@${current.backend}` } : null);
 
-  const form = h("form", { class: "stack tight" }, prompt, h("div", { class: "row" }, send, stop, move, again));
+  const form = h("form", { class: "stack tight" }, prompt, h("div", { class: "row" }, send, stop, move, again, drop));
   const talk = h("div", { class: "sheet talk" }, h("div", {}, empty, said), form);
   const field = (name, input) => h("label", {}, name, input);
-  const side = h("div", { class: "side" }, field("Model", models),
+  const kept = field("Chats", chats);
+  const side = h("div", { class: "side" }, pickers, more, kept,
     h("details", {}, h("summary", {}, "Options"), h("div", { class: "side" }, field("System prompt", system), field("Most tokens", most),
       field("Temperature", heat), h("label", { class: "row" }, h("span", { class: "row" }, stream, " stream the answer")),
       field("Image", image), field("Tools, as JSON", tools))),
     h("details", {}, h("summary", {}, "As code"), h("div", { class: "stack tight" }, code, h("div", { class: "row" },
-      copier("Copy as curl", () => show_(curl)), copier("Copy as Python", () => show_(python))))),
+      copier("Copy as curl", () => asCode(curl)), copier("Copy as Python", () => asCode(python))))),
     h("details", {}, h("summary", {}, "Request and answer as sent"), raw));
   const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Try it")), h("div", { class: "chat" }, talk, side));
 
@@ -49,105 +60,147 @@ export function chatView() {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); go(); }
   });
   stop.addEventListener("click", () => running?.abort());
-  again.addEventListener("click", () => { running?.abort(); turns = []; said.replaceChildren(); show(empty, true); prompt.focus(); });
-  node.addEventListener("toggle", () => show_(curl), true);
+  chats.addEventListener("change", () => open(keptChats().find(({ id }) => String(id) === chats.value) ?? newChat()));
+  node.addEventListener("toggle", () => asCode(curl), true);
 
-  function show_(form_) {
-    const text = form_(asked ?? body([{ role: "user", content: prompt.value || "Hello" }]), Boolean(key.get()));
+  /** Offers another choice of a model. */
+  function pick(value) {
+    const first = !pickers.childElementCount;
+    const models = h("select", first ? { id: "chat-model" } : {}, names.map((each) => new Option(each.text, each.id)));
+    if (value) models.value = value;
+    const away = h("button", { type: "button", class: "link", onclick: () => { row.remove(); show(more, true); } }, "Remove");
+    const row = h("div", {}, field(first ? "Model" : "Other model", models), first ? null : away);
+    pickers.append(row);
+    show(more, pickers.childElementCount < MOST_MODELS && names.length > 1);
+  }
+  const picked = () => [...pickers.querySelectorAll("select")].map(({ value }) => value);
+
+  function open(wanted) {
+    running?.abort();
+    chat = wanted;
+    said.replaceChildren();
+    show(empty, !chat.turns.length);
+    for (const turn of chat.turns) {
+      const shown = add(turn);
+      for (const answer of turn.answers) shown.add()(answer);
+    }
+    if (chat.turns.length) {
+      system.value = chat.system ?? "";
+      pickers.replaceChildren();
+      chat.models.forEach(pick);
+    }
+    listChats();
+    prompt.focus();
+  }
+
+  function listChats() {
+    const all = keptChats();
+    const title = ({ id, turns }) => `${turns[0].text.slice(0, TITLE)} · ${when(id / 1000)}`;
+    chats.replaceChildren(new Option("a new one", ""), ...all.map((each) => new Option(title(each), each.id)));
+    chats.value = all.some(({ id }) => id === chat.id) ? String(chat.id) : "";
+    show(kept, all.length);
+    show(drop, chats.value);
+  }
+
+  function asCode(form_) {
+    const text = form_(asked ?? body(picked()[0], [{ role: "user", content: prompt.value || "Hello" }]), Boolean(key.get()));
     put(code, text);
     return text;
   }
 
-  function body(messages) {
-    const given = { model: models.value, messages: [...(system.value ? [{ role: "system", content: system.value }] : []), ...messages] };
+  function body(model, messages) {
+    const given = { model, messages: [...(system.value ? [{ role: "system", content: system.value }] : []), ...messages] };
     if (most.value) given.max_tokens = Number(most.value);
     if (heat.value) given.temperature = Number(heat.value);
     if (tools.value.trim()) given.tools = JSON.parse(tools.value);
     return stream.checked ? { ...given, stream: true, stream_options: { include_usage: true } } : given;
   }
 
-  async function content() {
-    if (!image.files.length) return prompt.value;
-    const url = await new Promise((resolve, reject) => {
+  /** What the model at a place has been asked and has answered. */
+  const messages = (place) => chat.turns.flatMap(({ text, image: picture, answers }) => {
+    const content = picture ? [{ type: "text", text }, { type: "image_url", image_url: { url: picture } }] : text;
+    const answer = answers[place] ?? answers[0];
+    return [{ role: "user", content }, ...(answer?.text ? [{ role: "assistant", content: answer.text }] : [])];
+  });
+
+  async function picture() {
+    if (!image.files.length) return undefined;
+    return new Promise((resolve, reject) => {
       const reader = new FileReader();
       reader.onload = () => resolve(reader.result);
       reader.onerror = () => reject(reader.error);
       reader.readAsDataURL(image.files[0]);
     });
-    return [{ type: "text", text: prompt.value }, { type: "image_url", image_url: { url } }];
   }
 
   async function go() {
     if (running || !prompt.value.trim()) return;
-    const mine = await content();
-    turns.push({ role: "user", content: mine });
-    say("user", "You", prompt.value, Array.isArray(mine) ? mine[1].image_url.url : "");
-    const turn = say("assistant", models.value, "");
     running = new AbortController();
     busy(true);
-    try {
-      asked = body(turns);
-      put(raw, JSON.stringify(asked, null, 2));
-      prompt.value = image.value = "";
-      const answer = await ask(asked, running.signal, (so_far) => { current = so_far; grow(turn, so_far); });
-      turns.push({ role: "assistant", content: answer.text });
-      put(raw, `${JSON.stringify(asked, null, 2)}\n\n${answer.raw}`);
-    } catch (error) {
-      if (error.name === "AbortError") { put(turn.figures, `${turn.figures.textContent} · stopped`); turns.push({ role: "assistant", content: turn.text.textContent }); }
-      else { turns.pop(); turn.node.append(h("p", { class: "why", role: "alert" }, error instanceof SyntaxError ? `Tools are not JSON: ${error.message}` : error.message)); }
-    }
+    const mine = chat;
+    const turn = { text: prompt.value, image: await picture(), answers: [] };
+    Object.assign(mine, { models: picked(), system: system.value });
+    mine.turns.push(turn);
+    const shown = add(turn);
+    const requests = mine.models.map((model, place) => ({ model, messages: messages(place) }));
+    prompt.value = image.value = "";
+    await Promise.all(requests.map((each, place) => answer(each, turn, place, shown.add())));
+    if (turn.answers.every((each) => each.error && !each.text)) mine.turns.pop();
+    if (mine.turns.length) keep(mine);
     running = current = null;
     busy(false);
-    prompt.focus();
+    listChats();
+    if (chat === mine) prompt.focus();
+  }
+
+  async function answer({ model, messages: all }, turn, place, update) {
+    const grow = (so_far) => {
+      turn.answers[place] = so_far;
+      if (place === 0) { current = so_far; move.renew(); }
+      const near = said.scrollHeight - said.scrollTop - said.clientHeight < 80;
+      update(so_far);
+      if (near) said.scrollTop = said.scrollHeight;
+    };
+    grow({ model, text: "", thought: "", calls: [] });
+    try {
+      const request = body(model, all);
+      if (place === 0) put(raw, JSON.stringify(asked = request, null, 2));
+      const { raw: answered, ...rest } = await ask(request, running.signal, grow);
+      if (place === 0) put(raw, `${JSON.stringify(request, null, 2)}\n\n${answered}`);
+      grow(rest);
+    } catch (error) {
+      const why = error instanceof SyntaxError ? `Tools are not JSON: ${error.message}` : error.message;
+      grow({ ...turn.answers[place], raw: undefined, ...(error.name === "AbortError" ? { stopped: true } : { error: why }) });
+    }
   }
 
   function busy(is) {
     show(send, !is);
     show(stop, is);
-    show(again, !is);
+    for (const each of [again, drop, kept]) show(each, !is);
     move.hidden = true;
   }
 
-  function say(role, who, text, picture = "") {
+  function add(turn) {
     show(empty, false);
-    const parts = { name: h("span", { class: "who" }, who), thought: h("div", { class: "thought", hidden: true }),
-      text: h("div", { class: "text" }, text), figures: h("span", { class: "figures" }) };
-    const node_ = h("div", { class: `turn ${role}` }, Object.values(parts), picture ? h("img", { src: picture, alt: "the image sent" }) : null);
-    said.append(node_);
+    const shown = turnNode(turn);
+    said.append(shown.node);
     said.scrollTop = said.scrollHeight;
-    return { ...parts, node: node_ };
-  }
-
-  function grow(turn, answer) {
-    const near = said.scrollHeight - said.scrollTop - said.clientHeight < 80;
-    put(turn.text, answer.text + answer.calls.map(({ name, arguments: given }) => `\n${name}(${given})`).join(""));
-    put(turn.thought, answer.thought);
-    show(turn.thought, answer.thought);
-    put(turn.name, `${answer.model ?? models.value} at ${answer.backend ?? "?"} (${answer.reason ?? "?"})`);
-    put(turn.figures, figures(answer));
-    move.renew();
-    if (near) said.scrollTop = said.scrollHeight;
+    return shown;
   }
 
   async function list() {
     const { data } = await read("/v1/models");
-    const names = data.map(({ id }) => id);
-    if (names.join() !== [...models.options].map(({ value }) => value).join()) {
-      const before = models.value;
-      models.replaceChildren(...data.map(({ id, status }) => new Option(status?.value === "loaded" ? id : `${id} (${status?.value ?? "?"})`, id)));
-      models.value = names.includes(before) ? before : (data.find(({ status }) => status?.value === "loaded") ?? data[0])?.id ?? "";
-    }
+    const loaded = ({ status }) => status?.value === "loaded";
+    const usual = (data.find(loaded) ?? data[0])?.id;
+    names = data.map((each) => ({ id: each.id, text: loaded(each) ? each.id : `${each.id} (${each.status?.value ?? "?"})` }));
+    const before = picked();
     const wanted = decodeURIComponent(location.hash.split("/").slice(1).join("/"));
-    if (names.includes(wanted)) models.value = wanted;
+    if (names.some(({ id }) => id === wanted)) before[0] = wanted;
+    pickers.replaceChildren();
+    for (const each of before.length ? before : [usual]) pick(names.some(({ id }) => id === each) ? each : usual);
   }
 
-  return { node, shown: () => { list().catch(() => {}); prompt.focus(); } };
-}
-
-/** The first token, the tokens per second after it, and how many there were. */
-function figures({ first, ended, tokens, usage }) {
-  const n = usage?.completion_tokens ?? tokens;
-  const rate = first !== null && ended > first && n > 1 ? `${((n - 1) / ((ended - first) / 1000)).toFixed(1)} tokens/s` : "";
-  const read_ = usage?.prompt_tokens ? `${usage.prompt_tokens} → ${n} tokens` : `${n} tokens`;
-  return [first === null ? "" : `first token after ${duration(first / 1000)}`, rate, read_, `${duration((ended ?? 0) / 1000)} in all`].filter(Boolean).join(" · ");
+  listChats();
+  return { node, shown: () => { if (!running) list().catch(() => {}); prompt.focus(); } };
 }
