@@ -27,6 +27,8 @@ _MOST_TRIES: Final = 5
 """Of a line, without those that a limit refused."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 300.0
 _FORGET_EVERY_S: Final = 600.0
+_REST_S: Final = 0.02
+"""Lines that end sooner after a decision wait for the next one, which looks at all live requests."""
 _EXPIRED = not_run("batch_expired", "This request could not be executed before the completion window expired.")
 _CANCELLED = not_run("batch_cancelled", "The batch was cancelled before this request was executed.")
 
@@ -97,6 +99,7 @@ class Runner:
         self._sent: dict[str, _SentLine] = {}
         self._may_run = False
         self._forgot_at = -_FORGET_EVERY_S
+        self._decided_at = -_REST_S
         self.served = self.failed = 0
 
     # --- what it does
@@ -126,7 +129,7 @@ class Runner:
         """Send the lines that may run now, and end those that must make room."""
         if not self._jobs:
             return
-        now = self._gateway.clock.now()
+        now = self._decided_at = self._gateway.clock.now()
         waiting: Counter[str] = Counter()
         for job in self._jobs.values():
             waiting.update(dict(job.sendable(now)))
@@ -263,7 +266,7 @@ class Runner:
             _log.error("A line of the batch '%s' cannot be read or kept", line.job.batch.id, exc_info=error)
         if line.task.cancelled() or error is not None or not line.answered:
             line.job.waiting.setdefault(line.model, deque()).appendleft(line.number)
-        else:
+        elif self._gateway.clock.now() - self._decided_at >= _REST_S:
             self.tick()
 
     async def _run(self, id: str, line: _SentLine) -> None:
