@@ -111,7 +111,7 @@ class AcceptingServer(uvicorn.Server):
         for each in self.listeners.sockets:
             each.setblocking(False)
             with suppress(OSError):  # there are no more, or no descriptors for them
-                while True:
+                for _ in range(self.config.backlog):  # no more can have been waiting; clients may connect without end
                     connection, _ = each.accept()
                     await loop.connect_accepted_socket(self._connection, connection)
         self.listeners.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,3 +30,33 @@ async def test_a_stop_that_fails_leaves_no_connection_behind(monkeypatch: pytest
     with pytest.raises(OSError, match="the disk is full"):
         await server.end(1.0, stop)
     assert closed
+
+
+class Leaves(asyncio.Protocol):
+    def connection_made(self, transport: Any) -> None:
+        transport.abort()
+
+
+class Crowded:
+    """A listening socket to which another client connects as soon as one is accepted."""
+
+    def __init__(self) -> None:
+        self.clients: list[socket.socket] = []
+
+    def setblocking(self, flag: bool) -> None: ...
+
+    def accept(self) -> tuple[socket.socket, str]:
+        ours, theirs = socket.socketpair()
+        self.clients.append(theirs)
+        return ours, ""
+
+
+async def test_clients_that_go_on_connecting_do_not_keep_it_from_stopping() -> None:
+    listening, closed = Crowded(), []
+    server: Any = object.__new__(AcceptingServer)
+    server.config, server.servers, server._connection = SimpleNamespace(backlog=3), [], Leaves
+    server.listeners = SimpleNamespace(sockets=[listening], close=lambda: closed.append(True))
+    await asyncio.wait_for(server.close_listeners(), 20)
+    assert (len(listening.clients), closed) == (3, [True])
+    for client in listening.clients:
+        client.close()
