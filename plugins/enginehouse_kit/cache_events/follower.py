@@ -65,7 +65,7 @@ class RankFollower:
             socket.linger = 0
             socket.reconnect_ivl_max = _RECONNECT_MS
             socket.subscribe(self._settings.topic)
-            monitor = socket.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
+            monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
             socket.connect(self._settings.endpoint)
             watch = asyncio.create_task(self._watch(monitor))
             try:
@@ -136,7 +136,7 @@ class RankFollower:
         was_connected = False
         while True:
             event = (await recv_monitor_message(monitor))["event"]
-            self.connected = event == zmq.EVENT_CONNECTED
+            self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
             if not self.connected:
                 self._tell(self.stream.broke())
             elif was_connected or self._settings.replay:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from enginehouse.config.kv_events import KvEventSettings
-from enginehouse.domain.cache_events import BlocksStored, CacheEvent
+from enginehouse.domain.cache_events import BlocksStored, CacheEvent, EventsLost
 from enginehouse_kit.cache_events import follower
 from enginehouse_kit.cache_events.follower import RankFollower
 from enginehouse_kit.cache_events.numbered import Message, read_message
@@ -122,6 +122,20 @@ async def test_an_engine_that_has_answered_is_not_asked_again(
     await within(heard.stored.wait())
     assert following._again is None
     following.close()
+
+
+async def test_an_engine_is_asked_once_it_knows_that_it_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it publishes between its answer and the subscription would be missing, and nobody would notice."""
+    asked: list[RankFollower] = []
+    monkeypatch.setattr(RankFollower, "begin_anew", asked.append)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port, heard = server.sockets[0].getsockname()[1], Heard()
+    following = RankFollower("a", KvEventSettings(f"tcp://127.0.0.1:{port}", "tcp://127.0.0.1:1"), heard)
+    following.start()
+    await until(lambda: EventsLost() in heard.events)
+    following.close()
+    server.close()
+    assert asked == []
 
 
 async def test_many_messages_are_told_in_their_order_and_bit_by_bit(publisher: Publisher) -> None:
