@@ -70,5 +70,5 @@ async def start_model_engine() -> ModelEngine:
     """An engine that listens on a port of its own."""
     engine = ModelEngine()
     loop = asyncio.get_running_loop()
-    engine.listens(await loop.create_server(lambda: EngineConnection(engine), "127.0.0.1", 0))
+    engine.listens(await loop.create_server(lambda: EngineConnection(engine), engine.host, 0))
     return engine

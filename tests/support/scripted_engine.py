@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from enum import Enum
 from typing import Protocol, cast
 
+from tests.support.own_address import OWN_ADDRESS
 from tests.support.waiting import Signal, until
 
 
@@ -134,8 +135,9 @@ class ScriptedEngine:
 
     CLOSE, RESET, END = Cut.CLOSE, Cut.RESET, END
 
-    def __init__(self, scheme: str) -> None:
-        self.url = f"{scheme}://127.0.0.1:"
+    def __init__(self, scheme: str, host: str = OWN_ADDRESS) -> None:
+        self.host = host
+        self.url = f"{scheme}://{host}:"
         self.calls: list[ReceivedCall] = []
         self.connections: list[EngineConnection] = []
         self.early = b""
@@ -151,7 +153,7 @@ class ScriptedEngine:
     def holds_port(self) -> None:
         """Hold a port at which nothing listens, so that no other process gets it."""
         self._server = held = socket.socket()
-        held.bind(("127.0.0.1", 0))
+        held.bind((self.host, 0))
         self.url += str(held.getsockname()[1])
 
     def plays(self, *steps: Step) -> None:
@@ -210,12 +212,12 @@ class StartEngine(Protocol):
 
 async def start_engine(tls: ssl.SSLContext | None, scheme: str, *, there: bool) -> ScriptedEngine:
     """A scripted engine with a port of its own."""
-    engine = ScriptedEngine(scheme or ("https" if tls else "http"))
+    engine = ScriptedEngine(scheme or ("https" if tls else "http"), "127.0.0.1" if tls else OWN_ADDRESS)
     if not there:
         engine.holds_port()
         return engine
     loop = asyncio.get_running_loop()
-    engine.listens(await loop.create_server(lambda: EngineConnection(engine), "127.0.0.1", 0, ssl=tls))
+    engine.listens(await loop.create_server(lambda: EngineConnection(engine), engine.host, 0, ssl=tls))
     return engine
 
 

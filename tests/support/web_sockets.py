@@ -14,6 +14,7 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import InvalidStatus
 from websockets.http11 import Request, Response
 
+from tests.support.own_address import OWN_ADDRESS
 from tests.support.served_gateway import ServedGateway
 from tests.support.waiting import within
 
@@ -29,7 +30,7 @@ class SocketEngine:
         self.requests: list[Request] = []
 
     def listens(self, server: Server) -> None:
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self.url = f"http://{OWN_ADDRESS}:{server.sockets[0].getsockname()[1]}"
 
 
 class StartSocketEngine(Protocol):
@@ -70,7 +71,7 @@ async def socket_engines() -> AsyncIterator[StartSocketEngine]:
                 return refusal
 
             options = {"process_request": process_request, "close_timeout": 1, **options}
-            made.listens(await stack.enter_async_context(serve(handle, "127.0.0.1", 0, **options)))
+            made.listens(await stack.enter_async_context(serve(handle, OWN_ADDRESS, 0, **options)))
             return made
 
         yield start

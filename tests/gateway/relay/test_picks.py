@@ -49,7 +49,7 @@ async def test_it_counts_as_load_until_its_end(house: OpenGateway, engine: Start
     gateway = await house(served := await engine())
     asker, pick = ask(gateway, x_request_id="mine")
     assert asker.choice is not None
-    assert asker.choice.addresses == [("127.0.0.1", port_of(served))]
+    assert asker.choice.addresses == [(served.host, port_of(served))]
     assert b"x-request-id: mine\r\n" in asker.choice.lines
     assert pending(gateway) == 1
     assert list(gateway.relay.live) == [pick]
@@ -75,7 +75,7 @@ async def test_fallbacks_are_other_engines_in_their_order(house: OpenGateway, en
 async def test_it_goes_only_where_it_may(house: OpenGateway, engine: StartEngine) -> None:
     a, b = await engine(), await engine()
     gateway = await house(a, b)
-    for among, port in ((["127.0.0.1"], None), ([f"127.0.0.1:{port_of(b)}"], port_of(b)), ([], 0), (["10.0.0.1:1"], 0)):
+    for among, port in (([b.host], None), ([f"{b.host}:{port_of(b)}"], port_of(b)), ([], 0), (["10.0.0.1:1"], 0)):
         asker = Asker()
         pick = open_pick(gateway.relay, asker, PATH, [])
         pick.limit(among)

@@ -180,7 +180,7 @@ def test_an_unload_ends_websockets_at_once(serve: Serve) -> None:
         unloading = pool.submit(gateway.operate, "/api/models/a/unload")
         code, reason = ended(socket)
         assert (code, "is being stopped" in (reason or "")) == (1001, True)
-        assert unloading.result(10).json() == {"model": "a", "state": "stopped"}
+        assert unloading.result(30).json() == {"model": "a", "state": "stopped"}
 
 
 def test_an_engine_that_dies_ends_its_websockets(serve: Serve) -> None:
