@@ -10,12 +10,11 @@ from typing import Any, TypeVar
 from enginehouse.domain.errors import EnginehouseError, LoadCancelled, NotEnoughMemory
 from enginehouse.domain.replica import ASSUMED_LOAD_S, AT_REST, ReplicaState
 from enginehouse.engines.back_off import BackOff
-from enginehouse.engines.engine_run import EngineRun
 from enginehouse.engines.kept_cache import KeptCache, kept_caches
 from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.launches import Launches
 from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.engines.start import Start
+from enginehouse.engines.start import EngineRun, Start
 from enginehouse.engines.start_errors import StartErrors, how_it_ended
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.launchers import EngineProcess
@@ -295,8 +294,8 @@ class Engine:
                 await self._finish(self._end(start.run))
             elif start.place is not None:
                 await self._finish(self.launches.release(self.name, start.place))
-            if isinstance(error, TimeoutError) and start.limits.missed:
-                raise start.late() from None
+            if isinstance(error, TimeoutError):
+                start.check_limits()
             raise
         finally:
             start.is_over = True

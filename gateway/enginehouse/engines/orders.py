@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from enginehouse.domain.errors import ConfigError, EnginehouseError, LoadFailed, NotEnoughMemory
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.engines.engine import Engine
-from enginehouse.engines.engine_run import EngineRun
+from enginehouse.engines.start import EngineRun
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,8 @@ async def prepared(engine: Engine, evict: Sequence[str]) -> AsyncIterator[None]:
     def stay() -> Sequence[str]:
         return [replica for replica in engine.listener.running() if replica not in evict]
 
-    await engine.back_off.wait_out(engine.replica, engine.problem, stay)
+    if engine.back_off.failures:
+        await engine.back_off.wait_out(engine.replica, engine.problem, stay)
     if not evict:
         yield
         return
@@ -64,7 +65,8 @@ async def _start(engine: Engine) -> None:
     if engine.state is ReplicaState.READY:
         return
     launches = engine.launches
-    engine.back_off.refuse_too_soon(engine.replica, engine.problem, engine.listener.running())
+    if engine.back_off.failures:
+        engine.back_off.refuse_too_soon(engine.replica, engine.problem, engine.listener.running())
     engine.back_off.crowded_by = ()
     try:
         if launches.strays:

@@ -1,21 +1,115 @@
-"""One start of an engine: its files, its place, its launch, and the wait until it is ready."""
+"""One start of an engine, from its files to its readiness, and the run of its process that it begins."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
-from enginehouse.domain.errors import LoadFailed
+from enginehouse.aio.timeouts import run_within
+from enginehouse.domain.errors import PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.engine_run import EngineParts, EngineRun
+from enginehouse.engines.kept_cache import KeptCache
+from enginehouse.engines.launch_line import ModelLaunch
+from enginehouse.engines.launches import Launches
+from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.probing.health_check import HealthCheck
+from enginehouse.engines.start_errors import StartErrors
 from enginehouse.engines.start_limits import StartLimits, longest_silence
+from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
-from enginehouse.interfaces.places import Place
+from enginehouse.interfaces.places import EngineNeeds, Place
+from enginehouse.telemetry.log_ring import LogRing
+
+_log = logging.getLogger(__name__)
 
 NOWHERE = Place(port=0)
+_QUESTION_S = 5.0
+"""The time limit of a question that a ready engine need not answer."""
+
+
+class EngineParts(Protocol):
+    """What the starts and the runs of an engine need of it."""
+
+    name: str
+    managed: ManagedReplica
+    line: ModelLaunch
+    needs: EngineNeeds
+    gpus: str
+    log: LogRing
+    errors: StartErrors
+    cache: KeptCache
+    launches: Launches
+    connect: Callable[[str], EngineClient]
+
+
+class EngineRun:
+    """One run of ``engine``, as ``process`` in ``place``. ``client`` speaks with it.
+
+    ``first_line``: the number of the first line that it printed. ``is_warm``: it was ready, so that its prefix cache
+    may be worth keeping.
+    """
+
+    def __init__(self, engine: EngineParts, process: EngineProcess, place: Place, first_line: int) -> None:
+        self.process = process
+        self.client = engine.connect(process.address)
+        self.place = place
+        self.first_line = first_line
+        self.is_warm = False
+        self._engine = engine
+
+    async def concurrency(self) -> int | None:
+        """The number of requests that it reports to serve at once; ``None`` if it reports none, or is not asked."""
+        if self._engine.managed.model.concurrency:
+            return None
+        try:
+            return await run_within(_QUESTION_S, self._engine.managed.driver.figures.concurrency(self.client))
+        except Exception as error:
+            text = "%s does not report its concurrency: %s"
+            _log.debug(text, self._engine.name, error or type(error).__name__)
+            return None
+
+    async def wake(self) -> bool:
+        """Whether it wakes."""
+        managed = self._engine.managed
+        return await self._agrees(managed.driver.sleep.wake_as_launched, longest_silence(managed.model))
+
+    async def sleep(self) -> bool:
+        """Whether it goes to sleep."""
+        managed = self._engine.managed
+        return await self._agrees(managed.driver.sleep.sleep_as_launched, managed.model.stop_timeout)
+
+    async def save_cache(self) -> None:
+        """Save its prefix cache, before it stops or sleeps."""
+        driver, model = self._engine.managed.driver.cache, self._engine.managed.model
+        if self.is_warm and driver is not None and model.keep_cache:
+            await self._engine.cache.save(driver, self.client, model.keep_cache_wait, model.keep_cache)
+        self.is_warm = False
+
+    async def end(self, timeout: float) -> None:
+        """End it: at once if ``timeout`` is 0, else within so many seconds after its cache was saved."""
+        try:
+            if timeout:
+                await self.save_cache()
+            await self._engine.launches.ownership.stop(self.process, timeout)
+            self._engine.launches.ended(self.process)
+        except PluginFailed as error:
+            _log.error("%s may still run: %s", self._engine.name, error)
+
+    async def _agrees(
+        self, ask: Callable[[EngineClient, LaunchSpec], Coroutine[Any, Any, bool]], timeout: float
+    ) -> bool:
+        """Whether the engine does in time what it is asked for."""
+        async with self._engine.launches.ownership.act():
+            try:
+                return await run_within(timeout, ask(self.client, self._engine.line.spec(self.place)))
+            except Exception as error:
+                text = "%s could not be put to sleep or woken: %s"
+                _log.warning(text, self._engine.name, error or type(error).__name__)
+                return False
 
 
 class StartingEngine(EngineParts, Protocol):
@@ -35,7 +129,7 @@ class Start:
     """
 
     def __init__(self, engine: StartingEngine) -> None:
-        self.limits = StartLimits(engine.managed.model, engine.log)
+        self.limits: StartLimits | None = None
         self.first_line = engine.log.written
         self.problem = ""
         self.run: EngineRun | None = None
@@ -65,14 +159,14 @@ class Start:
     async def launch(self) -> EngineRun:
         """Launch the engine and wait until it is ready. The caller ends ``run``, or frees ``place``, if this fails.
 
-        Raises ``TimeoutError`` once a limit is missed, which ``late`` describes.
+        Raises ``TimeoutError`` once a limit is missed, which ``check_limits`` describes.
         """
         engine, model = self._engine, self._engine.managed.model
         await self._have_files()
         self.place = place = await self._find_place()
-        self.limits = StartLimits(model, engine.log)
+        self.limits = limits = StartLimits(model, engine.log)
         line = LaunchLine(command=(), port=0) if engine.managed.server else engine.line.line(place, engine.gpus)
-        run = await self.limits.run(self._launched(line, place))
+        run = await limits.run(self._launched(line, place))
         await self.until_ready(run)
         if (driver := engine.managed.driver.cache) is not None and model.keep_cache:
             await engine.cache.restore(driver, run.client)
@@ -81,21 +175,22 @@ class Start:
     async def until_ready(self, run: EngineRun) -> None:
         """Wait until an engine is ready. The caller ends it if this fails. Raises as ``launch`` does."""
         self.run = run
+        self.limits = limits = self.limits or StartLimits(self._engine.managed.model, self._engine.log)
 
         def note(problem: str) -> None:
             if problem != self.problem:
-                self.limits.note_progress()
+                limits.note_progress()
             self._note(ReplicaState.STARTING, problem)
 
-        await self.limits.run(self._until_healthy(run, note), run.process)
+        await limits.run(self._until_healthy(run, note), run.process)
 
-    def late(self) -> LoadFailed:
-        """The error of a start that has missed a limit."""
-        if self.run is None:
-            return self._engine.errors.late(
-                self.limits.missed, "it could not be launched in that time", self.first_line
-            )
-        return self._engine.errors.late(self.limits.missed, self.problem or "no answer yet", self.run.first_line)
+    def check_limits(self) -> None:
+        """Raise ``LoadFailed`` if the start has missed a limit."""
+        if self.limits is None or not (missed := self.limits.missed):
+            return
+        why = "it could not be launched in that time" if self.run is None else self.problem or "no answer yet"
+        first_line = self.first_line if self.run is None else self.run.first_line
+        raise self._engine.errors.late(missed, why, first_line) from None
 
     def _note(self, state: ReplicaState, problem: str = "") -> None:
         if not self.is_over:
