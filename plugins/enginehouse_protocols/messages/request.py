@@ -174,8 +174,10 @@ def chat_fields(body: MessagesBody) -> dict[str, Any]:
     )
     fields |= _thinking(body)
     if body.tools:
-        fields["tools"] = [_tool(tool) for tool in body.tools]
-        if (choice := body.tool_choice) is not None:
+        choice = body.tool_choice
+        tools = [_tool(tool) for tool in body.tools if not _leaves_out(choice, tool)]
+        put(fields, tools=tools or None)
+        if tools and choice is not None:
             named = {"type": "function", "function": {"name": choice.name}}
             fields["tool_choice"] = _CHOICES.get(choice.type, named)
             if choice.disable_parallel_tool_use:
@@ -280,8 +282,19 @@ def _title(block: Block) -> list[dict[str, Any]]:
     return [text_part(block.title)] if block.title else []
 
 
+def _leaves_out(choice: ToolChoice | None, tool: Tool) -> bool:
+    """Whether the choice of tools says that this one, which the client does not run, is not called."""
+    if choice is None or _is_clients(tool):
+        return False
+    return choice.type == "none" or (choice.type == "tool" and choice.name != tool.name)
+
+
+def _is_clients(tool: Tool) -> bool:
+    return tool.type in (None, "custom") or tool.input_schema is not None
+
+
 def _tool(tool: Tool) -> dict[str, Any]:
-    if tool.type in (None, "custom") or tool.input_schema is not None:
+    if _is_clients(tool):
         return function_tool(tool.name or "", tool.description, tool.input_schema, tool.strict)
     kind = tool.type or ""
     if kind.startswith(_ANTHROPICS):

@@ -202,7 +202,7 @@ def as_chat(body: ResponsesBody, items: Sequence[Item]) -> AskedChat:
     fields |= effort_fields(body.reasoning.effort if body.reasoning else None)
     declared = [*(body.tools or ()), *conversation.tools]
     conversation.count.add(len(declared))
-    tools = {tool.name or "": tool for tool in declared if _offered(tool)}
+    tools = {tool.name or "": tool for tool in declared if _offered(tool, body.tool_choice)}
     choice = _choice(body.tool_choice, tools)
     if tools:
         fields["tools"] = [_tool(tool) for tool in tools.values()]
@@ -369,10 +369,15 @@ def _format(format: TextFormat | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def _offered(tool: Tool) -> bool:
-    """Whether the model is offered a tool. Raises ``InvalidRequest`` for one that nobody could run."""
+def _offered(tool: Tool, choice: Any) -> bool:
+    """Whether the model is offered a tool. Raises ``InvalidRequest`` for one that nobody could run.
+
+    Such a tool is left out where the ``choice`` of tools leaves it out.
+    """
     if tool.type in ("function", "custom"):
         return True
+    if _leaves_out(choice, tool.type):
+        return False
     if tool.type in _MODELS_OWN:
         raise InvalidRequest(
             f"Only OpenAI's models know the tool '{tool.type}': declare a function in its place", param="tools"
@@ -382,6 +387,15 @@ def _offered(tool: Tool) -> bool:
     if tool.type not in _LEFT_OUT:
         _log.debug("A tool of type '%s' is left out: a chat cannot express it", tool.type)
     return False
+
+
+def _leaves_out(choice: Any, type: str) -> bool:
+    """Whether the choice of tools says that none of this ``type`` is called."""
+    if not isinstance(choice, dict):
+        return bool(choice == "none")
+    if choice.get("type") != "allowed_tools":
+        return choice.get("type") in ("function", "custom")
+    return all(each.get("type") != type for each in choice.get("tools") or () if isinstance(each, dict))
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

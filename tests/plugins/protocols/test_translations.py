@@ -377,3 +377,57 @@ def test_arguments_that_an_engine_sends_as_an_object_arrive() -> None:
 def test_embeddings_that_are_none_are_the_engines_fault(data: Any) -> None:
     with pytest.raises(UpstreamError, match="cannot be read"):
         translated(Ollama(), "/api/embed", {"model": "m", "input": "x"}).answer({"data": data, "usage": True})
+
+
+FUNCTION = {"type": "function", "name": "f"}
+SEARCH = {"type": "web_search"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "dropped"),
+    [
+        ("none", True),
+        ({"type": "function", "name": "f"}, True),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [FUNCTION]}, True),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [FUNCTION, SEARCH]}, False),
+        ({"type": "allowed_tools", "mode": "auto", "tools": None}, True),
+        ("auto", False),
+        ("required", False),
+        (None, False),
+    ],
+)
+def test_a_tool_of_openai_is_dropped_where_the_choice_excludes_it(choice: Any, dropped: bool) -> None:
+    body = {"model": "m", "input": "hi", "tools": [SEARCH, FUNCTION], "tool_choice": choice}
+    if not dropped:
+        with pytest.raises(InvalidRequest, match="web_search"):
+            asked(translated(Responses(), "/v1/responses", body))
+        return
+    names = [
+        tool["function"]["name"] for tool in asked(translated(Responses(), "/v1/responses", body)).get("tools", ())
+    ]
+    assert names == ([] if isinstance(choice, dict) and choice.get("tools", ()) is None else ["f"])
+
+
+@pytest.mark.parametrize(
+    ("choice", "dropped"),
+    [
+        ({"type": "none"}, True),
+        ({"type": "tool", "name": "f"}, True),
+        ({"type": "tool", "name": "web_search"}, False),
+        ({"type": "auto"}, False),
+        (None, False),
+    ],
+)
+def test_a_tool_of_anthropic_is_dropped_where_the_choice_excludes_it(choice: Any, dropped: bool) -> None:
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    tools = [search, {"name": "f", "input_schema": {"type": "object"}}]
+    user = {"role": "user", "content": "hi"}
+    if not dropped:
+        with pytest.raises(InvalidRequest, match="web_search"):
+            message(user, tools=tools, tool_choice=choice)
+        return
+    made = asked(message(user, tools=tools, tool_choice=choice))
+    assert [tool["function"]["name"] for tool in made["tools"]] == ["f"]
+    alone = asked(message(user, tools=[search], tool_choice=choice))
+    assert "tools" not in alone
+    assert "tool_choice" not in alone
