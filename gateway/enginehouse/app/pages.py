@@ -29,17 +29,14 @@ from enginehouse.app.plugin_instances import create_installed, routes_of_plugins
 from enginehouse.app.reload import Reloader
 from enginehouse.app.sampling import EverySecond, gauges
 from enginehouse.domain.compiled import COMPILED
-from enginehouse.domain.errors import NotFound
 from enginehouse.domain.foreign import shown
 from enginehouse.http.cors import EXPOSED
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.routes import GuardedRoutes
-from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.client import client_of
 from enginehouse.telemetry.model_totals import model_totals
 
 _version = cache(version)
-_TIMEOUT_S, _LARGEST = 30.0, 16 << 20
-"""Of an engine's answer, in seconds and in bytes."""
 
 
 class Pages(NamedTuple):
@@ -84,11 +81,8 @@ class Pages(NamedTuple):
         yield UpstreamRoot(path.admission)
         yield from self.health.routes
 
-    def _engine(self, backend: str, timeout: float = _TIMEOUT_S, largest: int = _LARGEST) -> EngineClient:
-        upstream = self.current.path.relay.context.upstreams.get(backend)
-        if upstream is None:
-            raise NotFound(f"There is no backend '{backend}'")
-        return Client(upstream, timeout, largest)
+    def _engine(self, backend: str, *limits: Any) -> EngineClient:
+        return client_of(self.current.path.relay.context.upstreams, backend, *limits)
 
     def _of_operators(self) -> Iterator[BaseRoute]:
         path = self.current.path

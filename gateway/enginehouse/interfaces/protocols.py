@@ -9,10 +9,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from enginehouse.domain.errors import NotFound
 from enginehouse.interfaces.drivers import EngineClient, ThinkingFields
 
 Envelope = Mapping[str, Any]
 """An error object as OpenAI has it: ``{"error": {"message", "type", "code", "param", ...}}``."""
+
+
+def no_engine(backend: str) -> EngineClient:
+    """Raises ``NotFound``."""
+    raise NotFound(f"There is no backend '{backend}'")
 
 
 class ProtocolRequest(msgspec.Struct, frozen=True):
@@ -26,13 +32,15 @@ class ProtocolRequest(msgspec.Struct, frozen=True):
     """The name of the client's key; empty if no keys are set."""
     backends: Sequence[str] = ()
     """In ``native``: those that may serve it."""
+    engine: Callable[[str], EngineClient] = no_engine
+    """In ``native``: returns a client of a backend's engine. It raises ``NotFound`` for an unknown backend."""
 
 
 class PageRequest(msgspec.Struct, frozen=True):
     """A request for one of a protocol's pages.
 
-    ``models``: the entries of ``GET /v1/models`` that the caller may use. ``caller``: as in ``ProtocolRequest``.
-    ``engine`` returns a client of a backend's engine. It raises ``NotFound`` for an unknown backend.
+    ``models``: the entries of ``GET /v1/models`` that the caller may use. ``caller``, ``engine``: as in
+    ``ProtocolRequest``.
     """
 
     method: str

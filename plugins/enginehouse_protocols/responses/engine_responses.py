@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -14,7 +15,7 @@ from enginehouse_protocols.responses.stored import StoredResponses
 
 _MOST: Final = 4 << 20
 """Bytes: about 40,000 responses, each with its id and the name of its backend."""
-_LONGEST_ID: Final = 512
+LONGEST_ID: Final = 512
 
 
 class _Named(msgspec.Struct):
@@ -51,7 +52,7 @@ class EngineResponses:
             named = _response_in(beginning)
             if named is None:
                 return False
-            if isinstance(named.id, str) and 0 < len(named.id) <= _LONGEST_ID and named.store is not False:
+            if isinstance(named.id, str) and 0 < len(named.id) <= LONGEST_ID and named.store is not False:
                 self._stored.keep({"id": named.id, "backend": backend, "output": []}, [], owner)
             return True
 
@@ -60,6 +61,11 @@ class EngineResponses:
     async def backend(self, id: str, owner: str) -> str:
         """The backend that has a response. Raises ``NotFound`` if that is not known."""
         return _named(await self._stored.response(id, owner)).backend
+
+    async def find(self, id: str, backends: Sequence[str], engine: Callable[[str], EngineClient]) -> str:
+        """The one of ``backends`` whose engine says that it has a response; empty if none does."""
+        answers = await asyncio.gather(*(_has(engine, each, id) for each in backends))
+        return next((backend for backend, has in zip(backends, answers, strict=True) if has), "")
 
     async def ask(
         self,
@@ -76,13 +82,24 @@ class EngineResponses:
         Raises ``NotFound``, or the engine's error.
         """
         client = engine(await self.backend(id, owner))
-        path = f"/v1/responses/{quote(id, safe='')}{what and f'/{what}'}"
+        path = f"{_page(id)}{what and f'/{what}'}"
         answer = await client.request(method, f"{path}?{urlencode(query)}" if query else path)
         if answer.status >= 300:
             raise _error(answer)
         if method == "DELETE":
             await self._stored.delete(id, owner)
         return answer.body
+
+
+def _page(id: str) -> str:
+    return f"/v1/responses/{quote(id, safe='')}"
+
+
+async def _has(engine: Callable[[str], EngineClient], backend: str, id: str) -> bool:
+    try:
+        return (await engine(backend).request("GET", _page(id))).status == 200
+    except RequestError:
+        return False
 
 
 def _response_in(beginning: bytes) -> _Named | None:

@@ -22,7 +22,7 @@ from enginehouse import (
     parse_size,
 )
 from enginehouse_protocols.fields import read
-from enginehouse_protocols.responses.engine_responses import EngineResponses
+from enginehouse_protocols.responses.engine_responses import LONGEST_ID, EngineResponses
 from enginehouse_protocols.responses.input_items import page_of
 from enginehouse_protocols.responses.native import ResponseEvents
 from enginehouse_protocols.responses.request import Item, ResponsesBody, as_chat
@@ -107,15 +107,21 @@ class Responses(Protocol):
         try:
             backend = await self._at_engines.backend(before, request.caller)
         except NotFound:
-            if not request.caller:  # another gateway may have asked for it
-                return Native(watch=watch)
-            raise not_kept(before) from None
+            if request.caller:  # it may be another one's
+                raise not_kept(before) from None
+            return Native(await self._found(before, request), watch)
         if backend not in request.backends:
             raise InvalidRequest(
                 f"Backend '{backend}' stores the response '{before}', and does not serve this model",
                 param="previous_response_id",
             )
         return Native(backend, watch)
+
+    async def _found(self, before: str, request: ProtocolRequest) -> str:
+        """The backend of a response that another gateway may have asked for."""
+        if len(request.backends) < 2 or len(before) > LONGEST_ID:
+            return ""
+        return await self._at_engines.find(before, request.backends, request.engine)
 
     def typed_answer(self, path: str) -> TypedAnswer:
         return ResponseEvents()

@@ -31,9 +31,10 @@ class _Output(msgspec.Struct):
 _output = msgspec.json.Decoder(_Output).decode
 _AGAIN_S: Final = 0.25
 """After so long, what could not be written is tried again."""
-_LOOKS: Final = 5
-_BETWEEN_LOOKS_S: Final = 0.02
-"""The worker that made a response may still be writing it when its client comes to another worker."""
+_LOOKS: Final = 6
+_FIRST_PAUSE_S: Final = 0.02
+"""The worker that made a response may still be writing it when its client comes to another worker. Each pause between
+looks is twice as long as the one before."""
 _DELETES: Final = 20
 """Tries of a deletion, ``_AGAIN_S`` apart."""
 _MOST_USES: Final = 1000
@@ -152,7 +153,7 @@ class StoredResponses:
         """A response of the owner; ``None`` if it is not kept."""
         for look in range(_LOOKS if self._file.is_shared else 1):
             if look:
-                await asyncio.sleep(_BETWEEN_LOOKS_S)
+                await asyncio.sleep(_FIRST_PAUSE_S * 2 ** (look - 1))
             if (kept := self._unwritten.get(id)) is not None:
                 return kept if kept.owner == owner else None
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from typing import ClassVar, Final
 
@@ -155,6 +155,8 @@ def _as_chat(context: RelayContext, path: str, body: bytes) -> bytes:
     try:
         made = protocol.translate(ProtocolRequest(path, body, lambda name: knows(name, snapshot)))
         if isinstance(made, Awaitable):
+            if isinstance(made, Coroutine):
+                made.close()
             raise CannotContinue("Its conversation is kept by its engine")
         return made.body
     except RequestError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from enginehouse.domain.errors import InvalidRequest, RequestError
@@ -16,6 +17,7 @@ from enginehouse.relay.protocols.translating_door import TranslatingDoor, known
 from enginehouse.relay.protocols.turns import TranslationTurns
 from enginehouse.relay.protocols.watching_door import WatchingDoor
 from enginehouse.relay.request import Request
+from enginehouse.relay.upstream.client import client_of
 from enginehouse.routing.body.one_model import model_named
 from enginehouse.routing.body.read import plain_json
 
@@ -162,8 +164,7 @@ class TranslatedExchange(OpenExchange):
         context = self._context
         snapshot, name = context.fleet.snapshot, "" if caller is None else caller.name
         try:
-            return read(
-                ProtocolRequest(self._path, body, lambda name: context.endpoints.knows(name, snapshot), name, backends)
-            )
+            knows, engine = context.endpoints.knows, partial(client_of, context.upstreams)
+            return read(ProtocolRequest(self._path, body, lambda name: knows(name, snapshot), name, backends, engine))
         except Exception as error:
             raise known(error, self._protocol) from None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from enginehouse.aio.timeouts import run_within
-from enginehouse.domain.errors import Overloaded, UpstreamError, UpstreamTimeout
+from enginehouse.domain.errors import NotFound, Overloaded, UpstreamError, UpstreamTimeout
 from enginehouse.interfaces.drivers import EngineResponse
 from enginehouse.relay.answers.held_answer import HeldAnswer
 from enginehouse.relay.engine_memory import FULL
@@ -21,10 +21,21 @@ from enginehouse.relay.upstream.upstream import Upstream
 _LARGEST: Final = 1 << 20
 """In bytes: of an answer. What an engine says of itself and its load is far smaller."""
 _LARGEST_LIST: Final = 4 << 20
+_LARGEST_PAGE: Final = 16 << 20
+_PAGE_TIMEOUT_S: Final = 30.0
 _LISTS: Final = ("models", "metrics", "tags")
 """The ends of the paths of pages that grow with models and with their metrics."""
 _PER_BYTE: Final = 16
 """How much longer the answer to a question about a prompt may be: tokens with their texts, for example."""
+
+
+def client_of(
+    upstreams: Mapping[str, Upstream], backend: str, timeout: float = _PAGE_TIMEOUT_S, largest: int = _LARGEST_PAGE
+) -> Client:
+    """A client of a backend, for what pages and protocols ask its engine. Raises ``NotFound`` for an unknown one."""
+    if backend not in upstreams:
+        raise NotFound(f"There is no backend '{backend}'")
+    return Client(upstreams[backend], timeout, largest)
 
 
 class Client:
