@@ -56,8 +56,8 @@ class Native(NamedTuple):
     """A request that an engine gets as it is, because it speaks the client's protocol itself.
 
     ``backend``: the only one that may serve it; empty for any. ``watch`` is called with the name of the backend that
-    serves it and the beginning of its answer, up to 1 MiB: at each piece of a stream, and once any other answer is
-    whole. It returns whether it has seen enough.
+    serves it, and with the first pieces of a stream, each of whole events, or with any other answer once it is whole.
+    It returns whether it has seen enough, and sees no more than about 1 MiB.
     """
 
     backend: str = ""

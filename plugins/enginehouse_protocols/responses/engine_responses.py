@@ -46,10 +46,10 @@ class EngineResponses:
         self._stored.open(folder)
 
     def watch(self, owner: str) -> Callable[[str, bytes], bool]:
-        """What notes the backend of a response to ``owner``, given the beginning of the answer, as of ``Native``."""
+        """What notes the backend of a response to ``owner``, as ``Native.watch``."""
 
-        def see(backend: str, beginning: bytes) -> bool:
-            named = _response_in(beginning)
+        def see(backend: str, piece: bytes) -> bool:
+            named = _response_in(piece)
             if named is None:
                 return False
             if isinstance(named.id, str) and 0 < len(named.id) <= LONGEST_ID and named.store is not False:
@@ -102,12 +102,12 @@ async def _has(engine: Callable[[str], EngineClient], backend: str, id: str) -> 
         return False
 
 
-def _response_in(beginning: bytes) -> _Named | None:
+def _response_in(piece: bytes) -> _Named | None:
     """The response of a whole answer, or of the first event that has it; ``None`` if there is none yet."""
     try:
-        if beginning.lstrip()[:1] == b"{":
-            return _named(beginning)
-        events = (_event(event.data) for event in read_events(beginning) if event.data)
+        if piece.lstrip()[:1] == b"{":
+            return _named(piece)
+        events = (_event(event.data) for event in read_events(piece) if event.data)
         return next((event.response for event in events if event.response is not None), None)
     except (ValueError, RecursionError):
         return None

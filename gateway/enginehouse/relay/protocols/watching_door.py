@@ -22,13 +22,14 @@ class WatchingDoor(PassingDoor):
     ``request``: whose answer it is.
     """
 
-    __slots__ = ("_beginning", "_protocol", "_streams", "_watch", "request")
+    __slots__ = ("_held", "_protocol", "_size", "_streams", "_watch", "request")
 
     def __init__(self, door: Door, watch: Callable[[str, bytes], bool], protocol: Protocol) -> None:
         super().__init__(door)
         self._watch: Callable[[str, bytes], bool] | None = watch
         self._protocol = protocol
-        self._beginning: list[bytes] = []
+        self._held: list[bytes] = []
+        self._size = 0
         self._streams = False
         self.request: Request | None = None
 
@@ -53,16 +54,17 @@ class WatchingDoor(PassingDoor):
         self._door.finish(chunk)
 
     def _see(self, watch: Callable[[str, bytes], bool], chunk: bytes, *, ended: bool) -> None:
-        self._beginning.append(chunk)
-        full = sum(map(len, self._beginning)) > _MOST
-        route = None if self.request is None else self.request.route
-        if not (self._streams or ended or full) or route is None:
+        self._size += len(chunk)
+        self._held.append(chunk)
+        full = self._size > _MOST
+        if not (self._streams or ended or full):
             return
+        held, self._held = self._held, []
+        route = None if self.request is None else self.request.route
         try:
-            enough = watch(route.chosen.backend, b"".join(self._beginning))
+            enough = route is None or watch(route.chosen.backend, b"".join(held))
         except Exception as error:
             known(error, self._protocol)
             enough = True
         if enough or ended or full:
             self._watch = None
-            self._beginning = []
