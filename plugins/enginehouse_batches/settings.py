@@ -11,7 +11,7 @@ from enginehouse import Period
 
 
 class BatchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``[services.batches]``."""
+    """``[batches]``."""
 
     folder: Annotated[str, Meta(description="where files and results are kept; by default in the state folder")] = ""
     slots: Annotated[int, Meta(ge=1, description="the most lines at once at each engine")] = 4

@@ -20,7 +20,7 @@ def page(written: Mapping[str, Any], changed: Mapping[str, Any]) -> str:
             continue
         told = changed.get(name, {})
         shown = {key: told.get(key, table[key]) for key in table if key in told or (name, key) in _ALWAYS}
-        if shown:
+        if shown or (name in changed and not table):  # a table that says something by being there
             sections.append(f"[{name}]\n{''.join(_lines(shown))}")
     return "\n".join(sections)
 

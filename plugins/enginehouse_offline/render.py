@@ -43,6 +43,8 @@ def effective_data(config: Config) -> dict[str, Any]:
     for name, source in config.discovery.items():
         data["discovery"][name] |= masked_parameters(source.parameters)
     data["services"] |= {name: masked_parameters(table) for name, table in config.services.items()}
+    if config.batches is not None:
+        data["batches"] = masked_parameters(config.batches)
     for each in (*data["guards"], *data["interceptors"]):
         if isinstance(each, dict):
             each["parameters"] = masked_parameters(each["parameters"])

@@ -247,7 +247,7 @@ def _completed(batch: Batch) -> int:
 
 def test_models_are_loaded_one_after_the_other(tmp_path: Path, sdk: Open) -> None:
     models = "".join(f'[models.{name}]\ndriver = "sim"\n' for name in "abc")
-    with RunningGateway(f'{models}[services.batches]\nfolder = "{tmp_path}"\n') as gateway:
+    with RunningGateway(f'{models}[batches]\nfolder = "{tmp_path}"\n') as gateway:
         client = sdk(gateway)
         batch = begin(client, lines(*[chat(str(number), "abc"[number % 3]) for number in range(30)]))
         done = until(ended, client, batch.id, gateway)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from msgspec import field
@@ -187,6 +188,7 @@ class Config(Section, frozen=True):
     services: Annotated[
         dict[str, dict[str, Any]], about("services of plugins that run, by type, with their parameters")
     ] = {}
+    batches: Annotated[dict[str, Any] | None, about("the service `batches`: the same as `[services.batches]`")] = None
     pull: PullSettings = PullSettings()
     zones: dict[str, ZoneSettings] = {}
     simulator: SimulatorSettings = SimulatorSettings()
@@ -194,6 +196,11 @@ class Config(Section, frozen=True):
         dict[str, bool], about("other programs whose paths the gateway answers too, for their tools: `llama_swap`")
     ] = {}
     plugins: PluginSettings = PluginSettings()
+
+    @property
+    def service_tables(self) -> Mapping[str, dict[str, Any]]:
+        """The parameters of the services that run because they have a table, by type."""
+        return self.services if self.batches is None else {**self.services, "batches": self.batches}
 
     def host_settings(self, host: str) -> HostSettings:
         """The settings of ``host``, which need not have a table."""

@@ -130,7 +130,7 @@ class ServiceRun:
         registry, key = parts.path.registry, dotted(("services", type))
         self._calls = ServiceCalls(identity(registry, "service", type), pages)
         self._access = ServiceAccess(parts, self._calls, config)
-        own = config().services.get(type)
+        own = config().service_tables.get(type)
         self._service: Service = create(config(), registry, "service", type, key, own, key)
         prepare(registry, "service", type, partial(self._service.prepare, self._access))
 
@@ -194,7 +194,7 @@ class Services:
         wanted = self._wanted(self._config)
         self._ending = [each for each in self._ending if not each.done()]
         for type in [*self._runs]:
-            if type not in wanted or before.services.get(type) != self._config.services.get(type):
+            if type not in wanted or before.service_tables.get(type) != self._config.service_tables.get(type):
                 self._ending.append(self._runs.pop(type).stop())
         for type in wanted:
             if type in self._runs:
@@ -240,7 +240,7 @@ class Services:
     def _wanted(self, config: Config) -> Sequence[str]:
         """The types that run: those with a table of their own, and those for which ``config`` has one."""
         own = [type for type in self._registry.types("service") if self._table(type)]
-        return [*own, *(type for type in config.services if type not in own)]
+        return [*own, *(type for type in config.service_tables if type not in own)]
 
     def _table(self, type: str) -> str:
         """The table of the configuration that the service reads, besides ``[services.TYPE]``; empty if there is none.
