@@ -49,7 +49,7 @@ class PageRequest(msgspec.Struct, frozen=True):
     body: bytes
     models: Sequence[Mapping[str, Any]]
     caller: str
-    engine: Callable[[str], EngineClient]
+    engine: Callable[[str], EngineClient] = no_engine
 
 
 class Native(NamedTuple):

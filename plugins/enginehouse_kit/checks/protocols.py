@@ -6,11 +6,22 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
-from enginehouse import Forwarded, InvalidRequest, ModelNotFound, Protocol, ProtocolRequest, Translation
+from enginehouse import (
+    Forwarded,
+    InvalidRequest,
+    ModelNotFound,
+    Native,
+    Protocol,
+    ProtocolRequest,
+    RequestError,
+    ThinkingFields,
+    Translation,
+)
 from enginehouse_kit.expect import expect
 
+T = TypeVar("T")
 ENGINE_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 _PART = re.compile(r"\{[^}]*\}")
 """A part of a path that differs from request to request."""
@@ -50,6 +61,7 @@ def check_protocol(factory: Callable[[], Protocol]) -> None:
     for path in it.paths:
         for body in _bodies():
             _check_request(it, _PART.sub("m", path), body)
+            _check_native(it, _PART.sub("m", path), body)
 
 
 def _bodies() -> Iterator[bytes]:
@@ -75,6 +87,7 @@ def _check_request(it: Protocol, path: str, body: bytes) -> None:
         return
     expect(isinstance(made, Translation), f"translate must return a Translation or Forwarded, got {made!r}")
     expect(made.path in ENGINE_PATHS, f"path must be one that every engine has, got {made.path!r}")
+    _expect_bytes("body_for", made.body_for(ThinkingFields()))
     asked = json.loads(made.body)
     expect(asked.get("model") == "m", f"body must name the model, got {asked!r}")
     if asked.get("stream"):
@@ -83,7 +96,17 @@ def _check_request(it: Protocol, path: str, body: bytes) -> None:
         _expect_bytes("answer", made.answer(_ANSWERS[made.path]))
 
 
-async def _awaited(made: Awaitable[Translation]) -> Translation:
+def _check_native(it: Protocol, path: str, body: bytes) -> None:
+    try:
+        made = it.native(ProtocolRequest(path, body, lambda model: model == "m", backends=("a",)))
+        if isinstance(made, Awaitable):
+            made = asyncio.run(_awaited(made))
+    except RequestError:
+        return
+    expect(isinstance(made, Native), f"native must return a Native, got {made!r}")
+
+
+async def _awaited(made: Awaitable[T]) -> T:
     return await made
 
 
