@@ -16,9 +16,9 @@ from enginehouse.engines.gpus import GpuReader
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.kept_cache import CacheReports
+from enginehouse.engines.launches import Ports
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.telemetry.observers import Observers
 

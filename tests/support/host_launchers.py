@@ -9,9 +9,8 @@ from typing import Any, cast
 from enginehouse import Launcher
 from enginehouse.engines.gpus import Gpus
 from enginehouse.engines.kept_cache import CacheReports
-from enginehouse.engines.launches import Launches
+from enginehouse.engines.launches import Launches, Ports
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 
 

@@ -18,13 +18,12 @@ from enginehouse.engines.gpus import host_gpus
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_rules import HostChange, HostRules
 from enginehouse.engines.idle_replicas import IdleReplicas
-from enginehouse.engines.launches import Launches
+from enginehouse.engines.launches import Launches, Ports
 from enginehouse.engines.load_request import preload
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.engines.model_servers import ModelServers
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.start import NOWHERE
 from enginehouse.engines.state_file import StateFile

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -12,7 +14,7 @@ from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import HostSettings
 from enginehouse.config.units import parse_ports
-from enginehouse.domain.errors import EnginehouseError
+from enginehouse.domain.errors import EnginehouseError, LoadFailed
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES, Gpus
 from enginehouse.engines.guards import unguarded_launcher
@@ -22,15 +24,69 @@ from enginehouse.engines.learned_facts import LearnedFacts
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.placements import decode_placement
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import EngineRecord, StateFile
 from enginehouse.interfaces.launchers import EngineOutput, EngineProcess, Launcher, LaunchLine
-from enginehouse.interfaces.places import EngineNeeds, Place
+from enginehouse.interfaces.places import LOOPBACK, EngineNeeds, Place
 
 _log = logging.getLogger(__name__)
 
 MARK = "ENGINEHOUSE_MARK"
 """The environment variable of every engine by which it is found if the record of it is lost."""
+
+
+_FIRST_PORT, _LAST_PORT = 20_000, 32_767
+"""Below the range of ephemeral ports, since an outgoing connection could take such a port before the engine does."""
+
+
+class Ports:
+    """Hands out free loopback ports in turn, so that a port just given back is not used again at once."""
+
+    def __init__(self, first: int = _FIRST_PORT, last: int = _LAST_PORT, taken: set[int] | None = None) -> None:
+        self._taken: set[int] = set() if taken is None else taken
+        self.limit_to(first, last)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The first and the last port."""
+        return self._range[0], self._range[-1]
+
+    def within(self, first: int, last: int) -> Ports:
+        """Other ports of this machine, of which none is handed out while it is taken here."""
+        return Ports(first, last, self._taken)
+
+    def limit_to(self, first: int, last: int) -> None:
+        """Hand out these ports from now on."""
+        self._range = range(first, last + 1)
+        # at random, because other gateways on this machine may begin at the same time
+        self._next = random.randrange(len(self._range))
+
+    def take(self) -> int:
+        """Return a free port that was not handed out. Raises ``LoadFailed`` if there is none."""
+        for _ in self._range:
+            port = self._range[self._next]
+            self._next = (self._next + 1) % len(self._range)
+            if port not in self._taken and _is_free(port):
+                self._taken.add(port)
+                return port
+        first, last = self.limits
+        raise LoadFailed(f"No free port between {first} and {last} for another engine: widen hosts.*.ports")
+
+    def claim(self, port: int) -> None:
+        """Mark ``port`` as taken by an engine that already runs."""
+        self._taken.add(port)
+
+    def give_back(self, port: int) -> None:
+        """Allow ``port`` to be handed out again."""
+        self._taken.discard(port)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
 
 
 class EngineMark(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,11 +20,11 @@ from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory
 from enginehouse.engines.kept_cache import kept_caches, remove_others
+from enginehouse.engines.launches import Ports
 from enginehouse.engines.load_request import load, preload
 from enginehouse.engines.managed_replica import RunningEngine
 from enginehouse.engines.model_servers import MakeServer
 from enginehouse.engines.ownership import EngineOwnership
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote_queues import RemoteQueues
 from enginehouse.engines.state_file import StateFile

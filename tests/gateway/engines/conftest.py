@@ -12,8 +12,8 @@ from enginehouse import (
 )
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine import Engine
+from enginehouse.engines.launches import Ports
 from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.testing import HttpEngineClient

@@ -13,8 +13,8 @@ import pytest
 from enginehouse import ConfigError, Launcher, LoadFailed, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine import Engine
+from enginehouse.engines.launches import Ports
 from enginehouse.engines.managed_replica import ManagedReplica
-from enginehouse.engines.ports import Ports
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.bare_host import Heard
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver

@@ -25,10 +25,10 @@ from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.guards import guarded_launcher
+from enginehouse.engines.launches import Ports
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.orders import prepared
 from enginehouse.engines.placements import check_placement, placement_of
-from enginehouse.engines.ports import Ports
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.telemetry.log_ring import LogRing

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from enginehouse import LoadFailed
-from enginehouse.engines.ports import Ports
+from enginehouse.engines.launches import Ports
 
 
 def _three_free_ports() -> Ports:

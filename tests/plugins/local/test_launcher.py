@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse import LaunchLine, LoadFailed
-from enginehouse.engines.ports import Ports
+from enginehouse.engines.launches import Ports
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.launcher import LocalProcess
 from enginehouse_local.log_file import LogFile
