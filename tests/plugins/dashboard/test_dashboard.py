@@ -76,6 +76,10 @@ async def test_people_who_open_the_address_find_it(path: str) -> None:
         assert (answer.status_code, answer.headers["location"]) == (307, PAGE)
 
 
+def test_the_page_is_small() -> None:
+    assert sum(each.stat().st_size for each in ASSETS.rglob("*") if each.is_file()) < 150_000
+
+
 async def test_the_page_takes_everything_from_this_gateway() -> None:
     async with client(gateway()) as reader:
         page = (await reader.get(PAGE)).text

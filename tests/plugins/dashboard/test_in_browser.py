@@ -77,7 +77,7 @@ def seen(scenario: str, gateway: RunningGateway) -> dict[str, Any]:
 
 
 def test_every_view_is_accessible_and_fits_the_screen(gateway: RunningGateway) -> None:
-    assert seen("views", gateway) == {"serious": {}, "wide": []}
+    assert seen("views", gateway) == {"violations": {}, "wide": [], "long": []}
 
 
 def test_charts_share_a_cursor_and_show_events_and_parts(gateway: RunningGateway) -> None:
@@ -127,8 +127,19 @@ def test_a_callers_key_may_chat_and_an_operator_makes_others() -> None:
         assert seen("keys", running) == {"secrets": ["eh", "eh"], "left": "60 of 60 left"}
 
 
-def test_a_crowd_stays_small(gateway: RunningGateway) -> None:
+def test_the_palette_needs_no_mouse(gateway: RunningGateway) -> None:
+    said = seen("palette", gateway)["said"]
+    assert said == {
+        "violations": [],
+        "asks": "Unload small-b: Enter again to do it",
+        "closed": True,
+        "nothing": "Nothing is called so",
+    }
+
+
+@pytest.mark.parametrize("crowd", ["some", "many"])
+def test_a_crowd_stays_small(gateway: RunningGateway, crowd: str) -> None:
     """The page shows a part of 500 backends and 2,000 live requests. Its share of a core is printed."""
-    figures = seen("many", gateway)["figures"]
+    figures = seen(crowd, gateway)["figures"]
     print(json.dumps(figures))
     assert {view: each["nodes"] for view, each in figures.items() if each["nodes"] > 4000} == {}

@@ -35,10 +35,7 @@ export function show(node, shown) {
   if (node.hidden === Boolean(shown)) node.hidden = !shown;
 }
 
-/**
- * Keeps the children of `parent` equal to `items`, in place: an item that stays keeps its elements, so focus, selection
- * and what a button is doing stay too. `make(item)` returns `{ node, update(item) }`.
- */
+/** Keeps the children of `parent` equal to `items`. An item that stays keeps its elements, their focus and selection. */
 export function keyed(parent, items, key, make) {
   const before = (parent.kept ??= new Map());
   const now = new Map();
@@ -57,17 +54,30 @@ export function keyed(parent, items, key, make) {
   parent.kept = now;
 }
 
-/** A table whose rows are kept by `keyed`. `columns`: names; a name that begins with `#` is of numbers. */
+/** What the address names in its view, such as a model. */
+export const wantedPart = () => decodeURIComponent(location.hash.split("/").slice(1).join("/"));
+
+/** Whether the page began on a small screen: lists are shorter there. */
+export const phone = globalThis.matchMedia?.("(max-width: 720px)").matches ?? false;
+const PAGE = phone ? 10 : 50;
+
+/** A table whose rows are kept by `keyed`, a page of them first. `columns`: names, of numbers after a `#`. */
 export function table(columns, none) {
   const body = h("tbody");
   const heads = columns.map((name) => h("th", name.startsWith("#") ? { class: "number", scope: "col" } : { scope: "col" },
     name === "" ? h("span", { class: "sr" }, "actions") : name.replace("#", "")));
   const shown = h("table", { class: "folds" }, h("thead", {}, h("tr", {}, heads)), body);
   const empty = h("p", { class: "none" }, none);
-  return { node: h("div", { class: "scroll" }, shown, empty), body,
-    rows(items, key, make) {
-      keyed(body, items, key, make);
-      show(shown, items.length);
-      show(empty, !items.length);
-    } };
+  let most = PAGE;
+  let last = null;
+  const more = h("button", { type: "button", hidden: true, onclick: () => { most += PAGE; rows(...last); } });
+  function rows(...given) {
+    const [items, key, make] = last = given;
+    keyed(body, items.slice(0, most), key, make);
+    show(shown, items.length);
+    show(empty, !items.length);
+    show(more, items.length > most);
+    put(more, `Show more of ${items.length}`);
+  }
+  return { node: h("div", {}, h("div", { class: "scroll" }, shown, empty), more), body, rows };
 }

@@ -1,5 +1,4 @@
 // Keeps the gateway's state up to date. `/api/events` says when to look again; nothing is asked while nobody looks.
-// The events that nobody saw are read from `/api/events/past`.
 
 import { Refused, call, events, missing, read, readIfThere } from "./gateway.js";
 

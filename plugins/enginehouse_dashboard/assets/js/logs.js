@@ -1,6 +1,6 @@
 // Logs of the gateway and of the engines that it launches, with search and follow.
 
-import { h, put } from "./dom.js";
+import { h, put, wantedPart } from "./dom.js";
 import { call, part, pieces } from "./gateway.js";
 import { live } from "./live.js";
 
@@ -62,7 +62,7 @@ export function logsView() {
 
   return { node, update, left: () => reading?.abort(), shown: () => {
     update();
-    const wanted = decodeURIComponent(location.hash.split("/").slice(1).join("/"));
+    const wanted = wantedPart();
     if ([...source.options].some(({ value }) => value === wanted)) source.value = wanted;
     open();
   } };

@@ -8,6 +8,7 @@ import { chatView } from "./chat/view.js";
 import { logsView } from "./logs.js";
 import { operateView } from "./operate/view.js";
 import { overviewView } from "./overview/view.js";
+import { palette } from "./palette.js";
 import { requestsView } from "./requests/view.js";
 import { usageView } from "./usage/view.js";
 
@@ -65,5 +66,6 @@ at("key").addEventListener("submit", (event) => {
   startAgain();
 });
 window.addEventListener("hashchange", () => { turn(); at("views").focus({ preventScroll: true }); });
+at("find").addEventListener("click", palette(() => [...at("tabs").children].filter(({ hidden }) => !hidden)));
 watch(() => { head(); turn(); });
 start();

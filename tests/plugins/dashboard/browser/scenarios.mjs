@@ -3,10 +3,12 @@ import { crowd } from "./crowd.mjs";
 
 const VIEWS = ["overview", "requests", "chat", "operate", "usage", "logs"];
 const WATCHED_MS = 10000;
+const MOST_SCREENS = 5;
 
 /** Every view on a desktop, a phone, and in the dark: its picture, what axe finds, and whether it is wider than the screen. */
 export async function views({ open, findings, picture }) {
-  const serious = {};
+  const violations = {};
+  const long = [];
   const wide = [];
   for (const [device, options] of Object.entries({ desktop: {}, dark: { scheme: "dark" }, phone: { width: 390, height: 844 } })) {
     for (const view of VIEWS) {
@@ -15,12 +17,14 @@ export async function views({ open, findings, picture }) {
       await page.waitForTimeout(1000); // charts and lists have come
       await picture(page, `${device}-${view}`, true);
       const found = await findings(page);
-      if (found.length) serious[`${device} ${view}`] = found;
+      if (found.length) violations[`${device} ${view}`] = found;
+      const screens = await page.evaluate(() => document.documentElement.scrollHeight / innerHeight);
+      if (screens > MOST_SCREENS) long.push(`${device} ${view}: ${screens}`);
       if (await page.evaluate(() => document.documentElement.scrollWidth > innerWidth)) wide.push(`${device} ${view}`);
       await page.close();
     }
   }
-  return { serious, wide };
+  return { violations, wide, long };
 }
 
 /** Looks at a time in one chart, shows a part of it and all again; reloads the page. */
@@ -86,6 +90,37 @@ export async function operate({ open }) {
   await page.getByLabel("Model to load").fill("small-b");
   await page.getByRole("button", { name: "Explain the swap" }).click();
   said.swap = await page.locator("#view-operate p", { hasText: "would run" }).textContent();
+  return { said };
+}
+
+/** Jumps, loads and unloads with the keyboard alone. */
+export async function palette({ open, findings, picture }) {
+  const said = {};
+  const page = await open();
+  await page.locator("article[aria-label='small-b']").waitFor();
+  const word = page.locator("article[aria-label='small-b'] .title .chip");
+  const told = page.locator("dialog.palette [role=status]");
+  const type = async (text) => { await page.keyboard.press("Control+k"); await page.keyboard.type(text); };
+  await type("load small-b");
+  await picture(page, "palette");
+  said.violations = await findings(page);
+  await page.getByRole("option", { name: "Load small-b", exact: true }).waitFor();
+  await page.keyboard.press("Enter");
+  await told.filter({ hasText: "done" }).waitFor();
+  await page.keyboard.press("Escape");
+  await word.filter({ hasText: "ready" }).waitFor();
+  await type("unload small-b");
+  await page.keyboard.press("Enter");
+  said.asks = await page.getByRole("option", { selected: true }).textContent();
+  await page.keyboard.press("Enter");
+  await told.filter({ hasText: "done" }).waitFor();
+  await page.keyboard.press("Escape");
+  await type("show logs");
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#view-logs:not([hidden])");
+  said.closed = await page.locator("dialog.palette").isHidden();
+  await type("nothing of that name");
+  said.nothing = await told.textContent();
   return { said };
 }
 
@@ -189,10 +224,15 @@ export async function keys({ open, picture }) {
 }
 
 /** 500 backends and 2,000 live requests: the share of a core that the page takes, its nodes, and the first paint. */
-export async function many({ open, picture }) {
+export const many = (parts) => watched(parts, 500, 2000);
+
+/** As `many`, with a crowd of 50 and 200. */
+export const some = (parts) => watched(parts, 50, 200);
+
+async function watched({ open, picture }, backends, requests) {
   const figures = {};
   for (const view of ["overview", "requests", "operate"]) {
-    const page = await open({ hash: `#${view}`, prepare: crowd(500, 2000) });
+    const page = await open({ hash: `#${view}`, prepare: crowd(backends, requests) });
     await page.waitForSelector(`#view-${view}:not([hidden])`);
     await page.waitForTimeout(2500);
     const session = await page.context().newCDPSession(page);

@@ -2,10 +2,7 @@
 
 import { call, events } from "../gateway.js";
 
-/**
- * Sends `body` and calls `changed(answer)` as the answer grows. It has its `text`, its `thought`, its tool `calls`, the
- * `tokens`, the times `first` and `ended` in ms since it was sent, `raw` text, and who answered it.
- */
+/** Sends `body` and calls `changed(answer)` as the answer grows. Its `first` and `ended` are in ms since it was sent. */
 export async function ask(body, signal, changed) {
   const began = performance.now();
   const answer = { text: "", thought: "", calls: [], tokens: 0, raw: "", first: null, ended: null, usage: null };

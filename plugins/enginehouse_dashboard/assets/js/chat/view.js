@@ -1,7 +1,7 @@
 // Try it: a chat with one model, or with several side by side.
 
 import { copier } from "../actions.js";
-import { h, put, show } from "../dom.js";
+import { h, put, show, wantedPart } from "../dom.js";
 import { key, read } from "../gateway.js";
 import { live } from "../live.js";
 import { mover } from "../requests/drawer.js";
@@ -32,7 +32,7 @@ export function chatView() {
   const drop = h("button", { type: "button", onclick: () => { forget(chat); open(newChat()); } }, "Forget this chat");
   const said = h("div", { class: "said", role: "log", tabIndex: 0, "aria-label": "Conversation" });
   const empty = h("p", { class: "none" }, h("b", {}, "Say something to a model"),
-    "You see who answered and why, how soon the first token came, and how fast the others did. Chats stay in this browser.");
+    "You see who answered and why, and how fast. Chats stay in this browser.");
   const raw = h("pre", { class: "code", tabIndex: 0 }, "No request was sent yet.");
   const code = h("pre", { class: "code", tabIndex: 0 });
   let names = [];
@@ -116,7 +116,7 @@ export function chatView() {
     return stream.checked ? { ...given, stream: true, stream_options: { include_usage: true } } : given;
   }
 
-  /** What the model at a place has been asked and has answered. */
+  /** What the model at a place was asked and has answered. */
   const messages = (place) => chat.turns.flatMap(({ text, image: picture, answers }) => {
     const content = picture ? [{ type: "text", text }, { type: "image_url", image_url: { url: picture } }] : text;
     const answer = answers[place] ?? answers[0];
@@ -195,7 +195,7 @@ export function chatView() {
     const usual = (data.find(loaded) ?? data[0])?.id;
     names = data.map((each) => ({ id: each.id, text: loaded(each) ? each.id : `${each.id} (${each.status?.value ?? "?"})` }));
     const before = picked();
-    const wanted = decodeURIComponent(location.hash.split("/").slice(1).join("/"));
+    const wanted = wantedPart();
     if (names.some(({ id }) => id === wanted)) before[0] = wanted;
     pickers.replaceChildren();
     for (const each of before.length ? before : [usual]) pick(names.some(({ id }) => id === each) ? each : usual);

@@ -9,14 +9,12 @@ import { milliseconds, tone } from "../words.js";
 import { explainers } from "./explain.js";
 import { reloader } from "./reload.js";
 
-const MOST_ROWS = 100;
 
 export function operateView() {
   const search = h("input", { type: "search", placeholder: "Find a backend", "aria-label": "Find a backend" });
   const rows = table(["backend", "driver", "health", "models", "#live", "#first byte", ""],
     h("span", {}, h("b", {}, "No backends"), "Add one to enginehouse.toml and reload."));
-  const more = h("p", { class: "small faint" });
-  const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Backends"), search), h("div", { class: "sheet" }, rows.node, more),
+  const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Backends"), search), h("div", { class: "sheet" }, rows.node),
     reloader(), explainers());
   search.addEventListener("input", update);
 
@@ -24,8 +22,7 @@ export function operateView() {
     if (!live.status) return;
     const text = search.value.trim().toLowerCase();
     const found = live.status.backends.filter((each) => !text || [each.name, each.driver, ...each.models].some((name) => name.toLowerCase().includes(text)));
-    rows.rows(found.slice(0, MOST_ROWS), (each) => each.name, backendRow);
-    put(more, found.length > MOST_ROWS ? `and ${found.length - MOST_ROWS} more: search to see them` : "");
+    rows.rows(found, (each) => each.name, backendRow);
     show(search, live.status.backends.length > 6);
   }
   return { node, update };

@@ -22,6 +22,7 @@ export function modelsOf(status) {
     model.replicas.push({ ...replica, server: backends.get(replica.backend), budget: budgets.get(replica.host) });
     models.set(replica.model, model);
   }
+  for (const each of models.values()) each.bad = each.replicas.some(({ condition }) => tone(condition.word) === "bad");
   return [...models.values()];
 }
 

@@ -80,7 +80,7 @@ export function chart(title, zoomed) {
       return n === 0 && shown.length <= 2 ? [svg("path", { class: `area hue-${hue}`, d: area }), ...own] : own;
     }).reverse()); // the first one lies above the others
     const inside = events.filter(({ time }) => time > begin && time < end);
-    marks.replaceChildren(...apart(inside, x).map(({ time, bad }) =>
+    marks.replaceChildren(...[...apart(inside, x)].map(({ time, bad }) =>
       svg("line", { class: `mark${bad ? " bad" : ""}`, x1: x(time), x2: x(time), y1: TOP, y2: HEIGHT - BOTTOM })));
     drawn = { shown, unit, begin, end, left, width, x, events: inside };
     tell();
@@ -171,15 +171,8 @@ function latest(points, unit, end) {
 /** The point that is nearest to a time. */
 const nearest = (points, time) => points.reduce((best, each) => (best && Math.abs(best.time - time) <= Math.abs(each.time - time) ? best : each), null);
 
-/** Events that are not at the place of another one; a bad one stays. */
-function apart(events, x) {
-  const kept = new Map();
-  for (const each of events) {
-    const place = Math.round(x(each.time) / 3);
-    if (!kept.get(place)?.bad) kept.set(place, each);
-  }
-  return [...kept.values()];
-}
+/** One event for each place, a bad one if there is any. */
+const apart = (events, x) => new Map([...events].sort((a, b) => a.bad - b.bad).map((each) => [Math.round(x(each.time) / 3), each])).values();
 
 function text(x, y, content, anchor) {
   return svg("text", { x, y, "text-anchor": anchor }, content);

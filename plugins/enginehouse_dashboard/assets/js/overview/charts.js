@@ -2,7 +2,7 @@
 
 import { choice } from "../choice.js";
 import { hueOf } from "../colours.js";
-import { h, put, show } from "../dom.js";
+import { h, phone, put, show } from "../dom.js";
 import { live } from "../live.js";
 import { clock } from "../words.js";
 import { chart } from "./chart.js";
@@ -13,7 +13,7 @@ const PACE_MS = { 1: 3000, 60: 30000 };
 const MOST_LINES = 6;
 const POINTS = 150;
 const LEAST_BUCKETS = 5;
-/** The name of each chart, and its metrics with their names and colours. By model or backend, it shows the first one only. */
+/** Each chart, and its metrics with their names and colours; by model or backend, only the first one. */
 const CHARTS = [
   ["Requests", { requests: ["all", 0], left: ["left", 9], refused: ["refused", 4], failed: ["failed", "bad"] }],
   ["Tokens", { tokens_out: ["out", 0], tokens_in: ["in", 2] }],
@@ -27,6 +27,7 @@ const CHARTS = [
 ];
 const SHORTEST = { 1: 60, 60: 5 }; // buckets of a chart of a gateway that has just started, by their step
 const OPTIONAL = new Set(["KV cache in use", "GPU memory", "Host memory"]); // shown once an engine or a driver reports them
+const FIRST = new Set(["Requests", "Tokens", "Time to first token"]); // on a phone
 const GREATEST = new Set(["ms", "requests", "ratio", "bytes"]);
 
 export function charts() {
@@ -34,9 +35,10 @@ export function charts() {
   const by = choice("Lines", { all: "", "by model": "model", "by backend": "backend" }, begin);
   const range = choice("Time", Object.fromEntries(Object.keys(RANGES).map((name) => [name, name])), () => { part = null; begin(); });
   const whole = h("button", { type: "button", hidden: true, onclick: () => zoom() });
-  const node = h("div", {},
+  const rest = h("button", { type: "button", hidden: !phone, onclick: () => { show(rest, false); go(); } }, "Show all charts");
+  const node = h("div", { class: "over" },
     h("div", { class: "head" }, h("h2", {}, "Over time"), h("div", { class: "row" }, whole, by.node, range.node)),
-    h("div", { class: "charts" }, shown.map((each) => each.node)));
+    h("div", { class: "charts" }, shown.map((each) => each.node)), rest);
   const onScreen = new Set();
   const watcher = new IntersectionObserver((changes) => {
     for (const { target, isIntersecting } of changes) onScreen[isIntersecting ? "add" : "delete"](target);
@@ -88,7 +90,7 @@ export function charts() {
       const points = thinned(values.slice(first, last), number, step, POINTS, GREATEST.has(unit));
       return { name: name || known, hue: name ? hueOf(name) : hue, points, sum };
     }));
-    show(figure, !OPTIONAL.has(title) || lines.some(({ sum }) => sum > 0));
+    show(figure, (rest.hidden || FIRST.has(title)) && (!OPTIONAL.has(title) || lines.some(({ sum }) => sum > 0)));
     const [begins, ends] = [number * step, (number + last - first) * step];
     draw(lines, unit, begins, ends, live.events.map(eventMark).filter((mark) => mark));
     show(whole, part);

@@ -1,10 +1,10 @@
 // What has happened: as a list, and as marks of charts.
 
-import { h, keyed, put, show } from "../dom.js";
+import { h, keyed, phone, put, show } from "../dom.js";
 import { live } from "../live.js";
 import { plural, when } from "../words.js";
 
-const MOST_SHOWN = 12;
+const MOST_SHOWN = phone ? 6 : 12;
 const MORE = 50;
 const names = (all) => (all.length ? all.join(", ") : "nothing");
 const model = (replica) => replica.split("@")[0];

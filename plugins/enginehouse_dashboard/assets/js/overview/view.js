@@ -1,6 +1,6 @@
 // The overview: how the gateway is, every model, and figures over time.
 
-import { h, keyed, put, show } from "../dom.js";
+import { h, keyed, phone, put, show, wantedPart } from "../dom.js";
 import { live } from "../live.js";
 import { bytes, count, plural } from "../words.js";
 import { meter, modelCard, modelsOf } from "./cards.js";
@@ -8,7 +8,7 @@ import { charts } from "./charts.js";
 import { eventList } from "./events.js";
 import { hostCard, hostsOf } from "./hosts.js";
 
-const MOST_CARDS = 24;
+const MOST_CARDS = phone ? 6 : 24;
 
 export function overviewView() {
   const tiles = h("div", { class: "tiles" });
@@ -21,7 +21,8 @@ export function overviewView() {
   const events = eventList();
   const over = charts();
   let all = false;
-  const node = h("div", { class: "stack" }, tiles, hosts, memory,
+  let jumped = "";
+  const node = h("div", { class: "stack" }, h("h2", { class: "sr" }, "Now"), tiles, hosts, memory,
     h("div", {}, h("div", { class: "head" }, h("h2", {}, "Models"), search), cards, none, h("p", {}, more)),
     over.node,
     events.node);
@@ -31,7 +32,8 @@ export function overviewView() {
   function update() {
     const { status } = live;
     if (!status) return;
-    const models = modelsOf(status);
+    const models = modelsOf(status).sort((a, b) => b.bad - a.bad);
+    jump();
     keyed(tiles, facts(status, models), (each) => each.name, tile);
     keyed(memory, places(status), (each) => each.name, place);
     keyed(hosts, hostsOf(status), (each) => each.host, hostCard);
@@ -42,10 +44,19 @@ export function overviewView() {
     keyed(cards, shown, (each) => each.name, modelCard);
     show(more, found.length > MOST_CARDS);
     put(more, all ? "Show fewer" : `Show ${found.length - shown.length} more`);
-    show(search, models.length > 6);
+    show(search, models.length > 6 || search.value);
     show(none, !found.length);
     if (!found.length) nothing(models.length);
     events.update();
+  }
+
+  /** Shows the model that the address names, once. */
+  function jump() {
+    const wanted = wantedPart();
+    if (wanted === jumped) return;
+    jumped = wanted;
+    search.value = wanted;
+    search.scrollIntoView({ block: "center" });
   }
 
   function nothing(known) {

@@ -34,7 +34,7 @@ export function openDrawer({ live: request, record }) {
   follow(request.id, body, acts, { rate: rateMeter(), explanation: null });
 }
 
-/** Shows a live request until it has ended, and then its record with the last choice that was seen. */
+/** Shows a live request, and its record once it has ended. */
 async function follow(id, body, acts, seen) {
   clearTimeout(timer);
   try {
@@ -47,7 +47,11 @@ async function follow(id, body, acts, seen) {
       return;
     }
     seen.explanation ??= request.explanation;
+    const opened = body.querySelector("details")?.open;
+    const focused = body.querySelector("summary") === document.activeElement;
     body.replaceChildren(...liveParts(request, seen.rate(request)));
+    if (opened) body.querySelector("details").open = true;
+    if (focused) body.querySelector("summary")?.focus();
     if (dialog.open) timer = setTimeout(() => follow(id, body, acts, seen), LOOK_MS);
   } catch (error) {
     acts.replaceChildren(h("p", { class: "faint", role: "status" }, error.status === 404 ? "This request has ended." : error.message));
@@ -107,8 +111,7 @@ function endedParts(record, explanation = null) {
     timeline({ ...record, attempts: attemptsOf(record), began: record.time - record.duration_ms / 1000, ended: record }),
     ...choiceParts("Where it would have gone while it ran", explanation),
     facts({
-      ended: moment(record.time), status: `${record.status} ${record.outcome}`,
-      "asked for": record.asked, "answered by": record.backend && `${record.model} at ${record.backend}`,
+      ended: moment(record.time),
       tokens: record.tokens_out === null ? null
         : `${count(record.tokens_in)} → ${count(record.tokens_out)}${record.tokens_cached ? `, ${count(record.tokens_cached)} of the prompt from the cache` : ""}`,
       "expected in the cache": prefixWords(record.prefix),
@@ -116,7 +119,7 @@ function endedParts(record, explanation = null) {
       "prompt per second": record.prefill_rate ? `${count(record.prefill_rate)} tokens` : null,
       drafted: record.tokens_drafted ? `${count(record.tokens_accepted)} of ${count(record.tokens_drafted)} tokens were right` : null,
       cost: record.cost ? money(record.cost) : null, retries: record.retries || null, moves: record.moves || null,
-      key: record.caller, user: record.user, agent: record.agent, session: record.session, id: record.id, trace: trace(record.trace_id),
+      user: record.user, agent: record.agent, session: record.session, id: record.id, trace: trace(record.trace_id),
     }),
   ];
 }

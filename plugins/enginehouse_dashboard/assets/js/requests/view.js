@@ -4,12 +4,11 @@ import { named } from "../colours.js";
 import { h, look, put, show, table } from "../dom.js";
 import { read, readIfThere } from "../gateway.js";
 import { live } from "../live.js";
-import { clock, count, duration, milliseconds, plural, tone } from "../words.js";
+import { clock, count, duration, milliseconds, tone } from "../words.js";
 import { openDrawer } from "./drawer.js";
 import { loaded, phaseWords, rateMeter } from "./progress.js";
 
 const LOOK_MS = 2000;
-const MOST_ROWS = 100;
 const HISTORY = 200;
 const CLIENT_LEFT = 499;
 
@@ -20,14 +19,13 @@ export function requestsView() {
   const slow = h("input", { type: "number", min: "0", step: "0.5", placeholder: "slower than, s", "aria-label": "Slower than this many seconds" });
   const running = table(["request", "model", "phase", "backend", "key", "#age", "#tokens", "#tokens/s", "#moves"],
     h("span", {}, h("b", {}, "No request is live"), "Send one from “Try it”, or point a client at this address."));
-  const more = h("p", { class: "small faint" });
   const ended = table(["ended", "model", "outcome", "backend", "key", "#took", "#first token", "#tokens", "#tokens/s"],
     h("span", {}, h("b", {}, "No request matches"), "The gateway remembers the last requests without their contents."));
   const decided = table(["time", "request", "asked for", "chosen", "reason"], "No request was routed yet.");
   const past = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Ended"), h("div", { class: "row" }, status, slow)),
     h("div", { class: "sheet" }, ended.node));
   const node = h("div", {},
-    h("div", { class: "head" }, h("h2", {}, "Live"), search), h("div", { class: "sheet" }, running.node, more), past,
+    h("div", { class: "head" }, h("h2", {}, "Live"), search), h("div", { class: "sheet" }, running.node), past,
     h("div", { class: "head" }, h("h2", {}, "Decisions")), h("div", { class: "sheet" }, decided.node));
   let timer = null;
   let known = { requests: [], history: [], decisions: [] };
@@ -50,13 +48,12 @@ export function requestsView() {
     const text = search.value.trim().toLowerCase();
     const fits = (each, names) => !text || names.some((name) => String(each[name] ?? "").toLowerCase().includes(text));
     const running_ = known.requests.filter((each) => fits(each, ["id", "model", "caller", "replica", "phase"]));
-    running.rows(running_.slice(0, MOST_ROWS), (each) => each.id, liveRow);
-    put(more, running_.length > MOST_ROWS ? `and ${plural(running_.length - MOST_ROWS, "more request")}: search to see them` : "");
+    running.rows(running_, (each) => each.id, liveRow);
     const least = Number(slow.value) * 1000;
     ended.rows(known.history.filter((each) => fits(each, ["id", "model", "asked", "caller", "backend", "code"])
-      && (!status.value || status.value === kind(each)) && each.duration_ms >= least).slice(0, MOST_ROWS),
+      && (!status.value || status.value === kind(each)) && each.duration_ms >= least),
     (each) => String(each.number ?? `${each.id} ${each.time}`), endedRow);
-    decided.rows(known.decisions.filter((each) => fits(each, ["request_id", "requested", "chosen", "caller"])).slice(0, 20),
+    decided.rows(known.decisions.filter((each) => fits(each, ["request_id", "requested", "chosen", "caller"])),
       (each) => `${each.time} ${each.request_id}`, decisionRow);
   }
 

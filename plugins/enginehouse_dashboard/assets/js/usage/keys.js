@@ -10,7 +10,7 @@ import { limitBars } from "./limits.js";
 export function keyList() {
   const name = h("input", { placeholder: "name", "aria-label": "Name of the new key" });
   const secret = h("code", { class: "cut" });
-  const told = h("p", { hidden: true, role: "status" }, "Its secret, which is shown only once: ", secret);
+  const told = h("p", { hidden: true, role: "status" }, "Its secret, shown only once: ", secret);
   const rows = table(["key", "from", "models", "last used", "limits", ""], h("span", {}, h("b", {}, "No keys"), "Everyone who reaches the gateway may use it."));
   const make = action({ label: "New key", doing: "Making", done: "Made", act: async () => reveal(await post("/api/keys", { name: name.value.trim() })) });
   const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Keys")),

@@ -1,4 +1,4 @@
-// Usage: what each key has used, what is left of its limits, and the keys. A key that is not an admin's sees its own.
+// Usage: what each key has used, what is left of its limits, and the keys. A caller's key sees its own.
 
 import { choice } from "../choice.js";
 import { named } from "../colours.js";
@@ -11,7 +11,6 @@ import { keyList } from "./keys.js";
 import { limitBars } from "./limits.js";
 
 const SPANS = { "24 hours": "1d", "7 days": "7d", "30 days": "30d", "a year": "365d" };
-const MOST_ROWS = 100;
 const LOOK_MS = 15000;
 
 export function usageView() {
@@ -47,7 +46,7 @@ export function usageView() {
       const [answer, days, limits] = await Promise.all([page(operator ? "key,model" : "model,day"), page(`${operator ? by.value() : "model"},day`),
         operator ? { limits: [] } : readIfThere("/v1/limits", { limits: [] })]);
       const found = answer.rows.sort((a, b) => (b.day ?? "").localeCompare(a.day ?? "") || b.tokens_in + b.tokens_out - a.tokens_in - a.tokens_out);
-      rows.rows(found.slice(0, MOST_ROWS), (each) => `${each.day} ${each.key} ${each.model}`, usageRow);
+      rows.rows(found, (each) => `${each.day} ${each.key} ${each.model}`, usageRow);
       daily = days.rows;
       show(left, limits.limits.length);
       own.update(limits.limits);
