@@ -29,6 +29,7 @@ from enginehouse_callers.keyring import Keyring
 from enginehouse_callers.prices import Prices
 from tests.support.http_server import connect, http_server
 from tests.support.keys import callers_of
+from tests.support.own_address import OWN_ADDRESS
 from tests.support.raw_client import RawClient, RawResponse
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.waiting import until
@@ -65,7 +66,7 @@ class ServedGateway:
         self._adopting = BackgroundTasks()
 
     async def client(self) -> RawClient:
-        client = RawClient(*await asyncio.open_connection("127.0.0.1", self.port))
+        client = RawClient(*await asyncio.open_connection(OWN_ADDRESS, self.port))
         self.clients.append(client)
         return client
 
@@ -277,6 +278,6 @@ async def serve(gateway: Gateway, by: ServedBy) -> tuple[ServedGateway, asyncio.
         await share.start()
     serving = [gateway] if share is None else [*share.workers.values()]
     servers = itertools.cycle([http_server(each, connections, tasks) for each in serving])
-    server = await asyncio.get_running_loop().create_server(lambda: connect(next(servers)), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: connect(next(servers)), OWN_ADDRESS, 0)
     port = server.sockets[0].getsockname()[1]
     return ServedGateway(gateway, port, connections, tasks, servers, share), server

@@ -83,7 +83,7 @@ async def dialled() -> AsyncIterator[Dial]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def dial(gateway: ServedGateway, path: str = "/upstream/m/", **options: Any) -> ClientConnection:
-            url = f"ws://127.0.0.1:{gateway.port}{path}"
+            url = f"ws://{OWN_ADDRESS}:{gateway.port}{path}"
             return await stack.enter_async_context(connect(url, proxy=None, close_timeout=1, **options))
 
         yield dial

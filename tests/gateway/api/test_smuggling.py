@@ -17,6 +17,7 @@ from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
 from tests.support.http_server import connect, http_server
 from tests.support.installed_plugins import installed_plugins
+from tests.support.own_address import OWN_ADDRESS
 
 BODY = b'{"model":"m"}'
 FIRST = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"
@@ -66,7 +67,7 @@ class OpenedGateway:
         self._port = port
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self._port)
+        return await asyncio.open_connection(OWN_ADDRESS, self._port)
 
     async def say(self, stream: bytes) -> bytes:
         """All that is answered to ``stream``, until the connection ends."""
@@ -93,14 +94,14 @@ class OpenedGateway:
 async def house() -> AsyncIterator[OpenedGateway]:
     loop = asyncio.get_running_loop()
     engine = Engine()
-    engines = await loop.create_server(lambda: engine, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{engines.sockets[0].getsockname()[1]}"
+    engines = await loop.create_server(lambda: engine, OWN_ADDRESS, 0)
+    url = f"http://{OWN_ADDRESS}:{engines.sockets[0].getsockname()[1]}"
     config = msgspec.convert({"backends": {"a": {"url": url, "models": ["m"]}}}, Config)
     gateway = Gateway(config, installed_plugins())
     gateway.relay.context.upstreams["a"] = Upstream("a", config.backends["a"], config.timeouts, Outside())
     gateway.fleet.succeeded("a")
     serving = http_server(gateway)
-    server = await loop.create_server(lambda: connect(serving), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: connect(serving), OWN_ADDRESS, 0)
     yield OpenedGateway(gateway, engine, server.sockets[0].getsockname()[1])
     server.close()
     engines.close()
@@ -205,7 +206,7 @@ async def test_nothing_can_be_smuggled_past_the_gateway(house: OpenedGateway, ve
     if vector.reach_engine:
         head, _, body = house.engine.received.partition(b"\r\n\r\n")
         assert body == BODY
-        assert head.lower().count(b"\r\nhost: 127.0.0.1:") == head.lower().count(b"\r\nhost:") == 1
+        assert head.lower().count(b"\r\nhost: %s:" % OWN_ADDRESS.encode()) == head.lower().count(b"\r\nhost:") == 1
         assert b"\r\ncontent-length: 13" in head
         assert b"transfer-encoding" not in head
     if vector.statuses == [400]:

@@ -10,6 +10,7 @@ import pytest
 from enginehouse.api.admission import FORM_PATHS
 from tests.support.launched_engine import Launch
 from tests.support.openai_clients import async_openai_client
+from tests.support.own_address import OWN_ADDRESS
 from tests.support.scripted_engine import ScriptedEngine, StartEngine, chunk
 from tests.support.served_gateway import OpenGateway, ServedGateway
 
@@ -47,7 +48,7 @@ async def test_openais_client_sends_a_file(path: str, size: int, house: OpenGate
     served = await engine()
     served.says(b'{"text": "hello", "created": 1, "data": []}')
     gateway = await house(served, routing={"aliases": {"whisper-1": "m"}})
-    async with async_openai_client(f"http://127.0.0.1:{gateway.port}") as client:
+    async with async_openai_client(f"http://{OWN_ADDRESS}:{gateway.port}") as client:
         if "images" in path:
             images = client.images
             if path.endswith("edits"):

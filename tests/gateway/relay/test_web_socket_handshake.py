@@ -18,6 +18,7 @@ from enginehouse import ReplicaState
 from enginehouse.relay.retrying.retry_budget import AT_LEAST
 from enginehouse.relay.upstream import engine_socket
 from tests.support.launched_engine import Launch
+from tests.support.own_address import OWN_ADDRESS
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 from tests.support.waiting import within
@@ -57,7 +58,7 @@ async def test_an_engines_refusal_is_passed_on(
     refusal = Response(status, http.HTTPStatus(status).phrase, Headers(headers), b"else")
     served, other = await socket_engine(refusal=refusal), await socket_engine()
     gateway = await house(served, other, routing={"strategy": "priority_only"})
-    url = f"ws://127.0.0.1:{gateway.port}/upstream/m/x"
+    url = f"ws://{OWN_ADDRESS}:{gateway.port}/upstream/m/x"
     with pytest.raises(InvalidStatus) as refused:
         await AsItIs(url, proxy=None)
     response = refused.value.response
@@ -203,7 +204,7 @@ async def test_limits_of_keys_hold_while_it_is_open(
     ("origin", "cors", "status"),
     [
         (None, [], 101),
-        ("http://127.0.0.1:{port}", [], 101),
+        ("http://{host}:{port}", [], 101),
         ("http://page", [], 403),
         ("null", [], 403),
         ("http://127.0.0.1", [], 403),
@@ -217,7 +218,7 @@ async def test_pages_of_other_origins_need_to_be_let_in(
 ) -> None:
     served = await socket_engine(origins=None)
     gateway = await house(served, server={"cors": cors})
-    origin = origin and origin.format(port=gateway.port)
+    origin = origin and origin.format(host=OWN_ADDRESS, port=gateway.port)
     if status == 101:
         await dial(gateway, origin=origin)
         assert served.requests[0].headers.get("origin") == origin
