@@ -36,6 +36,8 @@ _WORDS = ["bell", "shop", "oil", "rail", "glow", "stone", "river", "lamp", "fork
 _SWAPS = re.compile(r'^enginehouse_swap_duration_seconds_count\{.*outcome="ready".*\} (\S+)$', re.MULTILINE)
 _PATIENCE_S = 0.3
 """After which an impatient client sends its request again."""
+_UNNOTICED_S = 0.2
+"""Until the gateway notices that the client has left: proxies between them take a moment."""
 
 
 class Size(NamedTuple):
@@ -80,7 +82,7 @@ class Client:
             done, _ = await asyncio.wait([leaving], timeout=_PATIENCE_S)
             if not done:
                 again = asyncio.ensure_future(self._streamed(body, began))
-                await asyncio.sleep(0)
+                await asyncio.sleep(_UNNOTICED_S)
                 leaving.cancel()
                 return await again
             return leaving.result()
@@ -89,6 +91,7 @@ class Client:
     async def _streamed(self, body: dict[str, Any], began: float) -> str:
         text, first = "", None
         async with self._http.stream("POST", f"{self._url}/v1/chat/completions", json=body) as answer:
+            answer.raise_for_status()
             async for line in answer.aiter_lines():
                 if not line.startswith("data: {"):
                     continue
@@ -194,8 +197,8 @@ def _read(records: Sequence[Mapping[str, Any]]) -> int:
 
 def config(engine: RealEngine, folder: str, *, on: bool) -> str:
     """Two models of which one runs at a time."""
-    keys = {"context_length": "16384", "keep_cache": '"2GiB"' if on else '"0"', "keep_cache_wait": '"10s"'}
-    models = "".join(llama_table(name, engine, "-np", "2", **keys) for name in ("coder", "chat"))
+    keys = {"context_length": "65536", "keep_cache": '"2GiB"' if on else '"0"', "keep_cache_wait": '"10s"'}
+    models = "".join(llama_table(name, engine, "-np", "4", **keys) for name in ("coder", "chat"))
     if not on:
         return models
     return f"""interceptors = ["join_duplicates", "small_tasks"]
@@ -213,8 +216,8 @@ folder = "{folder}"
 @click.option("--rounds", default=1, show_default=True)
 @click.option("--turns", default=40, show_default=True, help="Of the first agent.")
 @click.option("--lines", default=200, show_default=True, help="Of the batch.")
-@click.option("--first", default=1500, show_default=True, help="Words of an agent's first prompt.")
-@click.option("--more", default=40, show_default=True, help="Words that each turn adds.")
+@click.option("--first", default=600, show_default=True, help="Words of an agent's first prompt.")
+@click.option("--more", default=15, show_default=True, help="Words that each turn adds.")
 @click.option("--pause", default=0.5, show_default=True, help="Mean seconds between two turns.")
 def main(rounds: int, turns: int, lines: int, first: int, more: int, pause: float) -> None:
     """Print what the day took, off and on."""
