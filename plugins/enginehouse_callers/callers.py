@@ -242,6 +242,9 @@ class Callers(Authenticator, Accounting):
     def cost(self, model: str, tokens_in: float, tokens_cached: float, tokens_out: float) -> float:
         return self.keyring.limits.cost(model, tokens_in, tokens_cached, tokens_out)
 
+    def used(self, rows: Sequence[UsageRow]) -> None:
+        self.keeper.meter.put_back(rows)
+
     def note(self, entry: AuditEntry) -> None:
         self.keeper.note(entry)
 

@@ -15,19 +15,23 @@ PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 CREATE TABLE IF NOT EXISTS usage (
   hour INTEGER, key TEXT, model TEXT, user TEXT, requests INTEGER, failed INTEGER, tokens_in INTEGER,
-  tokens_cached INTEGER, tokens_out INTEGER, seconds REAL, cost REAL, PRIMARY KEY (hour, key, model, user)
+  tokens_cached INTEGER, tokens_out INTEGER, seconds REAL, cost REAL, wh REAL DEFAULT 0,
+  PRIMARY KEY (hour, key, model, user)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS audit (
   id INTEGER PRIMARY KEY, time REAL, who TEXT, address TEXT, act TEXT, status INTEGER, outcome TEXT
 );
 """
 _ADD = """
-INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
   requests = requests + excluded.requests, failed = failed + excluded.failed,
   tokens_in = tokens_in + excluded.tokens_in, tokens_cached = tokens_cached + excluded.tokens_cached,
-  tokens_out = tokens_out + excluded.tokens_out, seconds = seconds + excluded.seconds, cost = cost + excluded.cost
+  tokens_out = tokens_out + excluded.tokens_out, seconds = seconds + excluded.seconds, cost = cost + excluded.cost,
+  wh = wh + excluded.wh
 """
-_SUMS = "sum(requests), sum(failed), sum(tokens_in), sum(tokens_cached), sum(tokens_out), sum(seconds), sum(cost)"
+_SUMS = (
+    "sum(requests), sum(failed), sum(tokens_in), sum(tokens_cached), sum(tokens_out), sum(seconds), sum(cost), sum(wh)"
+)
 _DAY_S = 86400
 
 
@@ -92,6 +96,8 @@ class SqliteUsage(UsageStore):
             path.touch(mode=0o600)
             connection = sqlite3.connect(path, check_same_thread=False, timeout=5.0)
             connection.executescript(_SCHEMA)
+            if "wh" not in [column[1] for column in connection.execute("PRAGMA table_info(usage)")]:  # of 0.1.0
+                connection.execute("ALTER TABLE usage ADD COLUMN wh REAL DEFAULT 0")
             self._connection = connection
         return self._connection
 

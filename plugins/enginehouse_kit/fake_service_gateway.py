@@ -29,6 +29,7 @@ from enginehouse import (
     RequestView,
     Route,
     Submitted,
+    UsageRow,
 )
 from enginehouse.testing.installed import create, default_table
 
@@ -69,6 +70,7 @@ class FakeServiceGateway:
     - ``candidates``: the replicas of models. ``wanted``, ``loaded``: what was wanted of models. ``loads_with``:
       what makes their servers.
     - ``routes``: the added pages. ``calls``: what is called regularly. ``notes``: the events that observers got.
+    - ``usage``: what was added to it.
     """
 
     def __init__(self, folder: Path = Path("unused"), clock: Clock | None = None) -> None:
@@ -100,6 +102,7 @@ class FakeServiceGateway:
         self.loads_with: Callable[[LoadingBackend], ModelServer] | None = None
         self.routes: list[BaseRoute] = []
         self.calls: list[tuple[float, Callable[[], Awaitable[None] | None]]] = []
+        self.usage: list[UsageRow] = []
         self.notes: list[tuple[str, tuple[object, ...]]] = []
         self.requests = _Requests(self)
         self.figures = _Figures(self)
@@ -130,6 +133,9 @@ class FakeServiceGateway:
         if prepare is not None:
             prepare(made)
         return PluginId(kind, type), made
+
+    def used(self, rows: Sequence[UsageRow]) -> None:
+        self.usage.extend(rows)
 
     def notify(self, event: str, *facts: object) -> None:
         self.notes.append((event, facts))

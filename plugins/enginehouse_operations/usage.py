@@ -53,15 +53,16 @@ def usage(gateway: GatewayClient, by: str, since: str | None, until: str | None,
         print_json(answer)
         return
     found = gateway.read(answer, _UsageAnswer)
-    columns = [*(field for field in _FIELDS if field in by.split(",")), *_FIGURES]
+    figures = (*_FIGURES, "wh") if "wh" in found.total else _FIGURES
+    columns = [*(field for field in _FIELDS if field in by.split(",")), *figures]
     if form == "csv":
-        click.echo(csv_text([columns, *([row[column] for column in columns] for row in found.rows)]), nl=False)
+        click.echo(csv_text([columns, *([row.get(column, 0) for column in columns] for row in found.rows)]), nl=False)
         return
     table = Table(box=None, padding=(0, 1, 0, 0))
     for column in columns:
-        table.add_column(column, overflow="fold", justify="right" if column in _FIGURES else "left")
+        table.add_column(column, overflow="fold", justify="right" if column in figures else "left")
     for row in found.rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
+        table.add_row(*(_cell(row.get(column, 0)) for column in columns))
     table.add_section()
     total = {**dict.fromkeys(_FIELDS, ""), columns[0]: "total", **found.total}
     table.add_row(*(_cell(total[column]) for column in columns))

@@ -11,6 +11,7 @@ class UsageRow(msgspec.Struct, gc=False):
     """The sum of some requests. A field by which a sum does not distinguish is ``None``.
 
     ``failed``: those that got an error, or were broken off. ``seconds``: of engines' time. ``cost``: by ``[prices]``.
+    ``wh``: the energy in watt hours, if it is measured.
     """
 
     hour: int | None = None
@@ -27,6 +28,7 @@ class UsageRow(msgspec.Struct, gc=False):
     tokens_out: int = 0
     seconds: float = 0.0
     cost: float = 0.0
+    wh: float = 0.0
 
     def add(self, other: UsageRow) -> None:
         """Add the figures of ``other``."""
@@ -37,6 +39,7 @@ class UsageRow(msgspec.Struct, gc=False):
         self.tokens_out += other.tokens_out
         self.seconds += other.seconds
         self.cost += other.cost
+        self.wh += other.wh
 
 
 _DAY_S = 86400

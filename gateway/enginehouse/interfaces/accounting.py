@@ -174,6 +174,9 @@ class Accounting:
         """Return pages for operators."""
         return ()
 
+    def used(self, rows: Sequence[UsageRow]) -> None:
+        """Add what callers have used besides, such as energy."""
+
     def note(self, entry: AuditEntry) -> None:
         """Keep an act of an operator."""
 

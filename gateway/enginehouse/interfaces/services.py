@@ -18,6 +18,7 @@ from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
+from enginehouse.domain.usage import UsageRow
 from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
@@ -283,6 +284,9 @@ class ServiceGateway(Configured, Protocol):
 
     def every(self, seconds: float, call: Callable[[], Awaitable[None] | None]) -> None:
         """Call it every so many seconds. A call that takes longer delays the next; exceptions show in the status."""
+
+    def used(self, rows: Sequence[UsageRow]) -> None:
+        """Add to the usage of callers. Rows have their ``hour``, ``key``, ``model`` and ``user``."""
 
     def notify(self, event: str, *facts: object) -> None:
         """Tell the observers of an event."""

@@ -83,6 +83,7 @@ def _figures(row: UsageRow) -> dict[str, float]:
         "tokens_out": row.tokens_out,
         "seconds": round(row.seconds, 3),
         "cost": round(row.cost, 9),
+        **({"wh": round(row.wh, 6)} if row.wh else {}),
     }
 
 

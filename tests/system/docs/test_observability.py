@@ -102,6 +102,7 @@ def test_every_metric_of_requests_and_engines_is_on_the_dashboard() -> None:
         "enginehouse_build_info",
         "enginehouse_discovered_backends",
         "enginehouse_discovery_age_seconds",
+        "enginehouse_energy_joules",
         "enginehouse_engine_answer_bytes",
         "enginehouse_engine_answers_dropped",
         "enginehouse_intercepted",

@@ -39,7 +39,7 @@ REAL_ENGINES = (DOCS / "how-to" / "real-engines.md").read_text("utf-8")
 @pytest.fixture(scope="module")
 def gateway() -> Gateway:
     registry = load_plugins(PluginSettings(enabled=[], disabled=["dashboard"])).registry
-    return Gateway(Config(services={"batches": {}}), registry)
+    return Gateway(Config(services={"batches": {}, "energy": {}}), registry)
 
 
 def errors(root: type[RequestError]) -> Iterator[type[RequestError]]:

@@ -18,6 +18,7 @@ CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE IF NOT EXISTS {schema}.usage (
   hour BIGINT, key TEXT, model TEXT, "user" TEXT, requests BIGINT, failed BIGINT, tokens_in BIGINT,
   tokens_cached BIGINT, tokens_out BIGINT, seconds DOUBLE PRECISION, cost DOUBLE PRECISION,
+  wh DOUBLE PRECISION,
   PRIMARY KEY (hour, key, model, "user")
 );
 CREATE TABLE IF NOT EXISTS {schema}.audit (
@@ -28,18 +29,18 @@ CREATE TABLE IF NOT EXISTS {schema}.audit (
 _LOCK = 0x656E67696E65
 """Of gateways that make the tables at the same time."""
 _ADD = """
-INSERT INTO {schema}.usage AS known VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+INSERT INTO {schema}.usage AS known VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (hour, key, model, "user") DO UPDATE SET
   requests = known.requests + excluded.requests, failed = known.failed + excluded.failed,
   tokens_in = known.tokens_in + excluded.tokens_in, tokens_cached = known.tokens_cached + excluded.tokens_cached,
   tokens_out = known.tokens_out + excluded.tokens_out, seconds = known.seconds + excluded.seconds,
-  cost = known.cost + excluded.cost
+  cost = known.cost + excluded.cost, wh = known.wh + excluded.wh
 """
 _NOTE = "INSERT INTO {schema}.audit (time, who, address, act, status, outcome) VALUES (%s, %s, %s, %s, %s, %s)"
 _USAGE = "SELECT * FROM {schema}.usage WHERE hour >= %s AND hour < %s"
 _SUMS = """
 SELECT {hour}, {key}, {model}, {user}, sum(requests)::bigint, sum(failed)::bigint, sum(tokens_in)::bigint,
-  sum(tokens_cached)::bigint, sum(tokens_out)::bigint, sum(seconds), sum(cost)
+  sum(tokens_cached)::bigint, sum(tokens_out)::bigint, sum(seconds), sum(cost), sum(wh)
 FROM {schema}.usage WHERE hour >= %s AND hour < %s AND (%s::text IS NULL OR key = %s) GROUP BY 1, 2, 3, 4 LIMIT %s
 """
 _AUDIT = """

@@ -27,6 +27,7 @@ from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
+from enginehouse.domain.usage import UsageRow
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.discoverers import FoundBackend
@@ -122,6 +123,9 @@ class ServiceAccess:
         if prepare is not None:
             prepare_plugin(path.registry, kind, type, partial(prepare, made))
         return plugin, made
+
+    def used(self, rows: Sequence[UsageRow]) -> None:
+        self._parts.path.callers.accounting.used(rows)
 
     def notify(self, event: str, *facts: object) -> None:
         notify(self._parts.path.observers.callbacks(event), *facts)
