@@ -59,6 +59,7 @@ MODULES = {
     "gateway/enginehouse/relay": (
         "context",
         "engine_memory",
+        "pick",
         "queue_slot",
         "relay",
         "relayed_request",
@@ -78,6 +79,7 @@ MODULES = {
         "inference_job",
         "job",
         "mirror_job",
+        "picking_job",
     ),
     "gateway/enginehouse/relay/live": ("endings", "live_request", "traced_request", "watchdog"),
     "gateway/enginehouse/relay/retrying": ("hedge_delay", "retries", "retry_budget"),
@@ -100,7 +102,6 @@ MODULES = {
     "plugins/enginehouse_callers": ("accounts", "keyring", "limit_set", "usage_meter"),
     "plugins/enginehouse_kit": ("credentials",),
     "plugins/enginehouse_kit/prefixes": ("chunks", "known_texts", "prompt", "volatile_lines"),
-    "plugins/enginehouse_picking": ("pick", "picking_job"),
     "plugins/enginehouse_sim/simulator/core": ("engine_core",),
     "plugins/enginehouse_sim/simulator/domain": ("request", "steps"),
     "plugins/enginehouse_sim/simulator/kv": ("block_hashes", "block_pool", "cache_manager"),

@@ -336,6 +336,12 @@ if _typing.TYPE_CHECKING:
     from enginehouse.engines.pulled_models import PulledNote as PulledNote
     from enginehouse.domain.explanation import Explanation as Explanation
 
+    # --- Picking
+    from enginehouse.app.picker import Picker as Picker
+    from enginehouse.relay.pick import Picked as Picked
+    from enginehouse.relay.pick import Pick as Pick
+    from enginehouse.relay.pick import PickClient as PickClient
+
     # --- Simulation
     from enginehouse.config.load_config import LoadedConfig as LoadedConfig
     from enginehouse_kit.virtual_loop import VirtualLoop as VirtualLoop

@@ -22,8 +22,6 @@ _MOVED = {
     **{f"Virtual{name}": "enginehouse_sim.virtual" for name in _SIMULATION},
     "CheckedConfig": "enginehouse_offline.checked_config",
     "InstalledEngines": "enginehouse_offline.installed_engines",
-    **dict.fromkeys(("Pick", "PickClient", "Picked"), "enginehouse_picking.pick"),
-    "Picker": "enginehouse_picking.picker",
     "OfflineGateway": "enginehouse_offline.offline_gateway",
     "check_config": "enginehouse_offline.checked_config",
     "json_schema": "enginehouse_offline.render",

@@ -14,6 +14,7 @@
     exports             finds the exporter among the observers, and makes the tracer
     plugin_instances    makes instances of registered types with their parameters
     rehearsal           builds a gateway and starts nothing
+    picker              a gateway that decides for a proxy
     reload              reads the configuration again, on request or when its file changes
     watch               detects changes of a file
     config_diff         what a new configuration changes

@@ -4,7 +4,7 @@ The rooms, from the door down::
 
     relay, mirrors, protocols
     intercepted_exchange                 a request that interceptors decide about before
-    relayed_request, web_sockets   the kinds of a request: its answer passes, or never ends
+    relayed_request, pick, web_sockets   the kinds of a request: its answer passes, passes elsewhere, or never ends
     request       what is asked, the attempts at engines, and the one end
     moves         moves live streams to other engines on purpose
     live          live requests, as others see them, and their ends

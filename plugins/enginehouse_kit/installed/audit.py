@@ -43,7 +43,5 @@ def _misplaced_entry_points() -> Iterator[EntryPoint]:
 
 
 def _hook_faults(origin: PluginOrigin, loaded: LoadedPlugins) -> Iterator[str]:
-    if origin.bundled:  # one of them is a library for others
-        return
     if not any(entry.entry_point == origin.entry_point for entry in loaded.registry.all()):
         yield f"it registers nothing: implement a hook such as 'register_filters', marked with '@{GROUP}.hookimpl'"

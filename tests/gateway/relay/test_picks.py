@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from enginehouse_picking.pick import Pick, Picked
-from enginehouse_picking.picker import open_pick
+from enginehouse.relay.pick import Pick, Picked
 from tests.support.scripted_engine import ScriptedEngine, StartEngine
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 
@@ -32,7 +31,7 @@ def ask(
 ) -> tuple[Asker, Pick]:
     asker = Asker()
     lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    pick = open_pick(gateway.relay, asker, PATH, lines, fallbacks, address)
+    pick = gateway.relay.open_pick(asker, PATH, lines, fallbacks, address)
     pick.begin(json.dumps(body or {"model": MODEL, "messages": []}).encode())
     return asker, pick
 
@@ -77,7 +76,7 @@ async def test_it_goes_only_where_it_may(house: OpenGateway, engine: StartEngine
     gateway = await house(a, b)
     for among, port in (([b.host], None), ([f"{b.host}:{port_of(b)}"], port_of(b)), ([], 0), (["10.0.0.1:1"], 0)):
         asker = Asker()
-        pick = open_pick(gateway.relay, asker, PATH, [])
+        pick = gateway.relay.open_pick(asker, PATH, [])
         pick.limit(among)
         pick.begin(json.dumps({"model": MODEL, "messages": []}).encode())
         if port == 0:

@@ -13,13 +13,11 @@ from typing import cast
 import httptools
 import msgspec
 
-from enginehouse import Headers, InvalidRequest, RequestError
+from enginehouse import Headers, InvalidRequest, Pick, Picked, Picker, RequestError
 from enginehouse_envoy.addresses import Address, Addresses
 from enginehouse_envoy.messages import DESTINATION, inference_path
 from enginehouse_envoy.open_picks import HEADER, OpenPicks
 from enginehouse_envoy.senders import sender_in
-from enginehouse_picking.pick import Pick, Picked
-from enginehouse_picking.picker import Picker
 
 _LEADS_TO = b"%s: %%s\r\n" % DESTINATION.encode()
 _NAMES = b"%s: %%s\r\n" % HEADER.encode()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from enginehouse import Picker
 from enginehouse_envoy.serving import Listeners, run
-from enginehouse_picking.picker import Picker
 
 _LISTENER = re.compile(r"port_value: (1000[01])")
 _ENDPOINT = re.compile(r"( +- endpoint: ).*port_value: (\d+).*\n?")

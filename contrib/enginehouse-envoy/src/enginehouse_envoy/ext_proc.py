@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import grpc
 
-from enginehouse import Headers, RequestError
+from enginehouse import Headers, Pick, Picked, Picker, RequestError
 from enginehouse_envoy import envoy_pb2 as pb
 from enginehouse_envoy.addresses import Addresses, split
 from enginehouse_envoy.messages import (
@@ -26,8 +26,6 @@ from enginehouse_envoy.messages import (
 )
 from enginehouse_envoy.open_picks import HEADER, OpenPicks
 from enginehouse_envoy.senders import sender_in
-from enginehouse_picking.pick import Pick, Picked
-from enginehouse_picking.picker import Picker
 
 SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 _MODE = pb.ProcessingMode

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 
-from enginehouse_picking.pick import Pick
+from enginehouse import Pick
 
 HEADER = "x-enginehouse-pick"
 """The header by which the access log names a request."""

@@ -15,7 +15,7 @@ import click
 import grpc
 import uvicorn
 
-from enginehouse import ConfigError
+from enginehouse import ConfigError, Picker
 from enginehouse_envoy.access_log import AccessLogService
 from enginehouse_envoy.addresses import Addresses, check_urls
 from enginehouse_envoy.authz import AuthzDoor
@@ -23,7 +23,6 @@ from enginehouse_envoy.certificates import certificate
 from enginehouse_envoy.ext_proc import PickerService
 from enginehouse_envoy.health import Health
 from enginehouse_envoy.open_picks import OpenPicks
-from enginehouse_picking.picker import Picker
 
 _REFRESH_S = 10.0
 _GRACE_S = 5.0

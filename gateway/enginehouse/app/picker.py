@@ -23,10 +23,8 @@ from enginehouse.http.cors import Cors
 from enginehouse.http.server import HttpServer
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.relay.relay import Relay
+from enginehouse.relay.pick import Pick, PickClient
 from enginehouse.telemetry.logs import configure_logs
-from enginehouse_picking.pick import Pick, PickClient
-from enginehouse_picking.picking_job import PickingJob
 
 if TYPE_CHECKING:
     from uvicorn.server import ServerState
@@ -130,7 +128,7 @@ class Picker:
         proxy tells them; they hold if no keys are set, and for a key with ``gateway``.
         """
         gateway = self._gateway
-        pick = open_pick(gateway.relay, client, path, headers, fallbacks, address)
+        pick = gateway.relay.open_pick(client, path, headers, fallbacks, address)
         try:
             caller = gateway.admission.admit(headers)
             front = self._proxy if caller is None else caller
@@ -158,13 +156,3 @@ class Picker:
         if not may:
             raise NoHealthyBackend("*")
         return min(may, key=healthy.__getitem__)
-
-
-def open_pick(
-    relay: Relay, client: PickClient, path: str, headers: Headers, fallbacks: int = 0, address: str = ""
-) -> Pick:
-    """A new request whose bytes somebody else moves; ``client`` learns where it goes. ``address``: the client's."""
-    job = PickingJob(relay.context, path, headers, relay.request_id(headers))
-    pick = Pick(job, client, relay.endings, fallbacks, address)
-    relay.begin(pick)
-    return pick

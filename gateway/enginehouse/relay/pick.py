@@ -12,10 +12,10 @@ from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.headers import error_lines
 from enginehouse.relay.jobs.job import Suspects
+from enginehouse.relay.jobs.picking_job import PickingJob
 from enginehouse.relay.live.endings import Endings
 from enginehouse.relay.request import CLIENT_LEFT, Request
 from enginehouse.telemetry.answer_meter import NO_ANSWER, AnswerMeter
-from enginehouse_picking.picking_job import PickingJob
 
 _LONGEST_S: Final = 3600.0
 """After so long, a request whose end nobody has reported counts as ended."""
