@@ -92,7 +92,7 @@ def test_charts_share_a_cursor_and_show_events_and_parts(gateway: RunningGateway
 def test_buttons_tell_what_they_do_and_keep_the_focus(gateway: RunningGateway) -> None:
     said = seen("operate", gateway)["said"]
     assert (said["before"], said["loaded"], said["unloaded"]) == ("stopped", "ready", "stopped")
-    assert said["plan"] == "small-b needs 8.0 GiB: nothing stops"
+    assert said["plan"] == "small-b needs 8 GiB: nothing stops"
     assert said["asked"]
     assert said["kept"] == "ready"
     assert said["focus"] == said["focusLater"] == "Unload small-b"
@@ -128,6 +128,7 @@ def test_a_callers_key_may_chat_and_an_operator_makes_others() -> None:
 
 
 def test_the_palette_needs_no_mouse(gateway: RunningGateway) -> None:
+    httpx.post(f"{gateway.url}/api/models/small-b/unload", timeout=60)
     said = seen("palette", gateway)["said"]
     assert said == {
         "violations": [],

@@ -37,7 +37,7 @@ export function bytes(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   const step = Math.min(units.length - 1, Math.floor(Math.log2(Math.max(1, count)) / 10));
   const value = count / 1024 ** step;
-  return `${value < 10 && step ? value.toFixed(1) : Math.round(value)} ${units[step]}`;
+  return `${value < 10 && step ? short(value) : Math.round(value)} ${units[step]}`;
 }
 
 /** A cost, in the currency of the configuration. */

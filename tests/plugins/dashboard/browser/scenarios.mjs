@@ -144,7 +144,7 @@ export async function chat({ open, picture }) {
   await live.locator("td[data-label='tokens/s']", { hasText: /[0-9]/ }).waitFor();
   await live.locator("button.link").click();
   await other.locator("dialog .phase", { hasText: "answering" }).waitFor();
-  said.drawer = await other.locator("dialog").textContent();
+  said.drawer = await other.locator("#drawer").textContent();
   await picture(other, "drawer");
   await other.keyboard.press("Escape");
   await page.getByRole("button", { name: "Stop" }).click();
@@ -154,7 +154,7 @@ export async function chat({ open, picture }) {
   await other.locator("#view-requests .none", { hasText: "No request is live" }).waitFor();
   await other.locator("#view-requests button.link").first().click();
   await other.locator("dialog dt", { hasText: "expected in the cache" }).waitFor();
-  said.ended = await other.locator("dialog").textContent();
+  said.ended = await other.locator("#drawer").textContent();
   await page.goto(`${page.url().split("#")[0]}#logs`);
   await page.locator("pre.log", { hasText: "small-a is ready" }).waitFor();
   await page.getByLabel("Only lines with").fill("is ready");

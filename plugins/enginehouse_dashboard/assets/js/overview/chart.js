@@ -14,8 +14,9 @@ const TIME_EVERY = 78;
 const NEAR = 5;
 const LEAST_DRAG = 8;
 const RECENT_S = 15;
+const MANY = 30; // marks would hide the lines
 
-/** Where the cursor of all charts is, in seconds since the epoch; null if it is nowhere. */
+/** Where the cursor of all charts is, in seconds since the epoch, or null. */
 export const cursor = { time: null, charts: new Set() };
 
 export function pointAt(time) {
@@ -81,7 +82,7 @@ export function chart(title, zoomed) {
     }).reverse()); // the first one lies above the others
     const inside = events.filter(({ time }) => time > begin && time < end);
     marks.replaceChildren(...[...apart(inside, x)].map(({ time, bad }) =>
-      svg("line", { class: `mark${bad ? " bad" : ""}`, x1: x(time), x2: x(time), y1: TOP, y2: HEIGHT - BOTTOM })));
+      svg("line", { class: `mark${bad ? " bad" : ""}`, x1: x(time), x2: x(time), y1: TOP, y2: bad || inside.length < MANY ? HEIGHT - BOTTOM : TOP + 6 })));
     drawn = { shown, unit, begin, end, left, width, x, events: inside };
     tell();
     picture.setAttribute("aria-label", `${title}: ${summary(shown, unit)}`);
@@ -168,7 +169,6 @@ function latest(points, unit, end) {
   return points.findLast(({ value }) => value !== null)?.value ?? null;
 }
 
-/** The point that is nearest to a time. */
 const nearest = (points, time) => points.reduce((best, each) => (best && Math.abs(best.time - time) <= Math.abs(each.time - time) ? best : each), null);
 
 /** One event for each place, a bad one if there is any. */

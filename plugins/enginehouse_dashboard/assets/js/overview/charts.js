@@ -1,4 +1,4 @@
-// All charts of the overview: what they show, for how long and by what.
+// All charts of the overview.
 
 import { choice } from "../choice.js";
 import { hueOf } from "../colours.js";
