@@ -115,6 +115,7 @@ class ManagedEngines:
         self._make_server = make
         for host in self._hosts.values():
             host.servers.load_with(make)
+        self._list_queues()
         for backend, served in self._listed.items():
             self.discover(backend, served)
 
@@ -336,11 +337,15 @@ class ManagedEngines:
         self._hosts = hosts
 
     def _list_queues(self) -> None:
+        before = {*self.queues}
         self.queues.clear()
         for host in self._hosts.values():
             backends = (each.managed.backend for each in host.kept().values())
             self.queues.update(dict.fromkeys((*backends, *host.servers.backends), host.queue))
         self.queues.update(self.remote.queues)
+        if (on_facts := self._context.fleet.on_facts) is not None:
+            for name in before ^ self.queues.keys():  # other processes send what waits in no queue at once
+                on_facts(name)
 
     def _preload(self, models: Sequence[str]) -> None:
         for model in models:

@@ -28,6 +28,17 @@ class Stopping:
         await asyncio.get_running_loop().create_future()
 
 
+async def test_other_processes_hear_of_a_queue_when_its_backend_begins_to_have_one() -> None:
+    told: list[str] = []
+    fleet = SimpleNamespace(on_facts=told.append)
+    engines = ManagedEngines(cast(Any, SimpleNamespace(observers=Observers(), fleet=fleet)), {})
+    host = SimpleNamespace(kept=dict, queue="queue", servers=SimpleNamespace(backends=[], load_with=None))
+    host.servers.load_with = lambda make: host.servers.backends.append("router")
+    engines._hosts = {"local": cast(Any, host)}
+    engines.load_with(lambda backend: None)
+    assert (cast(Any, engines.queues), told) == ({"router": "queue"}, ["router"])
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 async def test_nobody_waits_for_an_unload_while_the_gateway_shuts_down(leaves: bool) -> None:
     """Nor is the error an exception that nobody has retrieved, if the client leaves (``leaves``) at that moment."""
