@@ -186,6 +186,17 @@ class KeyHolder(AdmittedCaller):
     Rights belong to the credential: two tokens of one subject may have different ones.
     """
 
+    # what requests read is declared here too: compiled code then keeps it in the object, not in its dictionary
+    name: str
+    models: tuple[str, ...]
+    scoped: bool
+    admin: bool
+    priority: int
+    weight: float
+    ttft_objective: float
+    gateway: bool
+    through: str
+
     def __init__(self, key: KeySettings, account: Account) -> None:
         self.account = account
         self._behalves: dict[tuple[str, int], KeyHolder] = {}
@@ -223,7 +234,8 @@ class KeyHolder(AdmittedCaller):
         return holder
 
     def admit(self, requirements: Requirements, answer_limit: int | None) -> Reservation | None:
-        super().admit(requirements, answer_limit)
+        if self.scoped:
+            super().admit(requirements, answer_limit)
         return self.account.admit(requirements, answer_limit)
 
     def check_uncounted(self) -> None:

@@ -151,8 +151,12 @@ class KeptKeys:
         """Whether there are keys, or have been."""
         if self._file is None:
             return False
-        self._follow()
-        return bool(self._keys) or self._required
+        changes = self.changes  # each request of a gateway without keys comes here
+        if (
+            changes is not None and changes[0] != self._seen
+        ) or not 0 <= self._epoch() - self._looked_at < _LOOK_EVERY_S:
+            self._follow()
+        return self._required or bool(self._keys)
 
     @property
     def has_operator(self) -> bool:

@@ -39,24 +39,28 @@ class Authentication:
         self._accounting = accounting
         self._epoch = epoch
         self._active: Sequence[ActiveAuthenticator] = ()
+        self._checks: list[Callable[[], bool]] = []
         self._known: dict[tuple[str, Caller], AdmittedCaller] = {}
 
     def use(self, active: Sequence[ActiveAuthenticator]) -> None:
         """Ask these from now on."""
         self._active = active
+        self._checks = [each.authenticator.is_open for each in active]  # each request asks
         self._known.clear()
 
     @property
     def is_open(self) -> bool:
         """Whether requests need no credential."""
-        for plugin, authenticator in self._active:
-            try:
-                if not authenticator.is_open():
+        place = 0
+        try:
+            for is_open in self._checks:
+                if not is_open():
                     return False
-            except RequestError:  # noqa: PERF203 - each names its plugin
-                raise
-            except BaseException as error:
-                raise plugin_failed(plugin, error) from error
+                place += 1
+        except RequestError:
+            raise
+        except BaseException as error:
+            raise plugin_failed(self._active[place].plugin, error) from error
         return True
 
     @property
@@ -76,18 +80,20 @@ class Authentication:
         for plugin, authenticator in self._active:
             try:
                 found = authenticator.caller(headers)
-                if isinstance(found, Caller) and found.until != math.inf and self._epoch() >= found.until:
-                    raise Unauthorized("The credential has expired")
+                if found is None:
+                    continue
+                if not isinstance(found, AdmittedCaller):
+                    self._check_expiry(found)
             except RequestError as error:
                 if not isinstance(problem, Overloaded):
                     problem = error
                 continue
             except BaseException as error:
                 raise plugin_failed(plugin, error) from error
-            if found is None:
-                continue
-            admitted = self._admitted(plugin, found)
-            behalf = read_behalf(headers) if admitted.gateway else None
+            admitted = found if isinstance(found, AdmittedCaller) else self._admitted(plugin, found)
+            if not admitted.gateway:
+                return admitted
+            behalf = read_behalf(headers)
             return admitted if behalf is None else admitted.on_behalf(behalf.caller, behalf.priority)
         raise problem or Unauthorized("No API key: send it as 'Authorization: Bearer KEY'")
 
@@ -131,9 +137,11 @@ class Authentication:
                 return authenticator.limits_of(name.removeprefix(space))
         return None
 
-    def _admitted(self, plugin: PluginId, found: Caller | AdmittedCaller) -> AdmittedCaller:
-        if isinstance(found, AdmittedCaller):
-            return found
+    def _check_expiry(self, found: Caller) -> None:
+        if isinstance(found, Caller) and found.until != math.inf and self._epoch() >= found.until:
+            raise Unauthorized("The credential has expired")
+
+    def _admitted(self, plugin: PluginId, found: Caller) -> AdmittedCaller:
         if not isinstance(found, Caller):
             raise wrong_result(plugin, f"returned an object of type {type(found).__name__} from caller")
         known = self._known.get((plugin.type, found))
