@@ -99,7 +99,7 @@ MODULES = {
         "trace_context",
         "tracer",
     ),
-    "plugins/enginehouse_callers": ("accounts", "keyring", "limit_set", "usage_meter"),
+    "plugins/enginehouse_callers": ("accounts", "kept_keys", "keyring", "limit_set", "usage_meter"),
     "plugins/enginehouse_kit": ("credentials",),
     "plugins/enginehouse_kit/prefixes": ("chunks", "known_texts", "prompt", "volatile_lines"),
     "plugins/enginehouse_sim/simulator/core": ("engine_core",),

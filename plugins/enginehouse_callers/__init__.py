@@ -3,7 +3,8 @@
 ::
 
     callers                              the authenticator ``key``, which counts the requests of all callers
-    keyring, kept_keys, key_pages        keys of the configuration; those made at run time, and their pages
+    keyring, kept_keys, kept_key         keys of the configuration, and those made at run time
+    key_pages                            pages of keys
     token_authenticator, provider_keys   tokens of an identity provider
     accounts, limit_set                  what a caller may use, and what its requests have reserved of that
     address_limits                       what client addresses may use

@@ -23,6 +23,7 @@ from enginehouse import (
     replace_file,
 )
 from enginehouse_callers.accounts import CallerLimits, KeyHolder, configured
+from enginehouse_callers.kept_key import KeptKey, NewKey
 
 _log = logging.getLogger(__name__)
 
@@ -35,27 +36,6 @@ Remove this file and keys.json to open the gateway to everyone.
 """
 _LOOK_EVERY_S = 1.0
 _MOST_VERIFIED = 10_000
-
-
-class KeptKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as the file has it. Times are seconds of the epoch.
-
-    ``settings``: as ``[[auth.keys]]``, without name and secret.
-    """
-
-    id: str
-    """Part of the secret, by which it is found."""
-    salt: str
-    hash: str
-    settings: dict[str, Any]
-    created: float
-    last_used: float | None = None
-
-
-class NewKey(KeySettings, frozen=True, kw_only=True):
-    """What an operator asks for: the keys of ``[[auth.keys]]``; the gateway chooses the secret."""
-
-    key: str = ""
 
 
 class KeptKeys:

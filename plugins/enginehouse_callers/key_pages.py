@@ -11,7 +11,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from enginehouse import InvalidRequest, KeySettings, LimitLeft
-from enginehouse_callers.kept_keys import KeptKeys, NewKey
+from enginehouse_callers.kept_key import NewKey
+from enginehouse_callers.kept_keys import KeptKeys
 
 
 class KeyPages:

@@ -26,7 +26,7 @@ from enginehouse.domain.errors import Forbidden
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse_callers.accounts import KeyHolder
-from enginehouse_callers.kept_keys import NewKey
+from enginehouse_callers.kept_key import NewKey
 from tests.support import plain_httpx
 from tests.support.keys import callers_of
 from tests.support.plugins import Install

@@ -21,7 +21,7 @@ from enginehouse.plugin_manager.discovery import collect
 from enginehouse.telemetry.observers import Observers
 from enginehouse.testing import request_record
 from enginehouse_callers.accounts import Account
-from enginehouse_callers.kept_keys import NewKey
+from enginehouse_callers.kept_key import NewKey
 from tests.support.fake_clock import StoppedClock
 from tests.support.request_facts import facts_of
 

@@ -13,7 +13,8 @@ import pytest
 from enginehouse import Requirements, Unauthorized
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import ConfigError, Forbidden, InvalidRequest, NotFound, Overloaded
-from enginehouse_callers.kept_keys import KeptKeys, NewKey
+from enginehouse_callers.kept_key import NewKey
+from enginehouse_callers.kept_keys import KeptKeys
 from enginehouse_callers.keyring import Keyring
 from tests.support.fake_clock import StoppedClock
 from tests.support.keys import asking
