@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from starlette.routing import BaseRoute
 
-from enginehouse import Service
+from enginehouse import MetricInfo, Service
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.telemetry.metric_list import ALL
@@ -22,7 +22,12 @@ def _services() -> Sequence[Service]:
     return [_REGISTRY.create("service", type) for type in _REGISTRY.types("service")]
 
 
-EVERY_METRIC = (*ALL, *(metric for each in _services() for metric in each.metrics))
+def metrics_with(services: Collection[str]) -> Sequence[MetricInfo]:
+    """The metrics of a gateway in which these services run, but for those of the process."""
+    return [*ALL, *(metric for type in services for metric in _REGISTRY.create("service", type).metrics)]
+
+
+EVERY_METRIC = tuple(metrics_with(_REGISTRY.types("service")))
 """Every metric but those of the process."""
 
 

@@ -8,6 +8,9 @@ import pytest
 from enginehouse import ClusterView, DroppedPair, InstanceView, Migrated, Migration, Migrator, Plan, ReschedulingPolicy
 from enginehouse.testing import check_migrator, check_rescheduling_policy
 
+pytestmark = pytest.mark.filterwarnings("ignore::enginehouse.testing.SlowPluginWarning")
+"""A plan for 100 instances takes 50 ms where many processes share a core."""
+
 
 class Moves(ReschedulingPolicy):
     """Moves from the first to the last instance, with some fields of the migration replaced."""

@@ -12,7 +12,7 @@ from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_otlp.genai_metrics import METRICS
 from tests.support import plain_httpx
-from tests.support.bundled_services import EVERY_METRIC
+from tests.support.bundled_services import metrics_with
 from tests.support.otlp_collector import GrpcCollector, HttpCollector
 from tests.support.traced_gateway import ask, backend, settings
 
@@ -97,9 +97,10 @@ def test_the_environment_may_choose_what_is_traced_and_the_log_says_so(engine: S
 def test_the_page_has_the_listed_metrics_with_their_labels_and_no_others(traced: Traced) -> None:
     ask(traced.gateway, "m")
     found = {each.name: each for each in families(plain_httpx.get(f"{traced.gateway.url}/metrics").text)}
-    assert {name for name in found if not name.startswith("process_")} == {metric.name for metric in EVERY_METRIC}
+    listed = metrics_with([service["name"] for service in traced.gateway.status()["services"]])
+    assert {name for name in found if not name.startswith("process_")} == {metric.name for metric in listed}
     assert {"process_cpu_seconds", "process_open_fds", "process_resident_memory_bytes"} <= set(found)
-    for metric in EVERY_METRIC:
+    for metric in listed:
         family = found[metric.name]
         assert (family.type, family.documentation) == (metric.kind, metric.text)
         assert {frozenset(sample.labels) - {"le"} for sample in family.samples} <= {frozenset(metric.labels)}
