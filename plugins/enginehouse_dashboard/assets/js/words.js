@@ -2,7 +2,7 @@
 
 const TONES = {
   ready: "good", serving: "good", done: "good",
-  loading: "busy", "waiting for room": "busy", stopping: "busy", draining: "busy", queued: "busy", migrating: "busy",
+  loading: "busy", starting: "busy", "waiting for room": "busy", stopping: "busy", draining: "busy", queued: "busy", migrating: "busy",
   routing: "busy", unknown: "busy", downloading: "busy", placing: "busy",
   failed: "bad", hung: "bad", unreachable: "bad", refused: "bad",
 };

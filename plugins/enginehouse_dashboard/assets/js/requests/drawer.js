@@ -9,7 +9,7 @@ import { count, milliseconds, moment, money } from "../words.js";
 import { candidates } from "./candidates.js";
 import { bars, phasesOf, phasesOfAttempts } from "./phases.js";
 import { prefixWords } from "./prefix.js";
-import { phaseWords, rateMeter } from "./progress.js";
+import { loaded, phaseWords, rateMeter } from "./progress.js";
 import { attemptsOf, choiceWords, timeline } from "./story.js";
 
 const LOOK_MS = 1000;
@@ -95,11 +95,11 @@ function liveParts(request, rate) {
     bars(phasesOfAttempts(request.attempts)),
     timeline({ ...request, asked: request.model, began }),
     facts({
-      now: phaseWords(request),
+      now: phaseWords(request, loaded(request)),
       tokens: request.output_tokens === null ? null
         : `${count(request.prompt_tokens) || "?"} → ${count(request.output_tokens)}${request.max_tokens ? ` of at most ${count(request.max_tokens)}` : ""}`,
       "tokens per second": rate === null ? null : count(rate), age: milliseconds(request.age_ms),
-      "answered by": request.replica, user: request.user, "stays because": request.stays, id: request.id,
+      replica: request.replica, user: request.user, "stays because": request.stays, id: request.id,
     }),
     ...choiceParts("Where it would go now", now),
   ];
