@@ -118,7 +118,9 @@ class RelayedRequest(Request):
         if history is None:
             return StreamTokens(output=self._reply.events)
         history.read()
-        output = self._reply.events if history.why else history.progress.tokens()
+        output = None if history.why else history.progress.tokens()
+        if output is None:  # as with llama-server, whose tokens are counted only at the end
+            output = self._reply.events
         return StreamTokens(history.prompt_tokens, output, history.max_tokens)
 
     def answer_ends(self) -> tuple[bytes, bytes]:

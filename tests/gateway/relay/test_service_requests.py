@@ -52,6 +52,20 @@ async def test_a_stream_tells_its_tokens(house: OpenGateway, model_engine: Start
     await client.reply()
 
 
+async def test_the_tokens_of_a_stream_without_token_ids_are_its_events(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    engines = [await model_engine(), await model_engine()]
+    gateway = await house(*engines, backend={"driver": "llamacpp"})
+    engines[0].gate = (6, asyncio.Event())
+    client = await gateway.client()
+    body = {"messages": [{"role": "user", "content": "x" * 400}], "max_tokens": 40, "stream": True}
+    client.send(gateway.post(body))
+    await gateway.until(lambda: any(each.tokens().output for each in gateway.relay.live))
+    engines[0].gate[1].set()
+    await client.reply()
+
+
 async def test_another_request_tells_what_it_needs(house: OpenGateway, model_engine: StartModelEngine) -> None:
     engine = await model_engine()
     gateway = await house(engine)
