@@ -67,7 +67,7 @@ class SpanCollector:
         """The spans so far."""
         return list(self.spans)
 
-    def until(self, holds: Callable[[list[CollectedSpan]], bool], timeout: float = 60.0) -> list[CollectedSpan]:
+    def until(self, holds: Callable[[list[CollectedSpan]], bool], timeout: float = 150.0) -> list[CollectedSpan]:
         """The spans, as soon as ``holds`` is true for them. Raises ``TimeoutError`` with their names."""
         end = time.monotonic() + timeout
         while not holds(spans := self.read()):

@@ -28,7 +28,7 @@ def spans() -> Iterator[list[CollectedSpan]]:
             fail(first, other)
             asked = ask_all(gateway)
             asked += make_up(gateway)
-            yield collector.until(lambda spans: sum(span.kind == "server" for span in spans) >= asked, 50)
+            yield collector.until(lambda spans: sum(span.kind == "server" for span in spans) >= asked)
 
 
 def config(collector: str, first: SimEngine, other: SimEngine) -> str:
