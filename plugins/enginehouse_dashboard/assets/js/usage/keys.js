@@ -1,4 +1,4 @@
-// The keys: those of the configuration, and those made at run time, which can be given another secret and revoked.
+// The keys: those of the configuration, and those made at run time.
 
 import { action } from "../actions.js";
 import { named } from "../colours.js";
@@ -18,7 +18,7 @@ export function keyList() {
 
   async function renew() {
     const [{ keys }, { limits }, { rows: used }] = await Promise.all([read("/api/keys").catch(() => ({ keys: [] })),
-      readIfThere("/api/limits", { limits: {} }), readIfThere("/api/usage?by=key,day&since=365d", { rows: [] })]);
+      readIfThere("/api/limits", { limits: {} }), read("/api/usage?by=key,day&since=30d").catch(() => ({ rows: [] }))]);
     const days = new Map(used.sort((a, b) => a.day.localeCompare(b.day)).map((each) => [each.key, each.day]));
     rows.rows(keys.map((each) => ({ ...each, limits: limits[each.name] ?? [], used_on: days.get(each.name) })),
       (each) => `${each.source} ${each.name}`, keyRow);

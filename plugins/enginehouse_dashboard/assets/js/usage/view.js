@@ -43,7 +43,7 @@ export function usageView() {
       return operator ? read(`/api/usage?${query}`) : read(`/v1/usage?${query}`);
     };
     try {
-      const [answer, days, limits] = await Promise.all([page(operator ? "key,model" : "model,day"), page(`${operator ? by.value() : "model"},day`),
+      const [answer, days, limits] = await Promise.all([page(operator ? "key,model" : "model,day"), page(`${operator ? by.value() : "model"},day`).catch(() => ({ rows: [] })),
         operator ? { limits: [] } : readIfThere("/v1/limits", { limits: [] })]);
       const found = answer.rows.sort((a, b) => (b.day ?? "").localeCompare(a.day ?? "") || b.tokens_in + b.tokens_out - a.tokens_in - a.tokens_out);
       rows.rows(found, (each) => `${each.day} ${each.key} ${each.model}`, usageRow);
