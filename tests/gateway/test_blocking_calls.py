@@ -52,6 +52,7 @@ ALLOWED = {
     "plugins/enginehouse_callers/sqlite_usage.py": THREAD,
     "plugins/enginehouse_dashboard/__init__.py": BEFORE,
     "plugins/enginehouse_discovery/static.py": THREAD,
+    "plugins/enginehouse_energy/meters.py": THREAD,
     "plugins/enginehouse_kit/drivers/model_folder.py": THREAD,
     "plugins/enginehouse_llamacpp/driver.py": THREAD,
     "plugins/enginehouse_llamacpp/found_models.py": COMMAND,
