@@ -81,9 +81,12 @@ def _entries(module: str, names: list[str]) -> Iterator[str]:
 
 
 def _source(module: str) -> str:
-    """The source of a module, which may be compiled."""
-    file = Path(str(importlib.import_module(module).__file__))
-    return file.with_name(f"{file.name.partition('.')[0]}.py").read_text()
+    """The source of a module. It may be compiled, and then its own ``__file__`` may be in another folder."""
+    package, _, name = module.rpartition(".")
+    folders: list[str] | None = getattr(importlib.import_module(module), "__path__", None)
+    if folders is not None:
+        return Path(folders[0], "__init__.py").read_text()
+    return Path(importlib.import_module(package).__path__[0], f"{name}.py").read_text()
 
 
 def _tree(module: str) -> ast.Module:
