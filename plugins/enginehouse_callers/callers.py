@@ -243,7 +243,7 @@ class Callers(Authenticator, Accounting):
         return self.keyring.limits.cost(model, tokens_in, tokens_cached, tokens_out)
 
     def used(self, rows: Sequence[UsageRow]) -> None:
-        self.keeper.meter.put_back(rows)
+        self.keeper.add(rows)
 
     def note(self, entry: AuditEntry) -> None:
         self.keeper.note(entry)

@@ -54,6 +54,11 @@ class UsageKeeper:
         self._store = store
         self._entries = list(self._last)
 
+    def add(self, rows: Sequence[UsageRow]) -> None:
+        """Keep ``rows`` too, if there is a store that takes them."""
+        if self._store is not None:
+            self.meter.put_back(rows)
+
     def note(self, entry: AuditEntry) -> None:
         self._last.append(entry)
         if self._store is not None:

@@ -96,7 +96,7 @@ class UsageMeter:
         return _joined([*back, *taken]) if back else taken
 
     def put_back(self, rows: Iterable[UsageRow]) -> None:
-        """Add ``rows`` again, which could not be written. They have their costs."""
+        """Add ``rows`` that have their costs, such as those that could not be written."""
         self._back = _joined([*self._back, *rows])
         if len(self._back) > _MOST_BACK:
             for row in self._back:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -76,7 +75,7 @@ class Hung(Service):
     async def _ask(self, backend: str, silences: Silences, request: GatewayRequest, limit: float) -> None:
         """Ask the engine of ``backend`` for one token, and give it up if it gives none either."""
         try:
-            serves = await self._serves(backend, request, limit)
+            serves = await self._gateway.backends.serves(backend, request.model or "", limit)
             now = self._gateway.clock.now()
             silent = silences.too_long(now, limit)
             if serves is False and silent is not None and self._silences.get(backend) is silences:
@@ -92,14 +91,8 @@ class Hung(Service):
         finally:
             self._asked.discard(backend)
 
-    async def _serves(self, backend: str, request: GatewayRequest, limit: float) -> bool | None:
-        try:
-            return await asyncio.wait_for(self._gateway.backends.serves(backend, request.model or ""), limit)
-        except asyncio.TimeoutError:
-            return False
-
 
 def _seen(requests: list[GatewayRequest]) -> Iterator[SeenRequest]:
     for each in requests:
         view = each.view(streams=False)
-        yield SeenRequest((each.id, each.began), each.pieces or 0, each.stream, view.prompt_tokens, view.max_tokens)
+        yield SeenRequest((each.id, each.began), each.pieces or 0, each.stream, view.prompt_tokens)

@@ -17,21 +17,19 @@ _WRITES: Final = 10.0
 _SHORT_PROMPT: Final = 500
 """Tokens: reading fewer takes about as long."""
 _LONG_ANSWER: Final = 4096
-"""Tokens of an answer without a limit of its own."""
+"""Tokens of an answer: how many it may have is not known."""
 
 
 class SeenRequest(NamedTuple):
     """One live request of an engine.
 
-    ``key``: what tells it from others. ``pieces``: how many pieces of its answer have come. ``most``: the most tokens
-    of its answer; ``None`` without a limit.
+    ``key``: what tells it from others. ``pieces``: how many pieces of its answer have come.
     """
 
     key: Hashable
     pieces: int
     stream: bool
     prompt_tokens: int
-    most: int | None
 
 
 class _Silence:
@@ -88,7 +86,7 @@ class Silences:
         if kind == "between":
             return 0.0
         asked = silence.asked
-        written = 0.0 if kind == "reading" else (asked.most or _LONG_ANSWER) / _WRITES
+        written = 0.0 if kind == "reading" else _LONG_ANSWER / _WRITES
         return asked.prompt_tokens / _READS + written
 
 

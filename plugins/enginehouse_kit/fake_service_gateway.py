@@ -226,7 +226,7 @@ class _Backends:
     def undrain(self, name: str) -> None:
         self._fake.drained.discard(name)
 
-    async def serves(self, name: str, model: str) -> bool | None:
+    async def serves(self, name: str, model: str, within: float) -> bool | None:
         return self._fake.serving.get(name)
 
     async def give_up(self, name: str, why: str) -> None:

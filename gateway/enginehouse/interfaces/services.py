@@ -176,8 +176,11 @@ class GatewayBackends(Protocol):
     def undrain(self, name: str) -> None:
         """Send it requests again."""
 
-    async def serves(self, name: str, model: str) -> bool | None:
-        """Whether its engine serves a small request for ``model``; ``None`` if its driver cannot tell."""
+    async def serves(self, name: str, model: str, within: float) -> bool | None:
+        """Whether its engine serves a small request for ``model`` within so many seconds.
+
+        ``None`` if its driver cannot tell, or the gateway has no connection to spare. Raises ``NotFound``.
+        """
 
     async def give_up(self, name: str, why: str) -> None:
         """Treat its engine as one that hangs; ``why``: for people.

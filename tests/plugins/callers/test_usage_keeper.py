@@ -121,6 +121,18 @@ async def test_what_is_too_old_is_forgotten(keeper: MakeKeeper) -> None:
     assert [row.key for row in await it.usage(0, clock.now)] == ["bob"]
 
 
+async def test_what_is_used_besides_is_kept_only_where_a_store_takes_it(keeper: MakeKeeper) -> None:
+    row = UsageRow(3600, "ann", "m", "", wh=1.5)
+    kept, lost = (
+        keeper(StoppedClock(NOW)),
+        UsageKeeper(UsageMeter(StoppedClock(NOW), Prices({})), 0.0, StoppedClock(NOW)),
+    )
+    for each in (kept, lost):
+        each.add([row])
+    assert [each.wh for each in await kept.usage(0, 7200)] == [1.5]
+    assert lost.meter.take() == []
+
+
 async def test_without_a_store_the_last_acts_are_remembered() -> None:
     it = UsageKeeper(UsageMeter(StoppedClock(NOW), Prices({})), 0, StoppedClock(NOW))
     entries = [AuditEntry(NOW + n, "", "127.0.0.1", "POST /unload", 200) for n in range(3)]

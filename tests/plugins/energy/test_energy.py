@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from enginehouse import BackendStatus, Clock, Health, ReplicaState, RequestView, Role, UsageRow
+from enginehouse import Clock, RequestView, UsageRow
 from enginehouse_callers.sqlite_usage import SqliteUsage
 from enginehouse_energy.meters import Nvml, Rapl
 from enginehouse_energy.service import JOULES, Energy
@@ -21,6 +21,7 @@ from enginehouse_energy.shares import IDLE, Share, split, used
 from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.fake_service_gateway import FakeGatewayRequest, FakeServiceGateway
 from enginehouse_kit.gateway import RunningGateway
+from tests.support.backend_status import backend_status
 
 
 def test_energy_is_shared_by_tokens_and_idle_apart() -> None:
@@ -102,25 +103,6 @@ class Steps:
         return {"gpu-0": self.joules}
 
 
-def status(name: str, url: str) -> BackendStatus:
-    return BackendStatus(
-        name=name,
-        url=url,
-        driver="openai",
-        priority=0,
-        role=Role.NEUTRAL,
-        host="local",
-        state=ReplicaState.READY,
-        health=Health.HEALTHY,
-        last_error=None,
-        last_error_at=None,
-        draining=False,
-        models=("m",),
-        pending=1,
-        avg_latency_ms=0.0,
-    )
-
-
 def request(caller: str, backend: str, prompt: int, output: int, pieces: int | None = 1) -> Any:
     view = RequestView(id="r", prompt_tokens=prompt)
     read = {"output_tokens": output}
@@ -131,9 +113,9 @@ def test_requests_of_this_machine_share_what_a_second_took() -> None:
     async def whole() -> None:
         gateway = FakeServiceGateway(clock=Clock(epoch=lambda: 7300.0))
         gateway.statuses = [
-            status("here", "http://127.0.0.1:1"),
-            status("launched", ""),
-            status("away", "http://gpu:1"),
+            backend_status(name="here", url="http://127.0.0.1:1"),
+            backend_status(name="launched"),
+            backend_status(name="away", url="http://gpu:1"),
         ]
         service = Energy(Energy.Config(), [Steps()])
         service.prepare(gateway)

@@ -8,17 +8,18 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from enginehouse import BackendStatus, Clock, Health, ReplicaState, RequestView, Role
+from enginehouse import Clock, RequestView
 from enginehouse_hung.service import HUNG, Hung
 from enginehouse_hung.silences import SeenRequest, Silences
 from enginehouse_kit.fake_service_gateway import FakeGatewayRequest, FakeServiceGateway
+from tests.support.backend_status import backend_status
 from tests.support.fake_clock import FakeClock
 
 HUNG_S = 60.0
 
 
-def seen(pieces: int, *, stream: bool = True, prompt: int = 100, most: int | None = 100, key: str = "r") -> SeenRequest:
-    return SeenRequest(key, pieces, stream, prompt, most)
+def seen(pieces: int, *, stream: bool = True, prompt: int = 100, key: str = "r") -> SeenRequest:
+    return SeenRequest(key, pieces, stream, prompt)
 
 
 def test_a_stream_that_stops_is_silent_for_too_long() -> None:
@@ -49,8 +50,7 @@ def test_a_slow_engine_may_take_its_usual_time_five_times() -> None:
     [
         (seen(0, prompt=100_000), 2000),  # 50 tokens a second
         (seen(0, prompt=10), HUNG_S),
-        (seen(0, stream=False, prompt=100, most=2000), 202),  # 10 tokens a second
-        (seen(0, stream=False, prompt=100, most=None), 411.6),
+        (seen(0, stream=False, prompt=100), 411.6),  # 4,096 tokens, 10 a second
     ],
 )
 def test_an_unknown_engine_is_taken_for_a_slow_one(asked: SeenRequest, allowed: float) -> None:
@@ -91,9 +91,9 @@ class SlowEngines(FakeServiceGateway):
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock=Clock(clock.now))
         self.answered: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
-        self.statuses = [_status("a"), _status("b")]
+        self.statuses = [backend_status(name="a"), backend_status(name="b")]
 
-        async def serves(name: str, model: str) -> bool | None:
+        async def serves(name: str, model: str, within: float) -> bool | None:
             return await self.answered
 
         self.backends.serves = serves  # type: ignore[method-assign]
@@ -104,25 +104,6 @@ class SlowEngines(FakeServiceGateway):
         assert made is None
         for _ in range(5):
             await asyncio.sleep(0)
-
-
-def _status(name: str) -> BackendStatus:
-    return BackendStatus(
-        name=name,
-        url="http://x",
-        driver="openai",
-        priority=0,
-        role=Role.NEUTRAL,
-        host="",
-        state=ReplicaState.READY,
-        health=Health.HEALTHY,
-        last_error=None,
-        last_error_at=None,
-        draining=False,
-        models=("m",),
-        pending=1,
-        avg_latency_ms=0.0,
-    )
 
 
 Play = Callable[[SlowEngines, Hung, FakeClock], Awaitable[None]]

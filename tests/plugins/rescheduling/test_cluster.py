@@ -15,31 +15,16 @@ from enginehouse import (
     Role,
     gateway_request_ids,
 )
-from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.instance import InstanceReport
 from enginehouse.testing import FakeServiceGateway
 from enginehouse_rescheduling.rounds.cluster import Cluster, instance_view
 from enginehouse_rescheduling.rounds.placed_requests import LiveFigures, PlacedRequests, in_flight
 from enginehouse_rescheduling.rounds.reservations import NONE_RESERVED, Reservations, reserve
+from tests.support.backend_status import backend_status
 from tests.support.cluster_views import instance
 
 NOW = 100.0
-BACKEND = BackendStatus(
-    name="gpu-1",
-    url="http://gpu-1",
-    driver="sim",
-    priority=0,
-    role=Role.DECODE,
-    host="local",
-    state=ReplicaState.READY,
-    health=Health.HEALTHY,
-    last_error=None,
-    last_error_at=None,
-    draining=False,
-    models=("m", "n"),
-    pending=0,
-    avg_latency_ms=0.0,
-)
+BACKEND = backend_status(name="gpu-1", url="http://gpu-1", role=Role.DECODE, models=("m", "n"))
 REPORT = InstanceReport(
     InstanceStatus(instance_id="gpu-1", num_running_requests=2),
     InstanceMetadata(node_id="engine-node", unit_id="engine-unit", block_size=16, ip="10.0.0.1", llumlet_port=7),

@@ -10,7 +10,6 @@ from enginehouse import (
     BackendStatus,
     Candidate,
     ClusterView,
-    Health,
     InstanceMetadata,
     InstanceReport,
     InstanceStatus,
@@ -20,7 +19,6 @@ from enginehouse import (
     NotFound,
     PluginId,
     Reason,
-    ReplicaState,
     RequestView,
     ReschedulingSettings,
     Role,
@@ -32,6 +30,7 @@ from enginehouse_rescheduling.rounds.dispatcher import MigrationDispatcher
 from enginehouse_rescheduling.rounds.means import GatewayMeans
 from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests
 from enginehouse_rescheduling.service import Rescheduling
+from tests.support.backend_status import backend_status
 from tests.support.garbage import without_collector
 
 INSTANCES, REQUESTS = 1000, 5000
@@ -75,22 +74,7 @@ def _report(number: int) -> InstanceReport:
 
 
 def _backend(name: str) -> BackendStatus:
-    return BackendStatus(
-        name=name,
-        url="",
-        driver="sim",
-        priority=0,
-        role=Role.DECODE,
-        host="local",
-        state=ReplicaState.READY,
-        health=Health.HEALTHY,
-        last_error=None,
-        last_error_at=None,
-        draining=False,
-        models=("m",),
-        pending=0,
-        avg_latency_ms=0.0,
-    )
+    return backend_status(name=name, role=Role.DECODE)
 
 
 class Publishing:

@@ -11,6 +11,7 @@ import msgspec
 from starlette.routing import BaseRoute
 
 from enginehouse.aio.clock import Clock
+from enginehouse.aio.timeouts import run_within
 from enginehouse.app.plugin_instances import make_plugin
 from enginehouse.app.plugin_instances import prepare as prepare_plugin
 from enginehouse.app.request_path import RequestPath
@@ -20,7 +21,7 @@ from enginehouse.app.services.status_puller import StatusPuller
 from enginehouse.app.services.submission import PrioritizedCaller, submit
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
-from enginehouse.domain.errors import NotFound, RequestError
+from enginehouse.domain.errors import NotFound, Overloaded, RequestError
 from enginehouse.domain.instance import ClusterView, InstanceReport, RequestView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
@@ -36,6 +37,7 @@ from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
 from enginehouse.interfaces.services import GatewayCaller, Submitted
 from enginehouse.relay.live.live_request import LiveRequest, each_alone
 from enginehouse.relay.upstream.client import Client
+from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.flow_control import expected_wait
 from enginehouse.telemetry.observers import notify
 
@@ -319,13 +321,15 @@ class _BackendAccess:
     def undrain(self, name: str) -> None:
         self._relay.context.fleet.undrain(name)
 
-    async def serves(self, name: str, model: str) -> bool | None:
+    async def serves(self, name: str, model: str, within: float) -> bool | None:
         context = self._relay.context
         there = [each.name_there for each in context.fleet.snapshot.candidates(model) if each.backend == name]
-        client, driver = self.client(name), context.drivers[name].driver
+        client, driver = Client(self._upstream(name), within), context.drivers[name].driver
         try:
-            return await driver.serves(client, there[0] if there and there[0] else model)
-        except RequestError:
+            return await run_within(within, driver.serves(client, there[0] if there and there[0] else model))
+        except Overloaded:
+            return None
+        except (RequestError, TimeoutError):
             return False
 
     async def give_up(self, name: str, why: str) -> None:
@@ -341,10 +345,13 @@ class _BackendAccess:
             request.cut_off(why)
 
     def client(self, name: str) -> EngineClient:
-        upstreams = self._relay.context.upstreams
-        if name not in upstreams:
+        return Client(self._upstream(name), _TIMEOUT_S)
+
+    def _upstream(self, name: str) -> Upstream:
+        upstream = self._relay.context.upstreams.get(name)
+        if upstream is None:
             raise NotFound(f"There is no backend '{name}'")
-        return Client(upstreams[name], _TIMEOUT_S)
+        return upstream
 
 
 class _ModelAccess:

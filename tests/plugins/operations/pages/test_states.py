@@ -9,11 +9,12 @@ import pytest
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
-from enginehouse.domain.replica import Candidate, Health, ReplicaState, Role
+from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.engines.host_rules import host_memory
 from enginehouse.interfaces.swappers import HostedReplica, HostFacts
 from enginehouse_operations.pages.live_view import condition
 from tests.support import plain_httpx
+from tests.support.backend_status import backend_status
 from tests.support.installed_plugins import installed_plugins
 
 NOW = 1000.0
@@ -33,22 +34,7 @@ WORDS = [
 
 
 def backend(health: Health, *, draining: bool = False) -> BackendStatus:
-    return BackendStatus(
-        name="b",
-        url="",
-        driver="sim",
-        priority=0,
-        role=Role.NEUTRAL,
-        host="local",
-        state=ReplicaState.READY,
-        health=health,
-        last_error="no route",
-        last_error_at=990.0,
-        draining=draining,
-        models=("m",),
-        pending=0,
-        avg_latency_ms=0.0,
-    )
+    return backend_status(health=health, draining=draining, last_error="no route", last_error_at=990.0)
 
 
 def replica(state: ReplicaState, *, wake_s: float = 0.0) -> Candidate:
