@@ -28,13 +28,14 @@ of the error that ended it, such as 502, although its client saw 200 at the star
 
 def metrics_page() -> str:
     """The page of all metrics."""
-    return _HEAD + "".join(map(_row, (*ALL, *_of_services())))
+    return _HEAD + "".join(map(_row, (*ALL, *_of_plugins())))
 
 
-def _of_services() -> Iterator[MetricInfo]:
+def _of_plugins() -> Iterator[MetricInfo]:
     registry = load_plugins(PluginSettings(enabled=[])).registry
-    for type in registry.types("service"):
-        yield from registry.get("service", type).factory.metrics
+    for kind in ("authenticator", "service"):
+        for type in registry.types(kind):
+            yield from getattr(registry.get(kind, type).factory, "metrics", ())
 
 
 def _row(metric: MetricInfo) -> str:

@@ -11,6 +11,7 @@
     memory_limits, shared_limits         counts of limits: of one process, and of several that share memory
     usage_meter, usage_keeper, prices    sums up what callers use and what it costs, and writes it
     sqlite_usage                         where it is written
+    caller_metrics                       metrics of costs and limits
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from enginehouse import (
     UsageRow,
     moment,
 )
+from enginehouse_callers.caller_metrics import Totals
 from enginehouse_callers.limit_set import LEAST_COST, LimitSet, NamedLimit, named_limits, token_limit
 from enginehouse_callers.prices import Prices
 
@@ -32,11 +33,15 @@ _MOST_BEHALVES: Final = 1000
 
 
 class CallerLimits:
-    """What counts the limits of all callers: the store, and what models cost."""
+    """What counts the limits of all callers: the store, and what models cost.
+
+    ``refused``: the requests that limits have refused, by account and limit.
+    """
 
     def __init__(self, store: LimitStore, prices: Prices) -> None:
         self.store = store
         self.prices = prices
+        self.refused = Totals()
 
     def cost(self, model: str, tokens_in: float, tokens_cached: float, tokens_out: float) -> float:
         """The price of so many tokens of ``model``."""
@@ -134,7 +139,9 @@ class Account:
             each.want(wanted, prompt + answer, cost)
         short = self.limits.store.take(wanted)
         if short is not None:
-            raise _refused(sets, *short)
+            error = _refused(sets, *short)
+            self.limits.refused.add(self.name, error.details["limit"], 1)
+            raise error
         for each in sets:
             each.enter()
         return Reservation(self, sets, model, prompt + answer, cost)

@@ -26,11 +26,22 @@ from enginehouse import (
     LimitAmounts,
     LimitLeft,
     LimitStore,
+    Measured,
     TakenLimit,
     UsageRow,
 )
 from enginehouse_callers.accounts import Account, CallerLimits, KeyHolder, month_of
 from enginehouse_callers.address_limits import AddressLimits
+from enginehouse_callers.caller_metrics import (
+    COST,
+    LIMIT,
+    LIMIT_LEFT,
+    LIMITED,
+    LIMITS_ALONE,
+    METRICS,
+    key_of,
+    limit_series,
+)
 from enginehouse_callers.kept_keys import KeptKeys
 from enginehouse_callers.keyring import Keyring
 from enginehouse_callers.prices import Prices
@@ -58,10 +69,14 @@ class _SharedCounts(NamedTuple):
 
 
 class _Delivered(msgspec.Struct):
-    """What a process has counted that writes nothing itself; ``used``: the keys made at run time that have come."""
+    """What a process has counted that writes nothing itself.
+
+    ``used``: the keys made at run time that have come. ``refused``: as ``CallerLimits.refused``.
+    """
 
     rows: list[UsageRow]
     used: list[str]
+    refused: list[tuple[str, str, float]]
 
 
 class Callers(Authenticator, Accounting):
@@ -70,6 +85,7 @@ class Callers(Authenticator, Accounting):
     The first ``prepare`` makes its parts.
     """
 
+    metrics = METRICS
     _gateway: CountedGateway
     _configured: Configured
     keyring: Keyring
@@ -210,8 +226,10 @@ class Callers(Authenticator, Accounting):
 
     def receive(self, message: bytes) -> None:
         delivered = msgspec.msgpack.decode(message, type=_Delivered)
-        self.keeper.meter.put_back(delivered.rows)
+        self.keeper.meter.receive(delivered.rows)
         self._kept.note_used(delivered.used)
+        for each in delivered.refused:
+            self.keyring.limits.refused.add(*each)
 
     def process_died(self, process: int) -> None:
         if self._gateway.memory is not None:
@@ -225,6 +243,18 @@ class Callers(Authenticator, Accounting):
 
     def problem(self) -> str:
         return self.store.problem()
+
+    def measure(self) -> Measured:
+        holders = (*self.keyring.holders, *self._kept.holders)
+        limits = limit_series((holder.name, left) for holder in holders for left in holder.account.left())
+        refused = self.keyring.limits.refused
+        return {
+            COST: self.keeper.meter.costs,
+            LIMIT: [(labels, each.amount) for labels, each in limits.items()],
+            LIMIT_LEFT: [(labels, each.left) for labels, each in limits.items()],
+            LIMITED: [((key_of(account), limit), count) for (account, limit), count in refused],
+            LIMITS_ALONE: [((), bool(self.problem()))],
+        }
 
     def routes(self) -> Sequence[BaseRoute]:
         from enginehouse_callers.key_pages import KeyPages
@@ -309,9 +339,9 @@ class Callers(Authenticator, Accounting):
     def _hand_on(self) -> None:
         if self._deliver is None:
             return
-        rows, used = self.keeper.meter.take(), self._kept.take_used()
-        if rows or used:
-            self._deliver(msgspec.msgpack.encode(_Delivered(rows, used)))
+        counted = _Delivered(self.keeper.meter.take(), self._kept.take_used(), self.keyring.limits.refused.take())
+        if counted.rows or counted.used or counted.refused:
+            self._deliver(msgspec.msgpack.encode(counted))
 
     async def _recall(self) -> None:
         """Count what was used in this month so far, unless the limit store remembers it."""

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -168,6 +168,11 @@ class KeptKeys:
 
     def named(self, name: str) -> KeyHolder | None:
         return self._holders.get(name)
+
+    @property
+    def holders(self) -> Iterable[KeyHolder]:
+        """The holders of all keys, as far as the file was read."""
+        return self._holders.values()
 
     # --- operators
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import time
 from typing import Final, Protocol
 
@@ -119,6 +119,11 @@ class Keyring:
             if (holder := each.find(shown)) is not None:
                 return holder
         return None
+
+    @property
+    def holders(self) -> Iterable[KeyHolder]:
+        """The holders of all keys of the configuration."""
+        return self._holders.values()
 
     def named(self, name: str) -> KeyHolder | None:
         """The holder of the key called ``name``; ``None`` if there is no such key."""

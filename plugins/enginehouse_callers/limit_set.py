@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import quote
 
 from enginehouse import (
     BudgetExhausted,
@@ -19,6 +20,8 @@ from enginehouse import (
 
 LEAST_COST: Final = 1e-9
 """What a request costs at least, so that a spent budget refuses those without a price too."""
+_PRINTABLE: Final = "".join(chr(code) for code in range(32, 127) if chr(code) != "%")
+"""What a header shows as it is. Other characters of names are percent-encoded."""
 
 
 _ONE: Final = 0
@@ -26,8 +29,8 @@ _TOKENS: Final = 1
 _COSTS: Final = 2
 _RULES: Final[tuple[tuple[str, LimitPeriod, int, str], ...]] = (
     ("max_concurrent", "at_once", _ONE, "already has {} requests running (max_concurrent)"),
-    ("requests_per_minute", "minute", _ONE, "is over its rate limit"),
-    ("tokens_per_minute", "minute", _TOKENS, "is over its rate limit"),
+    ("requests_per_minute", "minute", _ONE, "is over its rate limit (requests_per_minute = {})"),
+    ("tokens_per_minute", "minute", _TOKENS, "is over its rate limit (tokens_per_minute = {})"),
     ("tokens_per_day", "day", _TOKENS, "has used its tokens of the day (tokens_per_day)"),
     ("budget_per_day", "day", _COSTS, "has spent its budget of the day (budget_per_day)"),
     ("budget_per_month", "month", _COSTS, "has spent its budget of the month (budget_per_month)"),
@@ -105,8 +108,11 @@ class LimitSet:
         """The error for a request that the limit at ``place`` refuses."""
         short = self._limits[place].named
         text = f"{self.owner} {short.why.format(int(short.rule.amount))}"
-        error = (BudgetExhausted if short.counts == _COSTS else RateLimited)(text, retry_after=int(wait) + 1)
-        error.lines = self.lines()
+        details = {"limit": short.key, "amount": short.rule.amount, "of": self.owner}
+        kind = BudgetExhausted if short.counts == _COSTS else RateLimited
+        error = kind(text, details=details, retry_after=int(wait) + 1)
+        named = f"x-enginehouse-limit: {short.key}\r\nx-enginehouse-limit-of: {quote(self.owner, safe=_PRINTABLE)}\r\n"
+        error.lines = self.lines() + named.encode("ascii")
         return error
 
     def enter(self) -> None:

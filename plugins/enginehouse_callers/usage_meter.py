@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from enginehouse import EndedFacts, UsageRow
+from enginehouse_callers.caller_metrics import Totals
 from enginehouse_callers.prices import Prices
 
 HOUR_S: Final = 3600
@@ -51,6 +52,8 @@ class UsageMeter:
         self._users: set[str] = set()
         self._sums: dict[_Names, UsedSum] = {}
         self._back: list[UsageRow] = []
+        self.costs = Totals()
+        """By key and model, since the start."""
 
     def add(self, facts: EndedFacts, model: str, prompt: int) -> None:
         """Add a request to ``model``; ``prompt``: the estimated tokens of its prompt, for engines that count none."""
@@ -92,8 +95,19 @@ class UsageMeter:
         for row in taken:
             if (price := self.prices.of(row.model or "")) is not None:
                 row.cost = price.cost(row.tokens_in, row.tokens_cached, row.tokens_out)
+        self._note_costs(taken)
         back, self._sums, self._back = self._back, {}, []
         return _joined([*back, *taken]) if back else taken
+
+    def receive(self, rows: Sequence[UsageRow]) -> None:
+        """Add what another process has taken."""
+        self._note_costs(rows)
+        self.put_back(rows)
+
+    def _note_costs(self, rows: Sequence[UsageRow]) -> None:
+        for row in rows:
+            if row.cost:
+                self.costs.add(row.key or "", row.model or "", row.cost)
 
     def put_back(self, rows: Iterable[UsageRow]) -> None:
         """Add ``rows`` that have their costs, such as those that could not be written."""

@@ -14,6 +14,7 @@ from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.telemetry.metric_list import ALL
 from enginehouse.testing import FakeServiceGateway
+from enginehouse_callers import Callers
 
 _REGISTRY = load_plugins(PluginSettings(enabled=[])).registry
 
@@ -24,7 +25,11 @@ def _services() -> Sequence[Service]:
 
 def metrics_with(services: Collection[str]) -> Sequence[MetricInfo]:
     """The metrics of a gateway in which these services run, but for those of the process."""
-    return [*ALL, *(metric for type in services for metric in _REGISTRY.create("service", type).metrics)]
+    return [
+        *ALL,
+        *Callers.metrics,
+        *(metric for type in services for metric in _REGISTRY.create("service", type).metrics),
+    ]
 
 
 EVERY_METRIC = tuple(metrics_with(_REGISTRY.types("service")))

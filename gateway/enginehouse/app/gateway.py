@@ -13,7 +13,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 
 from enginehouse.api.metrics.fleet import fleet_metrics
-from enginehouse.api.metrics.process import WorkerFigures, limit_metrics, process_metrics, worker_metrics
+from enginehouse.api.metrics.process import WorkerFigures, caller_metrics, process_metrics, worker_metrics
 from enginehouse.api.metrics.requests import request_metrics
 from enginehouse.api.pages.health import HealthPages
 from enginehouse.app.build import check_start
@@ -275,7 +275,7 @@ class Gateway:
         yield from request_metrics(self.relay, self.admission.body_memory)
         yield from fleet_metrics(self.relay, self.engines)
         yield from self.current.services.families()
-        yield from limit_metrics(self.callers.accounting)
+        yield from caller_metrics(self.callers.accounting)
         yield from worker_metrics(self.worker_figures)
         exported = self.exporter.counters if self.exporter is not None else ExportCounters()
         yield from process_metrics(self.loop_monitor, self.plugin_times, exported)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import msgspec
 
 from enginehouse.aio.clock import Clock
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.domain.errors import Forbidden
+from enginehouse.domain.metric_info import MetricInfo
 from enginehouse.domain.request import Headers
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.usage import AuditEntry, UsageRow
 from enginehouse.interfaces.authenticators import AdmittedCaller, Caller, Reserved
 from enginehouse.interfaces.limit_stores import TakenLimit
+from enginehouse.interfaces.services import Measured
 
 if TYPE_CHECKING:  # the command line starts without it
     from starlette.routing import BaseRoute
@@ -126,6 +128,9 @@ class Accounting:
     A gateway has one at most, in each of its processes. This class itself counts nothing.
     """
 
+    metrics: ClassVar[Sequence[MetricInfo]] = ()
+    """The metrics that ``measure`` may have."""
+
     @classmethod
     def share(cls, processes: int) -> Any:
         """Return what that many processes of a gateway will share, such as memory: they are forked after this."""
@@ -169,6 +174,10 @@ class Accounting:
     def problem(self) -> str:
         """Return why limits are not shared with other gateways now; empty if they are, or need not be."""
         return ""
+
+    def measure(self) -> Measured:
+        """The current values of ``metrics``. Where several processes serve, the one that owns the folder is asked."""
+        return {}
 
     def routes(self) -> Sequence[BaseRoute]:
         """Return pages for operators."""

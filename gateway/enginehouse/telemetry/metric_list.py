@@ -147,10 +147,6 @@ LATENCY = _gauge("enginehouse_backend_latency_seconds", "Average time until an a
 ERROR_SHARE = _gauge(
     "enginehouse_backend_error_share", "Share of bad answers in the last two minutes, from 0 to 1.", ("backend",)
 )
-LIMITS_ALONE = _gauge(
-    "enginehouse_limits_alone",
-    "1 while the limit store is lost, so that this gateway keeps to its share of the limits of keys.",
-)
 LOOP_LAG = _histogram(
     "enginehouse_event_loop_lag_seconds",
     "Delay of the event loop, which delays all requests.",
@@ -194,4 +190,4 @@ WORKER_BUSY = _gauge(
 BUILD = _gauge("enginehouse_build_info", "1, with the versions that run.", ("version", "python"))
 
 ALL = tuple(value for value in globals().values() if isinstance(value, MetricInfo))
-"""Every metric but those of services and of the process."""
+"""Every metric but those of callers, of services and of the process."""

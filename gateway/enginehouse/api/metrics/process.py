@@ -27,9 +27,10 @@ class WorkerFigures(NamedTuple):
     busy: Mapping[int, float]
 
 
-def limit_metrics(accounting: Accounting) -> Iterator[Metric]:
-    """The family of the limit store."""
-    yield numbers(metrics.LIMITS_ALONE, [([], bool(accounting.problem()))])
+def caller_metrics(accounting: Accounting) -> Iterator[Metric]:
+    """The families of callers."""
+    for metric, series in accounting.measure().items():
+        yield numbers(metric, series)
 
 
 def worker_metrics(workers: WorkerFigures) -> Iterator[Metric]:
