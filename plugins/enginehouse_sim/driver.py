@@ -31,7 +31,7 @@ from enginehouse import (
 from enginehouse_sim.options import SimOptions, engine_flags
 
 
-class SimDriver(OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, SupportsContinuation, SupportsHandOver):
+class SimDriver(SupportsHandOver, OpenAICompatibleDriver, SupportsLaunch, SupportsSleep, SupportsContinuation):
     """The driver of the simulated engine, whose model list publishes the models' capabilities."""
 
     Options = SimOptions

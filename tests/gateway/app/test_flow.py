@@ -7,12 +7,11 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from enginehouse import Body, Driver, InferenceRequest
-from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection
-from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, PlayedDriver, PlayedModels
+from enginehouse_sim import SimDriver
+from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection, PlayedModels
 from enginehouse_sim.virtual import VirtualClient, VirtualEngines, VirtualGateway, VirtualProcess, VirtualSettings
 from tests.support.virtual_time import Run, in_virtual_time
 
@@ -41,9 +40,9 @@ class Engines(VirtualEngines):
 
     def connect(self, backend: str, connection: asyncio.Protocol) -> None:
         def serve(transport: PlayedConnection, request: HttpRequest) -> None:
-            if request.path == MODELS:
-                transport.answer(200, msgspec.json.encode(PlayedModels(["m"], 4096, self.slots)))
-            elif request.path == STATUS:
+            if (page := PlayedModels(["m"], 4096, self.slots).page(request.path)) is not None:
+                transport.answer(200, page)
+            elif request.path == "/instance_status":
                 transport.answer(404, b"")
             else:
                 seconds = 1.0 + self._spread * self._chance.uniform(-1, 1)
@@ -52,7 +51,7 @@ class Engines(VirtualEngines):
         connection.connection_made(PlayedConnection(connection, serve, lambda _: None))
 
     def driver(self, *, bootstraps: bool) -> Driver:
-        return PlayedDriver()
+        return SimDriver()
 
     async def launch(self, process: VirtualProcess) -> None:
         raise AssertionError("nothing is launched")

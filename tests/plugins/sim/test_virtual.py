@@ -6,13 +6,12 @@ import asyncio
 import math
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from enginehouse import Body, ConfigError, Driver, InferenceRequest, Unauthorized
 from enginehouse.domain.errors import ShuttingDown
-from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection
-from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, PlayedDriver, PlayedModels
+from enginehouse_sim import SimDriver
+from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection, PlayedModels
 from enginehouse_sim.virtual import VirtualClient, VirtualEngines, VirtualGateway, VirtualProcess, VirtualSettings
 from tests.support.virtual_time import Run, in_virtual_time
 
@@ -37,10 +36,10 @@ class Engines(VirtualEngines):
 
     def connect(self, backend: str, connection: asyncio.Protocol) -> None:
         def serve(transport: PlayedConnection, request: HttpRequest) -> None:
-            if request.path == MODELS:
-                model = backend if backend in "ab" else "m"
-                transport.answer(200, msgspec.json.encode(PlayedModels([model], 4096, self.limit)))
-            elif request.path == STATUS:
+            model = backend if backend in "ab" else "m"
+            if (page := PlayedModels([model], 4096, self.limit).page(request.path)) is not None:
+                transport.answer(200, page)
+            elif request.path == "/instance_status":
                 transport.answer(404, b"")
             else:
                 self.serving.append((backend, transport))
@@ -48,7 +47,7 @@ class Engines(VirtualEngines):
         connection.connection_made(PlayedConnection(connection, serve, lambda _: None))
 
     def driver(self, *, bootstraps: bool) -> Driver:
-        return PlayedDriver()
+        return SimDriver()
 
     async def launch(self, process: VirtualProcess) -> None:
         await asyncio.sleep(5)
@@ -265,9 +264,9 @@ class TimedEngines(Engines):
 
     def connect(self, backend: str, connection: asyncio.Protocol) -> None:
         def serve(transport: PlayedConnection, request: HttpRequest) -> None:
-            if request.path == MODELS:
-                transport.answer(200, msgspec.json.encode(PlayedModels(["m"], 4096, self.limit)))
-            elif request.path == STATUS:
+            if (page := PlayedModels(["m"], 4096, self.limit).page(request.path)) is not None:
+                transport.answer(200, page)
+            elif request.path == "/instance_status":
                 transport.answer(404, b"")
             else:
                 asyncio.get_running_loop().call_later(1.0, transport.answer, 200, ANSWER)

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from itertools import count
 from time import perf_counter
 from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse import Body, ConfigError, Driver, EnginehouseError, InferenceRequest, Migrator, VirtualLoop
+from enginehouse import (
+    Body,
+    CannotContinue,
+    ConfigError,
+    Continuation,
+    Driver,
+    EngineClient,
+    EnginehouseError,
+    InferenceRequest,
+    Migrator,
+    PartialAnswer,
+    SupportsBootstrap,
+    VirtualLoop,
+    add_field,
+)
+from enginehouse_sim.driver import SimDriver
 from enginehouse_sim.options import engine_flags
 from enginehouse_sim.simulator.core.build import build_core, kv_shape, outside_costs
 from enginehouse_sim.simulator.core.migration import MigratedKv
@@ -18,7 +34,7 @@ from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulingP
 from enginehouse_sim.simulator.replay.faults import FaultPlan, PlannedFault
 from enginehouse_sim.simulator.replay.figures.record import Record, Slo
 from enginehouse_sim.simulator.replay.played_client import PlayedClient
-from enginehouse_sim.simulator.replay.played_driver import PlayedBootstrapDriver, PlayedDriver, PlayedModels
+from enginehouse_sim.simulator.replay.played_connection import PlayedModels
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.replay.played_llumlet import PlayedLlumlet
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
@@ -52,6 +68,31 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 def _as_json(body: Body, prompt: Any, most: int) -> bytes:
     """``body`` with this prompt, for an answer of so many tokens at ``most``."""
     return msgspec.json.encode({"model": body.model, "prompt": prompt, "max_tokens": most, "stream": body.stream})
+
+
+class _PlayedDriver(SimDriver):
+    """Asks the engines of a replay, whatever kind they stand for. The number of a request stands for its prompt."""
+
+    def continuation(self, answer: PartialAnswer) -> Continuation:
+        if answer.ids is None:
+            raise CannotContinue("Streams of a replay are continued by their tokens only")
+        fields: dict[str, Any] = msgspec.json.decode(answer.body)
+        prompt, most = [*fields["prompt"], *answer.ids], fields["max_tokens"] - len(answer.ids)
+        body = msgspec.json.encode({**fields, "prompt": prompt, "max_tokens": most, "return_token_ids": True})
+        return Continuation(path=answer.path, body=body, tokens=len(answer.ids), skip=answer.skip, exact=True)
+
+
+class _PlayedBootstrapDriver(_PlayedDriver, SupportsBootstrap):
+    """The same for engines of which two get a request at the same time."""
+
+    def __init__(self) -> None:
+        self._rooms = count()
+
+    async def bootstrap_port(self, engine: EngineClient) -> int | None:
+        return None
+
+    def bootstrap(self, body: bytes, host: str, port: int | None) -> bytes:
+        return add_field(body, "kv_transfer_params", b'{"room":"pair-%d"}' % next(self._rooms))
 
 
 class GatewayReplay(VirtualEngines):
@@ -154,7 +195,7 @@ class GatewayReplay(VirtualEngines):
         self._servers[backend].connect(connection)
 
     def driver(self, *, bootstraps: bool) -> Driver:
-        return PlayedBootstrapDriver() if bootstraps else PlayedDriver()
+        return _PlayedBootstrapDriver() if bootstraps else _PlayedDriver()
 
     def migrator(self, type: str, configured: Migrator) -> Migrator:
         if type != "llumlet":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -29,6 +29,25 @@ class Asked(msgspec.Struct):
 
 
 read_body = msgspec.json.Decoder(Asked).decode
+
+
+class PlayedModels(msgspec.Struct, frozen=True):
+    """The constant facts of an engine. ``concurrency``: how many requests it works on at once."""
+
+    models: Sequence[str]
+    context_length: int
+    concurrency: int
+
+    def page(self, path: str) -> bytes | None:
+        """A page of the facts, as the ``sim`` driver asks for it; ``None`` for any other."""
+        if path == "/health":
+            return b""
+        if path == "/v1/models":
+            listed = [{"id": name, "max_model_len": self.context_length} for name in self.models]
+            return msgspec.json.encode({"data": listed})
+        if path == "/server_info":
+            return b'{"vllm_config":{"scheduler_config":{"max_num_seqs":%d}}}' % self.concurrency
+        return None
 
 
 class HttpRequest(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from enginehouse import InstanceMetadata, InstanceStatus
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.timing import TOKEN
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
@@ -19,9 +18,9 @@ from enginehouse_sim.simulator.replay.played_connection import (
     Asked,
     HttpRequest,
     PlayedConnection,
+    PlayedModels,
     read_body,
 )
-from enginehouse_sim.simulator.replay.played_driver import MODELS, STATUS, PlayedFigures, PlayedModels
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.server.load_figures import load_figures
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
@@ -290,10 +289,12 @@ class PlayedServer:
     def _serve(self, connection: PlayedConnection, request: HttpRequest) -> None:
         if self.engine.is_stalled and not request.id:
             return  # it says nothing
-        if request.path == MODELS:
-            connection.answer(200, msgspec.json.encode(self._models))
-        elif request.path == STATUS:
+        if (page := self._models.page(request.path)) is not None:
+            connection.answer(200, page)
+        elif request.path == "/instance_status":
             connection.answer(200, msgspec.json.encode(self._figures()))
+        elif request.path != "/v1/completions":
+            connection.answer(404, b"{}")
         else:
             asked = read_body(request.body)
             is_ahead = not request.id
@@ -301,14 +302,18 @@ class PlayedServer:
                 asked = msgspec.structs.replace(asked, max_tokens=1, stream=False)
             self._complete(connection, asked, is_ahead=is_ahead)
 
-    def _figures(self) -> PlayedFigures:
+    def _figures(self) -> dict[str, Any]:
+        """The instance's status and metadata."""
         engine, constants = self.engine, self.engine.state.constants
-        metadata = InstanceMetadata(
-            block_size=constants.block_size, max_num_batched_tokens=constants.max_num_batched_tokens
-        )
-        figures = {**load_figures(engine.state), **engine.slots.figures(), "waiting_requests": ()}
-        status = InstanceStatus(instance_id=self.backend.name, timestamp_ms=0, **figures)
-        return PlayedFigures(status, metadata)
+        return {
+            **load_figures(engine.state),
+            **engine.slots.figures(),
+            "waiting_requests": (),
+            "instance_id": self.backend.name,
+            "timestamp_ms": 0,
+            "block_size": constants.block_size,
+            "max_num_batched_tokens": constants.max_num_batched_tokens,
+        }
 
     def _complete(self, connection: PlayedConnection, asked: Asked, *, is_ahead: bool) -> None:
         client = self._rooms.clients.get(asked.prompt[0])
