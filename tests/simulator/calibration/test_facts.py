@@ -33,7 +33,9 @@ async def facts(pages: dict[str, Any], events: int = 24) -> EngineFacts:
         body = STREAM * events if path == "/v1/completions" else page.encode() if isinstance(page, str) else b""
         if isinstance(page, dict):
             body = json.dumps(page).encode()
-        writer.write(b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%s" % (200 if body else 404, len(body), body))
+        head = b"HTTP/1.1 %d X\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n"
+        kind = b"text/event-stream" if path == "/v1/completions" else b"text/plain"
+        writer.write(head % (200 if body else 404, kind, len(body)) + body)
         await writer.drain()
         writer.close()
 

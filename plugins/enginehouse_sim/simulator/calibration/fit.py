@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import mul
+from statistics import fmean as mean
 from statistics import median
 from typing import Literal
 
@@ -25,6 +26,12 @@ class StepWork(msgspec.Struct, frozen=True, kw_only=True):
     decodes: float = 0.0
     kv_tokens: float = 0.0
     waiting: float = 0.0
+
+    def counts(self, least_tokens: float) -> list[float]:
+        """How often the passes have each cost, in the order of ``_COSTS``. ``least_tokens``: what each counts as."""
+        tokens, sequences = self.prompt_tokens + self.decodes, self.decodes + self.first_tokens
+        counts = (1.0, max(least_tokens, tokens), self.pairs, self.kv_tokens, sequences)
+        return [self.passes * count for count in (*counts, float(self.prompt_tokens > 0), self.waiting)]
 
     def milliseconds(self, costs: PassCosts) -> float:
         """How long all passes take with these costs."""
@@ -59,6 +66,7 @@ def prompt_work(tokens: int, cached: int = 0) -> StepWork:
     return StepWork(prompt_tokens=tokens, pairs=tokens * cached + tokens * (tokens + 1) / 2, first_tokens=1)
 
 
+_COSTS = ("fixed_ms", "token_ms", "pair_ms", "kv_token_ms", "sequence_ms", "prompt_ms", "waiting_ms")
 _HUBER = 0.15
 """A relative error above this counts in proportion to its size, not to its square."""
 _STALLED = 2.5
@@ -124,8 +132,8 @@ def errors(fitted: Fitted, observations: Iterable[Observation]) -> dict[Kind, Ki
     """The errors of predictions, for each kind of step. Repeats of a point are compared by their mean."""
     kinds: dict[Kind, list[tuple[float, float]]] = {}
     for repeats in _points(observations).values():
-        predicted = sum(each.predicted(fitted.costs, fitted.request_ms) for each in repeats) / len(repeats)
-        kinds.setdefault(repeats[0].kind, []).append((predicted, sum(each.ms for each in repeats) / len(repeats)))
+        predicted = mean(each.predicted(fitted.costs, fitted.request_ms) for each in repeats)
+        kinds.setdefault(repeats[0].kind, []).append((predicted, mean(each.ms for each in repeats)))
     return {
         kind: KindErrors(
             observations=len(pairs),
@@ -158,18 +166,11 @@ def _fit(observations: Sequence[Observation], crossing: int) -> Fitted:
             for row, ms in zip(rows, times, strict=True)
         )
         weights = [1.0 if error <= _HUBER else (_HUBER / error) ** 0.5 for error in off]
-    fixed, token, pair, kv_token, sequence, prompt, waiting, request = (float(f"{cost:.4g}") for cost in solution)
-    costs = PassCosts(
-        fixed_ms=fixed,
-        weights_ms=float(f"{crossing * token:.4g}"),
-        token_ms=token,
-        pair_ms=pair,
-        kv_token_ms=kv_token,
-        sequence_ms=sequence,
-        prompt_ms=prompt,
-        waiting_ms=waiting,
+    *found, request_ms = (float(f"{cost:.4g}") for cost in solution)
+    costs = dict(zip(_COSTS, found, strict=True))
+    return Fitted(
+        costs=PassCosts(weights_ms=float(f"{crossing * costs['token_ms']:.4g}"), **costs), request_ms=request_ms
     )
-    return Fitted(costs=costs, request_ms=request)
 
 
 def _points(observations: Iterable[Observation]) -> dict[str, list[Observation]]:
@@ -188,26 +189,10 @@ def _plausible(repeats: Sequence[Observation]) -> list[Observation]:
 
 def _mean(repeats: Sequence[Observation], crossing: int) -> tuple[list[float], float]:
     """The row of a point, and its milliseconds."""
-    rows = [_row(each, crossing) for each in repeats]
-    count = len(repeats)
-    return [sum(column) / count for column in zip(*rows, strict=True)], sum(each.ms for each in repeats) / count
-
-
-def _row(observation: Observation, crossing: int) -> list[float]:
-    """How often the time has each cost: fixed, token, pair, cached token, sequence, prompt, waiting, request."""
-    row = [0.0] * 7
-    for work in observation.work:
-        counts = (
-            1.0,
-            max(crossing, work.prompt_tokens + work.decodes),
-            work.pairs,
-            work.kv_tokens,
-            work.decodes + work.first_tokens,
-            1.0 if work.prompt_tokens else 0.0,
-            work.waiting,
-        )
-        row = [total + work.passes * count for total, count in zip(row, counts, strict=True)]
-    return [*row, observation.requests]
+    rows = [
+        [*map(sum, zip(*(work.counts(crossing) for work in each.work), strict=True)), each.requests] for each in repeats
+    ]
+    return [mean(column) for column in zip(*rows, strict=True)], mean(each.ms for each in repeats)
 
 
 def _loss(observations: Sequence[Observation], fitted: Fitted) -> float:

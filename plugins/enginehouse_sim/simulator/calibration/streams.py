@@ -45,7 +45,6 @@ class _ChoiceOfStream(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
     completion_tokens: int = 0
 
 
@@ -57,31 +56,37 @@ class _StreamEvent(msgspec.Struct):
 
 
 class TimedStream:
-    """The times of an answer, in seconds of ``perf_counter``.
+    """An answer and its times, in seconds of ``perf_counter``. The parser of its response calls ``on_...``.
 
     ``sent``: of the request. ``events``: of each event that carries tokens. ``made``: the engine's count of tokens at
     each event; empty if it tells none. ``tokens``: of the whole answer, by the engine's count; 0 until it ends.
+    ``body``: of an answer that is not a stream.
     """
 
     def __init__(self, on_event: Callable[[], None] | None = None) -> None:
         self.sent = 0.0
         self.events: list[float] = []
         self.made: list[int] = []
-        self.tokens = 0
-        self.status = 0
+        self.tokens = self.status = 0
         self.body = bytearray()
+        self.is_stream = self.is_whole = False
         self._on_event = on_event
         self._pending = b""
 
-    def feed(self, data: bytes) -> None:
-        """Read a part of the body, which has arrived just now."""
-        if self.status != 200:
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.is_stream |= name.lower() == b"content-type" and value.startswith(b"text/event-stream")
+
+    def on_body(self, data: bytes) -> None:
+        if not self.is_stream:
             self.body += data
             return
         now = perf_counter()
         *events, self._pending = (self._pending + data).replace(b"\r\n", b"\n").split(b"\n\n")
         for event in events:
             self._note(event, now)
+
+    def on_message_complete(self) -> None:
+        self.is_whole = True
 
     def _note(self, text: bytes, now: float) -> None:
         payload = text.partition(b"data:")[2].strip()
@@ -98,86 +103,52 @@ class TimedStream:
                 self._on_event()
 
 
-class _Page(TimedStream):
-    """An answer that is not a stream."""
-
-    def feed(self, data: bytes) -> None:
-        self.body += data
-
-
-class _Receiver:
-    """Takes what the parser of a response finds."""
-
-    def __init__(self, stream: TimedStream) -> None:
-        self.is_whole = False
-        self._stream = stream
-
-    def on_body(self, body: bytes) -> None:
-        self._stream.feed(body)
-
-    def on_message_complete(self) -> None:
-        self.is_whole = True
-
-
 async def stream(address: EngineAddress, body: Mapping[str, Any], timed: TimedStream | None = None) -> TimedStream:
     """Ask for a completion as a stream, and read it to its end. Raises ``GatewayError``.
 
     ``timed`` follows the answer; by default a new one.
     """
     timed = timed or TimedStream()
-    await _exchange(address, "POST", "/v1/completions", msgspec.json.encode({**body, "model": address.model}), timed)
+    await _ask(address, "POST /v1/completions", msgspec.json.encode({**body, "model": address.model}), timed)
     if timed.status != 200:
-        raise GatewayError(
-            f"{address.url} answered {timed.status}: {bytes(timed.body[:300]).decode('utf-8', 'replace')}"
-        )
+        raise GatewayError(f"{address.url} answered {timed.status}: {timed.body[:300].decode('utf-8', 'replace')}")
     return timed
 
 
 async def get(address: EngineAddress, path: str) -> bytes:
     """The body of a page; empty if there is no such page. Raises ``GatewayError`` if nothing answers."""
-    timed = _Page()
-    await _exchange(address, "GET", path, b"", timed)
+    timed = TimedStream()
+    await _ask(address, f"GET {path}", b"", timed)
     return bytes(timed.body) if timed.status == 200 else b""
 
 
-async def _exchange(address: EngineAddress, method: str, path: str, body: bytes, timed: TimedStream) -> None:
+async def _ask(address: EngineAddress, line: str, body: bytes, timed: TimedStream) -> None:
+    parts, (method, _, path) = urlsplit(address.url), line.partition(" ")
+    head = f"{method} {parts.path.rstrip('/')}{path} HTTP/1.1\r\nhost: {parts.netloc}\r\nconnection: close\r\n"
+    head += f"authorization: Bearer {address.key}\r\n" if address.key else ""
+    head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n" if body else ""
     try:
-        await asyncio.wait_for(_exchanged(address, method, path, body, timed), _TIMEOUT_S)
+        await asyncio.wait_for(_exchange(address, f"{head}\r\n".encode() + body, timed), _TIMEOUT_S)
     except (OSError, asyncio.TimeoutError, httptools.HttpParserError) as error:
         raise GatewayError(f"{address.url} cannot be measured: {error or type(error).__name__}") from None
 
 
-async def _exchanged(address: EngineAddress, method: str, path: str, body: bytes, timed: TimedStream) -> None:
+async def _exchange(address: EngineAddress, request: bytes, timed: TimedStream) -> None:
     parts = urlsplit(address.url)
     secure = ssl.create_default_context() if parts.scheme == "https" else None
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port or (443 if secure else 80), ssl=secure)
+    parser = httptools.HttpResponseParser(timed)
     try:
         timed.sent = perf_counter()
-        writer.write(_head(address, method, parts.path.rstrip("/") + path, len(body)) + body)
-        await _read(reader, timed)
+        writer.write(request)
+        while not timed.is_whole:
+            data = await reader.read(65536)
+            if not data:
+                raise ConnectionError("the answer broke off")
+            parser.feed_data(data)
+        timed.status = parser.get_status_code()
     finally:
         writer.close()
-
-
-def _head(address: EngineAddress, method: str, path: str, length: int) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", f"host: {urlsplit(address.url).netloc}", "connection: close"]
-    if address.key:
-        lines.append(f"authorization: Bearer {address.key}")
-    if length:
-        lines += ["content-type: application/json", f"content-length: {length}"]
-    return "\r\n".join([*lines, "", ""]).encode()
-
-
-async def _read(reader: asyncio.StreamReader, timed: TimedStream) -> None:
-    receiver = _Receiver(timed)
-    parser = httptools.HttpResponseParser(receiver)
-    while not receiver.is_whole:
-        data = await reader.read(65536)
-        if not data:
-            raise ConnectionError("the answer broke off")
-        if not timed.status and b"\r\n" in data[:256]:
-            timed.status = int(data.split(b" ", 2)[1][:3])
-        parser.feed_data(data)
 
 
 _CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
@@ -220,10 +191,10 @@ def body_for(kind: str, prompt: list[int], max_tokens: int, *, caches: bool = Fa
 async def engine_facts(address: EngineAddress, prompt: list[int]) -> EngineFacts:
     """Ask the engine; ``prompt``: of a request that counts the tokens in an event. Raises ``GatewayError``."""
     models = _json(await get(address, "/v1/models")).get("data") or []
-    if not any(model.get("id") == address.model for model in models):
+    model = next((model for model in models if model.get("id") == address.model), None)
+    if model is None:
         names = ", ".join(str(model.get("id")) for model in models) or "none"
         raise GatewayError(f"{address.url} has no model '{address.model}'; it has {names}")
-    model = next(model for model in models if model.get("id") == address.model)
     kind, limits = await _limits(address, model)
     timed = await stream(address, body_for(kind, prompt, _TOKENS))
     if len(timed.events) < 2:
@@ -236,10 +207,22 @@ async def engine_facts(address: EngineAddress, prompt: list[int]) -> EngineFacts
 async def _limits(address: EngineAddress, model: dict[str, Any]) -> tuple[str, EngineLimits]:
     props = _json(await get(address, "/props"))
     if "total_slots" in props:
-        return "llamacpp", _of_llamacpp(props, model)
+        settings = props.get("default_generation_settings") or {}
+        context = _whole(settings.get("n_ctx")) or _whole((model.get("meta") or {}).get("n_ctx"))
+        return "llamacpp", EngineLimits(  # each slot has a context of its own
+            max_num_seqs=_whole(props["total_slots"]),
+            max_model_len=context,
+            max_num_batched_tokens=2048,  # the default: the server does not tell it
+            async_scheduling=False,
+        )
     server = _json(await get(address, "/get_server_info"))
     if "max_running_requests" in server or "chunked_prefill_size" in server:
-        return "sglang", _of_sglang(server, model)
+        return "sglang", EngineLimits(
+            max_num_seqs=_whole(server.get("max_running_requests")),
+            max_num_batched_tokens=_whole(server.get("chunked_prefill_size")),
+            max_model_len=_whole(model.get("max_model_len")) or _whole(server.get("context_length")),
+            block_size=_whole(server.get("page_size")),
+        )
     metrics = (await get(address, "/metrics")).decode("utf-8", "replace")
     config = dict(_LABEL.findall(found[1])) if (found := _CACHE.search(metrics)) else {}
     info = _json(await get(address, "/server_info?config_format=json"))
@@ -253,27 +236,6 @@ async def _limits(address: EngineAddress, model: dict[str, Any]) -> tuple[str, E
         block_size=_whole(config.get("block_size")),
         total_gpu_blocks=_whole(config.get("num_gpu_blocks")),
         async_scheduling=scheduler.get("async_scheduling"),
-    )
-
-
-def _of_llamacpp(props: dict[str, Any], model: dict[str, Any]) -> EngineLimits:
-    """Each slot has a context of its own. The server does not tell its batch: 2048 tokens is its default."""
-    settings = props.get("default_generation_settings") or {}
-    context = _whole(settings.get("n_ctx")) or _whole((model.get("meta") or {}).get("n_ctx"))
-    return EngineLimits(
-        max_num_seqs=_whole(props.get("total_slots")),
-        max_model_len=context,
-        max_num_batched_tokens=2048,
-        async_scheduling=False,
-    )
-
-
-def _of_sglang(server: dict[str, Any], model: dict[str, Any]) -> EngineLimits:
-    return EngineLimits(
-        max_num_seqs=_whole(server.get("max_running_requests")),
-        max_num_batched_tokens=_whole(server.get("chunked_prefill_size")),
-        max_model_len=_whole(model.get("max_model_len")) or _whole(server.get("context_length")),
-        block_size=_whole(server.get("page_size")),
     )
 
 
