@@ -33,9 +33,8 @@ from enginehouse.testing.engines import SimEngine
 from enginehouse.testing.gateway import RunningGateway
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, stream
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
-from enginehouse_sim.simulator.replay.figures.record import Record
-from enginehouse_sim.simulator.replay.figures.report import Distribution
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.figures.report import Distribution, Record
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 
 _ROUTERS = ("vllm-router", "sglang-router")
 _POLICIES = ("cache_aware", "power_of_two")

@@ -33,7 +33,7 @@ from enginehouse_sim.simulator.replay.faults import PlannedFault
 from enginehouse_sim.simulator.replay.figures.report import Distribution
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.played_client import PlayedClient
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.virtual import VirtualSettings
 
 STRATEGIES = "cache_aware,round_robin,least_pending,p2c,smart"

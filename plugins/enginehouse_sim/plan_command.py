@@ -78,7 +78,7 @@ def plan(
     several seeds, and with steps that take longer by the profile's error. --profile is the engines' speed.
     """
     from enginehouse_sim.simulator.planning import Question, fleets_of, planned, print_plan
-    from enginehouse_sim.simulator.replay.figures.record import Slo
+    from enginehouse_sim.simulator.replay.figures.report import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
     from enginehouse_sim.simulator.replay.traces.workload import Workload
     from enginehouse_sim.simulator.replay.variants import MadeUpTraffic, TraceFile, choice_of

@@ -9,7 +9,7 @@ from typing import Any
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import SchedulerOutput
-from enginehouse_sim.simulator.model.sampler import TextSampler
+from enginehouse_sim.simulator.model.text import TextSampler
 
 
 class StepByStepEngine:

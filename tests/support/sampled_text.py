@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from enginehouse_sim.simulator.model.sampler import TextSampler
-from enginehouse_sim.simulator.model.text import bytes_of
+from enginehouse_sim.simulator.model.text import TextSampler, bytes_of
 
 
 def generate(seed: int, text: str, choice: int = 0) -> Iterator[str]:

@@ -5,15 +5,13 @@ names them.
 
 ::
 
-    virtual_gateway   the gateway itself, with a virtual clock, network and launcher
-    virtual_engines   the interface that the caller implements, and its description of each engine
-    virtual_client    the client's side of one request
-    virtual_settings  changes of a configuration that a simulation tries out
+    virtual_gateway   the gateway itself, with a virtual clock, network and launcher; changes of its configuration
+    virtual_engines   the interfaces that the caller implements: the engines, and the clients of requests
 """
 
-from enginehouse_sim.virtual.virtual_client import VirtualClient as VirtualClient
 from enginehouse_sim.virtual.virtual_engines import VirtualBackend as VirtualBackend
+from enginehouse_sim.virtual.virtual_engines import VirtualClient as VirtualClient
 from enginehouse_sim.virtual.virtual_engines import VirtualEngines as VirtualEngines
 from enginehouse_sim.virtual.virtual_engines import VirtualProcess as VirtualProcess
 from enginehouse_sim.virtual.virtual_gateway import VirtualGateway as VirtualGateway
-from enginehouse_sim.virtual.virtual_settings import VirtualSettings as VirtualSettings
+from enginehouse_sim.virtual.virtual_gateway import VirtualSettings as VirtualSettings

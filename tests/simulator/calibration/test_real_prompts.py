@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 from enginehouse_sim.simulator.calibration.validation import real_prompt
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 
 
 def asked(length: int, *prefix_ids: int) -> TraceRequest:

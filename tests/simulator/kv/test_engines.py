@@ -12,8 +12,7 @@ from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.kv.connector import KvConnector, KvLoad, TransferWorker
-from enginehouse_sim.simulator.kv.handed_over import HandedOverPrompts
+from enginehouse_sim.simulator.kv.connector import HandedOverPrompts, KvConnector, KvLoad, TransferWorker
 from enginehouse_sim.simulator.kv.host_tier import HostTier
 from enginehouse_sim.simulator.model.runner import RunnerSettings
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler

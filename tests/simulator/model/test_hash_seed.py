@@ -8,10 +8,10 @@ import sys
 
 PROGRAM = """
 import json
-from enginehouse_sim.simulator.model.sampler import TextSampler
+from enginehouse_sim.simulator.model.text import TextSampler
 from enginehouse_sim.simulator.model.grammar import choice_grammar, valid_tokens
 from enginehouse_sim.simulator.model.text import text_of
-from enginehouse_sim.simulator.model.sampler import vector
+from enginehouse_sim.simulator.model.text import vector
 
 schema = {"properties": {"a": {"anyOf": [{"type": "string"}, {"enum": ["x", "xy", 3]}]}, "b": {"type": "array"}}}
 for grammar in ("json_object", json.dumps(schema), choice_grammar(["red", "blue"])):

@@ -11,8 +11,7 @@ from enginehouse_sim.simulator.domain.outputs import NewRequestData
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput, fields_of
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
-from enginehouse_sim.simulator.model.sampler import TextSampler
-from enginehouse_sim.simulator.model.text import EOS, encode
+from enginehouse_sim.simulator.model.text import EOS, TextSampler, encode
 from enginehouse_sim.simulator.steps.models import StepLoad
 from tests.support.kv_memory import CachedSequence, CheckedRunner, InconsistentBlocks, KvMemory
 

@@ -6,8 +6,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.simulator.model.sampler import WORDS, TextSampler
-from enginehouse_sim.simulator.model.text import EOS, encode, text_of, token_id
+from enginehouse_sim.simulator.model.text import EOS, WORDS, TextSampler, encode, text_of, token_id
 from tests.support.sampled_text import generate
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))

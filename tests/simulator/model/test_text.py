@@ -5,10 +5,9 @@ from itertools import islice, product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.simulator.model.sampler import WORDS, TextSampler
-from enginehouse_sim.simulator.model.text import count_tokens, pieces, text_of, token_id
+from enginehouse_sim.simulator.model.text import WORDS, TextSampler, count_tokens, pieces, text_of, token_id
 from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from tests.support.sampled_text import generate
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))

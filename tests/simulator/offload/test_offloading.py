@@ -8,7 +8,7 @@ from enginehouse_sim.simulator.domain.constants import CoreSettings, OffloadSett
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.replay.figures.report import Report, report
 from enginehouse_sim.simulator.replay.simulate import Replay
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from tests.support.core_engine import NewEngine
 from tests.support.hypothesis_profiles import TIMING_CHECKS
 

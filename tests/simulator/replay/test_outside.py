@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from enginehouse_sim.commands import sim
 from enginehouse_sim.simulator.replay.simulate import entering
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.steps.profile import OutsideCosts
 
 PROFILE = """

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
-from enginehouse_sim.simulator.replay.figures.record import Record
-from enginehouse_sim.simulator.replay.figures.report import Report, report
+from enginehouse_sim.simulator.replay.figures.report import Record, Report, report
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.virtual import VirtualSettings
 
 ALWAYS = (

@@ -11,8 +11,7 @@ import pytest
 from enginehouse import ConfigError
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.replay.traces.prompts import block_hashes_of, prompt_of
-from enginehouse_sim.simulator.replay.traces.reader import Trace
-from enginehouse_sim.simulator.replay.traces.trace import TraceError, TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import Trace, TraceError, TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload, write
 
 

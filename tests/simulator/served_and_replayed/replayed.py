@@ -8,7 +8,7 @@ from pathlib import Path
 
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.virtual import VirtualSettings
 from tests.simulator.served_and_replayed.scenario import TPOT_S, Counts, Progress, Scenario, Seen, ways_of
 from tests.support.followed_replay import FollowedReplay

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from enginehouse_sim.simulator.replay.faults import FaultKind, PlannedFault
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 
 TPOT_S = 0.02
 LONG = 7000

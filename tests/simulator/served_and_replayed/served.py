@@ -17,7 +17,7 @@ from enginehouse.testing.gateway import RunningGateway
 from enginehouse_sim.simulator.replay.faults import FaultKind
 from enginehouse_sim.simulator.replay.gateway_replay import PATH
 from enginehouse_sim.simulator.replay.traces.prompts import prompt_of
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from tests.simulator.served_and_replayed.scenario import Begin, Counts, Progress, Scenario, Seen, Send, Step, ways_of
 from tests.support import plain_httpx
 

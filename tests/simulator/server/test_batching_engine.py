@@ -13,9 +13,9 @@ from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerCo
 from enginehouse_sim.simulator.model.grammar import JSON_OBJECT
 from enginehouse_sim.simulator.model.text import encode
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineFailed
+from enginehouse_sim.simulator.server.bodies import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.metrics import Metrics
 from enginehouse_sim.simulator.server.runs import Run, RunAnswer
-from enginehouse_sim.simulator.server.work import EncodedPrompt, Work
 from tests.support.fake_clock import FakeClock
 from tests.support.sampled_text import generate
 

@@ -5,7 +5,7 @@ import pytest
 from enginehouse import InvalidRequest
 from enginehouse_sim.simulator.domain.constants import IMAGE_TOKENS
 from enginehouse_sim.simulator.model.text import text_of, token_id
-from enginehouse_sim.simulator.server.work import (
+from enginehouse_sim.simulator.server.bodies import (
     ChatMessage,
     ContentPart,
     ImageUrl,

@@ -14,8 +14,14 @@ from enginehouse_sim.simulator.steps.models import (
     StepLoad,
     StepModel,
 )
-from enginehouse_sim.simulator.steps.profile import AnyProfile, load_profile, profile_names
-from enginehouse_sim.simulator.steps.roofline import H100, LLAMA_3_8B, computed_profile
+from enginehouse_sim.simulator.steps.profile import (
+    H100,
+    LLAMA_3_8B,
+    AnyProfile,
+    computed_profile,
+    load_profile,
+    profile_names,
+)
 
 
 def ms(model: StepModel, **load: int) -> float:

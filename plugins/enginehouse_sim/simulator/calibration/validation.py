@@ -17,9 +17,8 @@ from enginehouse import ConfigError, GatewayError
 from enginehouse_sim.simulator.calibration.prober import prompt_tokens
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, body_for, stream
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, count_gap
-from enginehouse_sim.simulator.replay.figures.record import Record
-from enginehouse_sim.simulator.replay.figures.report import report
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.figures.report import Record, report
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.steps.profile import Accuracy
 
 _LATENCIES = ("ttft_ms", "itl_ms", "tpot_ms", "latency_ms")

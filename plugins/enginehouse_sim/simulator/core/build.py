@@ -9,9 +9,8 @@ from enginehouse_sim.simulator.core.offloading import Offloading
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.kv.connector import KvConnector, KvSource, TransferWorker
+from enginehouse_sim.simulator.kv.connector import HandedOverPrompts, KvConnector, KvSource, TransferWorker
 from enginehouse_sim.simulator.kv.events import KvEvent, KvEvents
-from enginehouse_sim.simulator.kv.handed_over import HandedOverPrompts
 from enginehouse_sim.simulator.kv.host_tier import HostTier
 from enginehouse_sim.simulator.model.grammar import GrammarManager
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings

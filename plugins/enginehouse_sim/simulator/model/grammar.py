@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.model.sampler import WORDS
-from enginehouse_sim.simulator.model.text import EOS, encode
+from enginehouse_sim.simulator.model.text import EOS, WORDS, encode
 
 JSON_OBJECT = "json_object"
 """The grammar of any JSON object: OpenAI's JSON mode."""

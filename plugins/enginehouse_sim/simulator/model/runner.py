@@ -10,8 +10,7 @@ import msgspec
 
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, NewRequestData, TokenLogprobs
 from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.simulator.model.sampler import TextSampler, vector
-from enginehouse_sim.simulator.model.text import EOS, text_of
+from enginehouse_sim.simulator.model.text import EOS, TextSampler, text_of, vector
 from enginehouse_sim.simulator.steps.models import StepLoad
 
 

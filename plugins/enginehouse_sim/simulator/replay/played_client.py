@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, count_gap
-from enginehouse_sim.simulator.replay.figures.record import Record
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.figures.report import Record
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.virtual import VirtualClient
 
 

@@ -12,9 +12,9 @@ from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.model.timing import TOKEN
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, InstanceRecord, count_gap
-from enginehouse_sim.simulator.replay.figures.record import Moment, Record
+from enginehouse_sim.simulator.replay.figures.report import Moment, Record
 from enginehouse_sim.simulator.replay.traces.prompts import block_hashes_of, prompt_of
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.scheduler.state import SchedulerState
 from enginehouse_sim.simulator.scheduler.steady import usage_after
 from enginehouse_sim.simulator.scheduler.waiting import never_fits

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterator
 from enginehouse import EnginehouseError, VirtualLoop
 from enginehouse_sim.simulator.replay.faults import FaultPlan
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
-from enginehouse_sim.simulator.replay.figures.record import Moments
+from enginehouse_sim.simulator.replay.figures.report import Moments
 from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, ReplayPlace, moment_of
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 
 
 class ReplayWorld(EngineOwner):

@@ -18,13 +18,11 @@ import msgspec
 from enginehouse import ConfigError, EnginehouseError
 from enginehouse_sim.simulator.core.build import build_core, outside_costs
 from enginehouse_sim.simulator.domain.constants import CoreSettings
-from enginehouse_sim.simulator.replay.figures.plot import Curves, curves_of
-from enginehouse_sim.simulator.replay.figures.record import Slo
-from enginehouse_sim.simulator.replay.figures.report import Report, VariantReport, report
+from enginehouse_sim.simulator.replay.figures.printing import Curves, curves_of
+from enginehouse_sim.simulator.replay.figures.report import Report, Slo, VariantReport, report
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.simulate import Replay
-from enginehouse_sim.simulator.replay.traces.reader import Trace
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import Trace, TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload
 
 OnProgress = Callable[[float], None]

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from enginehouse_sim.simulator.core.options import Finite, core_options, duration_option, reports_errors
-from enginehouse_sim.simulator.server.settings import KvEventsConfig
+from enginehouse_sim.simulator.server.simulation import KvEventsConfig
 
 _PORT = click.IntRange(0, 65535)
 _ROLES = ("neutral", "prefill", "decode")
@@ -56,7 +56,7 @@ def serve(**flags: Any) -> None:
     from enginehouse_sim.simulator.serve.process import (
         run,  # imports the whole server: only once the flags are valid
     )
-    from enginehouse_sim.simulator.server.settings import Settings
+    from enginehouse_sim.simulator.server.simulation import Settings
 
     try:
         run(Settings(**flags), click.echo)

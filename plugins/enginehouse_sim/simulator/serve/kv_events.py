@@ -12,7 +12,7 @@ import zmq
 import zmq.asyncio
 
 from enginehouse_sim.simulator.kv.events import KvEvent
-from enginehouse_sim.simulator.server.settings import KvEventsConfig
+from enginehouse_sim.simulator.server.simulation import KvEventsConfig
 
 _END = (-1).to_bytes(8, "big", signed=True)
 

@@ -14,8 +14,7 @@ from enginehouse_sim.simulator.core.migration import MigratedKv, MigrationSlots
 from enginehouse_sim.simulator.server.application import Application
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, LoopClock
 from enginehouse_sim.simulator.server.http import HttpListener
-from enginehouse_sim.simulator.server.settings import Settings
-from enginehouse_sim.simulator.server.simulation import Simulation
+from enginehouse_sim.simulator.server.simulation import Settings, Simulation
 from enginehouse_sim.simulator.steps.costs import KvTransfer
 
 if TYPE_CHECKING:

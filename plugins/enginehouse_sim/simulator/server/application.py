@@ -1,7 +1,8 @@
-"""The engine as clients see it: routing, authorization, faults, the log of requests, and errors."""
+"""The engine as clients see it: authorization, faults, the log of requests, errors, and the pages of operators."""
 
 from __future__ import annotations
 
+import time
 from base64 import b64encode
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -9,14 +10,100 @@ from contextlib import contextmanager
 from hmac import compare_digest
 from typing import Any
 
-from enginehouse import NotFound, RequestError, Unauthorized
-from enginehouse_sim.simulator.server import pages
-from enginehouse_sim.simulator.server.chat import chat
-from enginehouse_sim.simulator.server.completions import completions
-from enginehouse_sim.simulator.server.embeddings import embeddings, tokenize
+import msgspec
+
+import enginehouse
+from enginehouse import InvalidRequest, ModelNotFound, NotFound, RequestError, Unauthorized
+from enginehouse_sim.simulator.server.endpoints import chat, completions, embeddings, tokenize
 from enginehouse_sim.simulator.server.faults import AnyFault
 from enginehouse_sim.simulator.server.http import DONE, Call
 from enginehouse_sim.simulator.server.simulation import Simulation
+
+_STARTED = int(time.time())
+
+
+async def health(simulation: Simulation, call: Call) -> None:
+    """Answer 200 while the engine takes requests, even asleep, and 503 after a failure."""
+    await call.answer(b"", b"text/plain", 503 if simulation.engine.failure else 200)
+
+
+async def version(simulation: Simulation, call: Call) -> None:
+    """Report Enginehouse's version, which is also the simulated engine's."""
+    await call.json({"version": enginehouse.__version__})
+
+
+async def server_info(simulation: Simulation, call: Call) -> None:
+    """Report the limits of the scheduler, as vLLM does in development mode."""
+    constants = simulation.settings.core.constants
+    limits = {"max_num_seqs": constants.max_num_seqs, "max_num_batched_tokens": constants.max_num_batched_tokens}
+    await call.json({"vllm_config": {"scheduler_config": limits}})
+
+
+async def metrics(simulation: Simulation, call: Call) -> None:
+    """Report vLLM's metrics in Prometheus' text format."""
+    await call.answer(simulation.metrics.page(), b"text/plain; version=0.0.4; charset=utf-8")
+
+
+async def instance_status(simulation: Simulation, call: Call) -> None:
+    """Report Llumnix's status and metadata of an instance, in one object."""
+    reporter = simulation.status
+    await call.json(msgspec.structs.asdict(reporter.metadata) | msgspec.structs.asdict(reporter.status()))
+
+
+async def models(simulation: Simulation, call: Call) -> None:
+    """List the served models and adapters."""
+    settings = simulation.settings
+    names = (*settings.models, *settings.loras)
+    await call.json({"object": "list", "data": [_model(simulation, name) for name in names]})
+
+
+async def model(simulation: Simulation, call: Call) -> None:
+    """Describe one model. Raises ``ModelNotFound``."""
+    name = call.path.removeprefix("/v1/models/")
+    if name not in (*simulation.settings.models, *simulation.settings.loras):
+        raise ModelNotFound(name)
+    await call.json(_model(simulation, name))
+
+
+def _model(simulation: Simulation, name: str) -> dict[str, Any]:
+    settings = simulation.settings
+    declared = {"vision": settings.vision, "tools": settings.tools, "json_mode": settings.json_mode}
+    return {
+        "id": name,
+        "object": "model",
+        "created": _STARTED,
+        "owned_by": "enginehouse",
+        "root": name,
+        "parent": settings.models[0] if name in settings.loras else None,
+        "max_model_len": settings.context_length,
+        **{capability: value for capability, value in declared.items() if value is not None},
+    }
+
+
+async def sleep(simulation: Simulation, call: Call) -> None:
+    """Abort all requests, and sleep at ``level`` 1 (weights in main memory) or 2 (weights dropped)."""
+    level = call.parameter("level", "1")
+    if level not in ("1", "2"):
+        raise InvalidRequest(f"There is no sleep level {level!r}: use 1 or 2")
+    simulation.engine.sleep(int(level))
+    await call.answer(b"", b"text/plain")
+
+
+async def wake_up(simulation: Simulation, call: Call) -> None:
+    """End the sleep, and begin the requests that arrived in it."""
+    simulation.engine.wake()
+    await call.answer(b"", b"text/plain")
+
+
+async def is_sleeping(simulation: Simulation, call: Call) -> None:
+    """Report whether the engine sleeps."""
+    await call.json({"is_sleeping": simulation.engine.sleep_level > 0})
+
+
+async def reset_prefix_cache(simulation: Simulation, call: Call) -> None:
+    """Drop all cached prefixes, unless blocks are in use."""
+    await call.json({"success": simulation.engine.reset_prefix_cache()})
+
 
 Endpoint = Callable[[Simulation, Call], Awaitable[None]]
 
@@ -27,17 +114,17 @@ _INFERENCE: Mapping[str, Endpoint] = {
 }
 _PAGES: Mapping[tuple[str, str], Endpoint] = {
     **{("POST", path): endpoint for path, endpoint in _INFERENCE.items()},
-    ("GET", "/health"): pages.health,
-    ("GET", "/instance_status"): pages.instance_status,
-    ("GET", "/is_sleeping"): pages.is_sleeping,
-    ("GET", "/metrics"): pages.metrics,
-    ("GET", "/server_info"): pages.server_info,
-    ("GET", "/v1/models"): pages.models,
-    ("GET", "/version"): pages.version,
-    ("POST", "/reset_prefix_cache"): pages.reset_prefix_cache,
-    ("POST", "/sleep"): pages.sleep,
+    ("GET", "/health"): health,
+    ("GET", "/instance_status"): instance_status,
+    ("GET", "/is_sleeping"): is_sleeping,
+    ("GET", "/metrics"): metrics,
+    ("GET", "/server_info"): server_info,
+    ("GET", "/v1/models"): models,
+    ("GET", "/version"): version,
+    ("POST", "/reset_prefix_cache"): reset_prefix_cache,
+    ("POST", "/sleep"): sleep,
     ("POST", "/tokenize"): tokenize,
-    ("POST", "/wake_up"): pages.wake_up,
+    ("POST", "/wake_up"): wake_up,
 }
 _ERROR_TYPES = {400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError"}
 _MOST_REQUESTS = 5000
@@ -77,7 +164,7 @@ class Application:
             if call.path.startswith("/sim/"):
                 await call.json(await self._controlled(call))
             elif call.method == "GET" and call.path.startswith("/v1/models/"):
-                await pages.model(self._simulation, call)
+                await model(self._simulation, call)
             elif (endpoint := _PAGES.get((call.method, call.path))) is not None:
                 await endpoint(self._simulation, call)
             else:

@@ -22,8 +22,8 @@ from enginehouse_sim.simulator.server.batching_engine import (
     Followers,
     RequestLocation,
 )
+from enginehouse_sim.simulator.server.bodies import Work
 from enginehouse_sim.simulator.server.metrics import Metrics, RequestMeter
-from enginehouse_sim.simulator.server.work import Work
 
 
 class StopStrings:

@@ -1,18 +1,123 @@
-"""The parts of one simulated engine, for its endpoints."""
+"""The settings of a simulated engine's server, its status for a rescheduler, and its parts together."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import Literal
 
-from enginehouse import InvalidRequest, ModelNotFound
+import msgspec
+
+from enginehouse import InstanceMetadata, InstanceStatus, InvalidRequest, ModelNotFound
 from enginehouse_sim.simulator.core.engine_core import CoreStep
+from enginehouse_sim.simulator.core.migration import MigrationSlots
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineClock
+from enginehouse_sim.simulator.server.bodies import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.faults import ActiveFaults
-from enginehouse_sim.simulator.server.instance_status import ConstantStatus, StatusReporter
+from enginehouse_sim.simulator.server.load_figures import load_figures
 from enginehouse_sim.simulator.server.metrics import Metrics
 from enginehouse_sim.simulator.server.runs import Run
-from enginehouse_sim.simulator.server.settings import Settings
-from enginehouse_sim.simulator.server.work import EncodedPrompt, Work
+
+
+class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """vLLM's ``KVEventsConfig``: the ZeroMQ addresses to bind, and two limits.
+
+    ``buffer_steps``: the most recent batches to keep for clients of ``replay_endpoint``. ``hwm``: the most messages to
+    queue for a slow subscriber.
+    """
+
+    enable_kv_cache_events: bool = True
+    publisher: Literal["zmq"] = "zmq"
+    endpoint: str = "tcp://*:5557"
+    replay_endpoint: str | None = None
+    buffer_steps: int = 10_000
+    hwm: int = 100_000
+    topic: str = ""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line's options, durations in seconds, lengths in tokens.
+
+    ``loras``: names of adapters, served as models. ``control_port``: a second port, which answers while the first one
+    refuses connections. ``vision``, ``tools`` and ``json_mode`` are published in the model list; ``None`` leaves them
+    out. ``instance_id``, ``node``, ``unit`` and ``role``: the engine's place in a cluster. ``llumlet_port``: the port
+    for migration commands, ``None`` for none. Blocks move over links of ``kv_bandwidth`` bytes per second.
+    ``kv_events``: where the prefix cache's events are published, ``None`` for nowhere.
+    """
+
+    core: CoreSettings = CoreSettings()
+    models: tuple[str, ...] = ("sim",)
+    loras: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 8000
+    control_port: int | None = None
+    api_key: str | None = None
+    start_delay: float = 0.0
+    vision: bool | None = None
+    tools: bool | None = None
+    json_mode: bool | None = None
+    instance_id: str = ""
+    node: str = ""
+    unit: str = ""
+    role: Literal["neutral", "prefill", "decode"] = "neutral"
+    llumlet_port: int | None = None
+    kv_bandwidth: float = 64e9
+    kv_events: KvEventsConfig | None = None
+
+    @property
+    def context_length(self) -> int:
+        """The most tokens of a prompt and its answer."""
+        return self.core.constants.max_model_len
+
+
+class ConstantStatus(InstanceMetadata, frozen=True, kw_only=True):
+    """The constant part of the status."""
+
+    instance_id: str
+    instance_type: str
+    backend_type: str = "sim"
+    data_parallel_size: int = 1
+    tensor_parallel_size: int = 1
+
+
+class StatusReporter:
+    """Keeps the result of the last step, and makes the status on request."""
+
+    def __init__(self, metadata: ConstantStatus, engine: BatchingEngine) -> None:
+        self.metadata = metadata
+        self._slots: MigrationSlots | None = None
+        self._engine = engine
+        self._last: CoreStep | None = None
+
+    def set_address(self, address: str) -> None:
+        """Use ``address`` (host and port) as the instance id if none was configured."""
+        if not self.metadata.instance_id:
+            self.metadata = msgspec.structs.replace(self.metadata, instance_id=address)
+
+    def set_llumlet(self, host: str, port: int, slots: MigrationSlots) -> None:
+        """Publish where the llumlet takes commands and other engines' requests, and its migrations."""
+        self._slots = slots
+        self.metadata = msgspec.structs.replace(self.metadata, ip=host, llumlet_port=port, kvt_port=port)
+
+    def on_step(self, result: CoreStep) -> None:
+        self._last = result
+
+    def status(self) -> InstanceStatus:
+        engine, last = self._engine, self._last
+        return InstanceStatus(
+            instance_id=self.metadata.instance_id,
+            schedulable=not engine.failure and not engine.sleep_level,
+            timestamp_ms=int(time.time() * 1000),
+            update_id=engine.num_updates,
+            recent_waiting_requests=tuple(engine.recent_requests()),
+            step_id=last.scheduled.step if last is not None else 0,
+            step_duration=last.seconds * 1000 if last is not None else 0.0,
+            num_scheduled_prefill_tokens=last.load.prefill_tokens if last is not None else 0,
+            **load_figures(engine.state),
+            **(self._slots.figures() if self._slots is not None else {}),
+        )
+
 
 DEFAULT_MAX_TOKENS = 16
 """The tokens of an answer without ``max_tokens`` that does not end by itself: OpenAI's default for completions."""

@@ -13,8 +13,7 @@ from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.server.application import Application
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, LoopClock
 from enginehouse_sim.simulator.server.http import Call
-from enginehouse_sim.simulator.server.settings import Settings
-from enginehouse_sim.simulator.server.simulation import Simulation
+from enginehouse_sim.simulator.server.simulation import Settings, Simulation
 
 
 async def answer(application: Application, method: str, path: str, **body: Any) -> tuple[int, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 
 _DIGIT: Final = 1 << 28
 _OF_PREFIX: Final = 0

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import msgspec
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.replay.traces.trace import TraceRequest
+from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 
 _BLOCK = 512
 """Tokens for each prefix id."""
