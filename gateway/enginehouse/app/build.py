@@ -136,8 +136,8 @@ def check_launch_lines(config: Config, drivers: Mapping[str, DriverSupport], reg
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
-            problem = f"the driver '{type}' has no launch line for models.{name}: {describe(error)}"
-            raise registry.get("driver", type).error(problem) from error
+            problem = f"the driver '{type}' has no launch line for models.{name}:"
+            raise registry.get("driver", type).failure(problem, error) from error
         launch_line(name, model, drivers[type].launch, port=0)  # the guard checks the driver's answers
 
 

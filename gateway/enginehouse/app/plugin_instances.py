@@ -12,7 +12,6 @@ from enginehouse.config.plugin_tables import PluginTable, plugin_table, plugin_t
 from enginehouse.config.schema import Config
 from enginehouse.domain.close_names import did_you_mean
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
-from enginehouse.domain.foreign import describe
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.plugin_manager.kinds import KINDS
 from enginehouse.plugin_manager.registry import Registered, Registry
@@ -60,8 +59,8 @@ def prepare(registry: Registry, kind: str, type: str, how: Callable[[], None]) -
     except EnginehouseError:
         raise
     except (Exception, SystemExit) as error:
-        problem = f"the {kind.replace('_', ' ')} '{type}' cannot be prepared: {describe(error)}"
-        raise registry.get(kind, type).error(problem) from error
+        problem = f"the {kind.replace('_', ' ')} '{type}' cannot be prepared:"
+        raise registry.get(kind, type).failure(problem, error) from error
 
 
 def make_plugin(

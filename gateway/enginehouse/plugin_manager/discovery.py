@@ -21,7 +21,7 @@ import pluggy
 from enginehouse.config.parameters import closest
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
-from enginehouse.domain.foreign import describe, shown
+from enginehouse.domain.foreign import defined_at, shown
 from enginehouse.plugin_manager.installed import GROUP, has_words, unmet_requirement
 from enginehouse.plugin_manager.kinds import KINDS, Kind, factory_faults
 from enginehouse.plugin_manager.registry import PluginOrigin, Registered, Registry
@@ -168,7 +168,7 @@ def _registered(found: _Found) -> Sequence[Registered]:
     try:
         plugin = found.entry_point.load()
     except (Exception, SystemExit) as error:
-        raise found.origin.error(f"cannot be imported: {describe(error)}") from error
+        raise found.origin.failure("cannot be imported:", error) from error
     manager = _manager()
     try:
         if isinstance(plugin, ModuleType) and not found.origin.bundled:
@@ -190,7 +190,9 @@ def _refuse_misspelt_hooks(plugin: ModuleType, origin: PluginOrigin) -> None:
         own = inspect.isfunction(value) and value.__module__.partition(".")[0] == package
         if own and name not in _HOOKS and len(inspect.signature(value).parameters) <= 1:
             for hook in get_close_matches(name, _HOOKS, n=1, cutoff=_NEAR):
-                raise origin.error(f"'{name}' is not a hook: name it '{hook}' and mark it with '@{GROUP}.hookimpl'")
+                raise origin.error(
+                    f"'{name}' is not a hook: name it '{hook}' and mark it with '@{GROUP}.hookimpl'{defined_at(value)}"
+                )
 
 
 @cache
@@ -208,7 +210,8 @@ def _offered(manager: pluggy.PluginManager, plugin: Any, origin: PluginOrigin) -
         if hook.get_hookimpls():
             yield from _call(hook, kind, origin)
         elif hasattr(plugin, kind.hook):
-            raise origin.error(f"the hook '{kind.hook}' is not marked with '@enginehouse.hookimpl'")
+            place = defined_at(getattr(plugin, kind.hook))
+            raise origin.error(f"the hook '{kind.hook}' is not marked with '@enginehouse.hookimpl'{place}")
 
 
 def _call(hook: pluggy.HookCaller, kind: Kind, origin: PluginOrigin) -> Sequence[Registered]:
@@ -221,7 +224,7 @@ def _call(hook: pluggy.HookCaller, kind: Kind, origin: PluginOrigin) -> Sequence
             raise origin.error(f"the hook '{kind.hook}' must register under a name, got {shown(type)}")
         # a test looks at the bundled ones, which takes a twentieth of a start
         if not origin.bundled and (problems := "; ".join(factory_faults(kind, factory))):
-            raise origin.error(f"the {kind.name} '{type}' cannot be used: {problems}")
+            raise origin.error(f"the {kind.name} '{type}' cannot be used: {problems}{defined_at(factory)}")
         offered.append(Registered(**msgspec.structs.asdict(origin), kind=kind.name, type=type, factory=factory))
 
     try:
@@ -229,7 +232,7 @@ def _call(hook: pluggy.HookCaller, kind: Kind, origin: PluginOrigin) -> Sequence
     except (Exception, SystemExit) as error:
         if isinstance(error, PluginError) and error.plugin == origin.entry_point:
             raise
-        raise origin.error(f"the hook '{kind.hook}' raised {describe(error)}") from error
+        raise origin.failure(f"the hook '{kind.hook}' raised", error) from error
     if results:
         raise origin.error(f"the hook '{kind.hook}' must return nothing, got {shown(results[0])}")
     return offered

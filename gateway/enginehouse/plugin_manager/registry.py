@@ -9,7 +9,7 @@ import msgspec
 
 from enginehouse.config.parameters import closest, decode_parameters
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
-from enginehouse.domain.foreign import describe
+from enginehouse.domain.foreign import defined_at, describe, raised_at
 from enginehouse.plugin_manager.kinds import KINDS, faults
 from enginehouse.plugin_manager.known_plugins import how_to_get
 
@@ -34,6 +34,10 @@ class PluginOrigin(msgspec.Struct, frozen=True, kw_only=True):
     def error(self, problem: str) -> PluginError:
         """A ``PluginError`` that names this plugin."""
         return PluginError(problem, distribution=self.distribution, version=self.version, plugin=self.entry_point)
+
+    def failure(self, problem: str, error: BaseException) -> PluginError:
+        """The same for an ``error`` that its code raised: with the file and the line."""
+        return self.error(f"{problem} {describe(error)}{raised_at(error, self.module)}")
 
 
 class Registered(PluginOrigin, frozen=True, kw_only=True):
@@ -107,7 +111,8 @@ class Registry:
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
-            raise entry.error(f"the {kind} '{type}' cannot be made: {describe(error)}") from error
+            raise entry.failure(f"the {kind} '{type}' cannot be made:", error) from error
         if not entry.bundled and (problems := "; ".join(faults(_INTERFACES[kind], instance.__class__))):
-            raise entry.error(f"the {kind} '{type}' is not a {kind}: {problems}")
+            place = defined_at(instance.__class__)
+            raise entry.error(f"the {kind} '{type}' is not a {kind}: {problems}{place}")
         return instance

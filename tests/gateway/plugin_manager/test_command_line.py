@@ -48,8 +48,9 @@ def test_the_list_has_a_row_for_every_type(install: Install) -> None:
     assert {row["bundled"] for row in listed} == {True, False}
 
 
-def test_a_broken_plugin_is_listed_with_its_error(install: Install) -> None:
+def test_a_broken_plugin_is_listed_with_its_error(install: Install, tmp_path: Path) -> None:
     install("shift", "import no_such_library")
+    [file] = tmp_path.glob("*shift*.py")
 
     listed = json.loads(run("list", "--json").stdout)
 
@@ -62,7 +63,7 @@ def test_a_broken_plugin_is_listed_with_its_error(install: Install) -> None:
             "version": "1.2.3",
             "bundled": False,
             "state": "broken",
-            "error": "cannot be imported: ModuleNotFoundError: No module named 'no_such_library'",
+            "error": f"cannot be imported: ModuleNotFoundError: No module named 'no_such_library' ({file}:2)",
         }
     ]
     assert "error" not in listed[0]
@@ -185,7 +186,8 @@ def test_check_finds_what_loading_does_not(install: Install, source: str, fault:
     result = run("check")
 
     assert result.exit_code == 1
-    assert result.stderr == f"plugin 'shift' from enginehouse-shift 1.2.3: {fault}\n"
+    assert result.stderr.startswith(f"plugin 'shift' from enginehouse-shift 1.2.3: {fault}")
+    assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,30 @@ def test_a_plugin_that_is_wrong_is_refused_with_its_origin(install: Install, sou
 
 
 @pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("import no_such_library", "import no_such_library"),
+        ("import json\n\nX = json.loads('{')", "X = json.loads"),
+        ("def broken(:\n    pass", "def broken(:"),
+        ("@hookimpl\ndef register_filters(register):\n    1 / 0", "    1 / 0"),
+        ("def register_gaurds(register): pass", "def register_gaurds"),
+        ("def register_filters(register): pass", "def register_filters"),
+        (
+            "class X(Guard):\n    async def befor(self): ...\n"
+            "@hookimpl\ndef register_guards(register):\n    register('x', X)",
+            "class X(Guard)",
+        ),
+    ],
+)
+def test_an_error_names_the_file_and_the_line(install: Install, tmp_path: Path, source: str, line: str) -> None:
+    install("shift", source)
+    [file] = tmp_path.glob("*shift*.py")
+    number = 1 + next(place for place, text in enumerate(file.read_text().splitlines()) if text.startswith(line))
+
+    assert refused().endswith(f"({file}:{number})")
+
+
+@pytest.mark.parametrize(
     ("hook", "body", "problem"),
     [
         ("filters", "class X(Filter):\n    def keep(self, a, b): ...", "the method 'why' is missing"),
