@@ -131,8 +131,9 @@ class RequestPath:
         return [source.removeprefix("header:") for source in sources if source.startswith("header:")]
 
     def start(self) -> None:
-        """Begin to log access, on the running event loop."""
+        """Begin to log access, on the running event loop, and start observers."""
         self.log.open(self.access_log)
+        self.observers.start()
         if self.config.telemetry.access_log:
             self.relay.endings.log_access = self.access_log.add
 
@@ -141,8 +142,9 @@ class RequestPath:
         self.caches.follow(kv_events_of(self.config, self.drivers))
 
     async def close(self) -> None:
-        """Deliver the last records, write what callers have used, and log what is left."""
+        """Deliver the last records, stop observers, write what callers have used, and log what is left."""
         self.relay.endings.delivery.close()
+        await self.observers.stop()
         await self.access_log.close()
         await self.callers.close()
 

@@ -89,8 +89,9 @@ class EngineTimings(msgspec.Struct, frozen=True, gc=False):
 class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     """What the gateway knows of a request that has ended, without its contents.
 
-    Times are in seconds of one clock with an arbitrary zero, so use only differences. A step that was not reached is
-    ``None``, and so is all that the gateway did not learn, such as the model of a request that it refused unread.
+    Times are in seconds of one clock with an arbitrary zero, so use only differences. ``time`` is the time of day, so
+    what happened at ``t`` was at ``time - (ended - t)``. A step that was not reached is ``None``, and so is all that
+    the gateway did not learn, such as the model of a request that it refused unread.
     """
 
     id: str
@@ -153,6 +154,8 @@ class RequestRecord(msgspec.Struct, frozen=True, gc=False):
     """What the engine measured itself, if it says so."""
     prefix: PrefixFacts | None = None
     """Of the attempt that gave the client its answer, or else of the last one."""
+    time: float = 0.0
+    """When it ended, in seconds since the epoch (1970, UTC)."""
 
 
 class EndedRequest(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Awaitable
 
 from enginehouse.domain.migration import Migrated, Migration
 from enginehouse.domain.replica import Health, ReplicaState
@@ -16,8 +17,15 @@ from enginehouse.domain.usage import AuditEntry
 class Observer(ABC):  # noqa: B024 - every event is optional
     """Override the methods of the events that you need. An event that no observer overrides costs nothing.
 
-    Methods must return at once. The gateway logs an exception, which has no other effect.
+    Methods must return at once. The gateway logs an exception, which has no other effect. Where several processes serve
+    requests, each has an observer of its own.
     """
+
+    def start(self) -> Awaitable[None] | None:
+        """Begin to work, on the running event loop. May be a coroutine, which may run until ``stop``."""
+
+    def stop(self) -> Awaitable[None] | None:
+        """End, after the last event: what ``start`` has returned is cancelled. May be a coroutine of 5 s at most."""
 
     def routed(self, request_id: str, requirements: Requirements, route: Route) -> None:
         """The gateway routed a request. It routes a retried request again."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
 
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import run_within
+from enginehouse.domain.errors import EnginehouseError, PluginFailed
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.interfaces.exporters import Exporter
 from enginehouse.interfaces.observers import Observer
-from enginehouse.telemetry.plugin_failures import log_plugin_failure
+from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure
 from enginehouse.telemetry.plugin_times import SampledCall
+
+_STOP_S: Final = 5.0
 
 Callbacks = Sequence[SampledCall]
 """The observers' methods for one event; empty if no observer overrides it."""
@@ -24,6 +32,7 @@ class Observers:
         self._plugins = dict(zip(map(id, self._observers), plugins, strict=False))
         self._installed = tuple(self._observers)
         self._by_event: dict[str, list[SampledCall]] = {}
+        self._tasks = BackgroundTasks()
         self.on_change: Callable[[], None] | None = None
 
     @property
@@ -43,6 +52,21 @@ class Observers:
         # "is": a plugin's observer may have an __eq__ of its own
         own = (each for each in self._observers if not any(each is installed for installed in self._installed))
         return [method for each in own if (method := _override(each, event)) is not None]
+
+    def start(self) -> None:
+        """Start those of plugins, on the running event loop. Exporters are started by their owner."""
+        for each in self._lives("start"):
+            self._tasks.start(_carry_out(each))
+
+    async def stop(self) -> None:
+        """Stop those of plugins, and wait until they have, for 5 seconds at most."""
+        self._tasks.cancel()
+        await asyncio.gather(*(_carry_out(each, _STOP_S) for each in self._lives("stop")))
+
+    def _lives(self, method: str) -> Sequence[SampledCall]:
+        """The calls of ``start`` or ``stop`` of installed observers that have one."""
+        own = ((each, _override(each, method)) for each in self._installed if not isinstance(each, Exporter))
+        return [self._sampled(each, found) for each, found in own if found is not None]
 
     def add(self, observer: Observer) -> None:
         """Notify ``observer`` too, from now on."""
@@ -76,7 +100,23 @@ def notify(callbacks: Callbacks, *facts: object) -> None:
         _notify_one(callback, facts)
 
 
-def _override(observer: Observer, event: str) -> Callable[..., None] | None:
+async def _carry_out(call: SampledCall, limit: float | None = None) -> None:
+    """Await a call, for ``limit`` seconds at most. An exception is logged."""
+    try:
+        await run_within(limit, await_plugin(call.plugin, _finished, call.method))
+    except TimeoutError:
+        log_plugin_failure(call.plugin, f"has not stopped within {limit:g} s")
+    except EnginehouseError as error:
+        if not isinstance(error, PluginFailed):  # which is logged
+            log_plugin_failure(call.plugin, "failed", error)
+
+
+async def _finished(method: Callable[[], Awaitable[None] | None]) -> None:
+    if (made := method()) is not None:
+        await made
+
+
+def _override(observer: Observer, event: str) -> Callable[..., Any] | None:
     own = getattr(type(observer), event)
     return getattr(observer, event) if own is not getattr(Observer, event) else None
 

@@ -96,6 +96,7 @@ class RequestFacts:
         self.queued = False
         self.queue_wait = self.first_granted = self.first_sent = self.answered_sent = 0.0
         self.answered: AttemptFacts | None = None
+        self.time = 0.0
         self._record: RequestRecord | None = None
 
     def sum_up(self, attempts: list[AttemptFacts]) -> None:

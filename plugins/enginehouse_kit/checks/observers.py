@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -26,12 +28,14 @@ from enginehouse_kit.expect import expect
 from enginehouse_kit.make import candidate, request_record, requirements
 
 Event = tuple[str, tuple[Any, ...]]
+_STOP_S = 5.0
 
 
 def check_observer(factory: Callable[[], Observer]) -> None:
     """Check that every event returns nothing, raises nothing and changes none of its arguments.
 
-    An ``Exporter`` must sample a share from 0 to 1, whatever ``[telemetry]`` says, or nothing.
+    The events come between ``start`` and ``stop``. With these, call it in a synchronous test; ``stop`` must return in 5
+    seconds. An ``Exporter`` must sample a share from 0 to 1, whatever ``[telemetry]`` says, or nothing.
     """
     it = factory()
     if isinstance(it, Exporter):
@@ -40,6 +44,31 @@ def check_observer(factory: Callable[[], Observer]) -> None:
             expect(
                 sampling is None or 0 <= sampling[0] <= 1, f"sampling must have a ratio from 0 to 1, got {sampling!r}"
             )
+    elif type(it).start is not Observer.start or type(it).stop is not Observer.stop:
+        asyncio.run(_started_and_stopped(it))
+        return
+    _check_events(it)
+
+
+async def _started_and_stopped(it: Observer) -> None:
+    works = asyncio.ensure_future(_finished(it.start()))
+    await asyncio.sleep(0)
+    _check_events(it)
+    works.cancel()
+    with suppress(asyncio.CancelledError):
+        await works
+    try:
+        await asyncio.wait_for(_finished(it.stop()), _STOP_S)
+    except (asyncio.TimeoutError, TimeoutError):
+        raise AssertionError(f"stop must return within {_STOP_S:g} seconds") from None
+
+
+async def _finished(made: Awaitable[None] | None) -> None:
+    if made is not None:
+        await made
+
+
+def _check_events(it: Observer) -> None:
     for name, facts in events():
         before = deepcopy(facts)
         returned: Any = getattr(it, name)(*facts)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from enginehouse import Observer
+from enginehouse import LoadFailed, Observer
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.telemetry.observers import Observers, notify
 
@@ -63,3 +65,40 @@ def test_an_observer_that_fails_is_logged_and_the_others_are_told(
     assert ear.heard == ["a@a"]
     assert "The observer 'shift' of plugin 'nightshift' failed in swap_started" in caplog.text
     assert "raise error" in caplog.text
+
+
+async def test_an_observer_works_from_start_to_stop_and_one_that_fails_harms_no_other(
+    caplog: pytest.LogCaptureFixture, every_failure: None
+) -> None:
+    class Webhook(Observer):
+        def __init__(self) -> None:
+            self.lived: list[str] = []
+
+        async def start(self) -> None:
+            self.lived.append("started")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.lived.append("cancelled")
+
+        async def stop(self) -> None:
+            await asyncio.sleep(0)
+            self.lived.append("stopped")
+
+    class Broken(Observer):
+        def start(self) -> None:
+            raise SystemExit(3)
+
+        async def stop(self) -> None:
+            raise LoadFailed("no disk")
+
+    webhook = Webhook()
+    plugins = [PluginId("observer", "shift", "nightshift"), PluginId("observer", "hook", "hooks")]
+    observers = Observers([Broken(), webhook], plugins)
+    observers.start()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert webhook.lived == ["started"]
+    await observers.stop()
+    assert webhook.lived == ["started", "cancelled", "stopped"]
+    assert caplog.text.count("The observer 'shift' of plugin 'nightshift' failed") == 2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -33,6 +34,32 @@ class Expects(Observer):
         record.attempts[0].replica.index("@")
 
 
+class Fails(Observer):
+    def start(self) -> None:
+        raise ValueError("no file")
+
+
+class StopsLate(Observer):
+    async def stop(self) -> None:
+        raise ValueError("lost")
+
+
+class Queues(Observer):
+    """Its queue is made by ``start``, and empty after ``stop``."""
+
+    queue: asyncio.Queue[str]
+
+    async def start(self) -> None:
+        self.queue = asyncio.Queue()
+        await asyncio.Event().wait()
+
+    def finished(self, record: RequestRecord) -> None:
+        self.queue.put_nowait(record.id)
+
+    async def stop(self) -> None:
+        assert not self.queue.empty()
+
+
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize(
     ("broken", "error", "rule"),
@@ -41,6 +68,8 @@ class Expects(Observer):
         (Raises, AssertionError, "only good news"),
         (Writes, AssertionError, "routed must not change its arguments"),
         (Returns, AssertionError, "replicas_changed must return nothing, got 1"),
+        (Fails, ValueError, "no file"),
+        (StopsLate, ValueError, "lost"),
         (Expects, IndexError, "tuple index out of range"),
     ],
 )
@@ -51,3 +80,4 @@ def test_an_observer_that_breaks_a_rule_is_caught(broken: type[Observer], error:
 
 def test_an_observer_that_keeps_the_rules_passes() -> None:
     check_observer(Observer)
+    check_observer(Queues)

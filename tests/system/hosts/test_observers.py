@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+from enginehouse.testing.gateway import RunningGateway
+from tests.support import plain_httpx
 from tests.support.operated_gateway import ServeAlone, table
 from tests.support.plugins import Install
 
@@ -74,3 +76,36 @@ def test_an_observer_that_blocks_is_named_with_the_time_that_it_took(
     told = re.compile(r"The plugin 'sleeper' \(.*\) blocked the event loop for [1-9]")
     gateway.until(lambda _: told.search(gateway.log) is not None)
     assert gateway.ask("a").status_code == 200
+
+
+WEBHOOK = """
+    import asyncio, os, time
+
+    class Webhook(Observer):
+        async def start(self):
+            self.waiting = []
+            await asyncio.Event().wait()
+
+        def finished(self, record):
+            began = record.time - (record.ended - record.arrived)
+            self.waiting.append(f"{record.status} {abs(time.time() - began) < 60}")
+
+        async def stop(self):
+            await asyncio.sleep(0.01)
+            with open(os.environ["DIARY"], "a") as file:
+                file.write("\\n".join(self.waiting))
+
+    @hookimpl
+    def register_observers(register):
+        register("webhook", Webhook)
+"""
+
+
+def test_an_observer_sends_what_waits_when_the_gateway_stops(install: Install, tmp_path: Path) -> None:
+    install("webhook", WEBHOOK)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {"PYTHONPATH": path, "DIARY": str(tmp_path / "sent")}
+    with RunningGateway(table("a"), environment) as gateway:
+        answer = plain_httpx.post(f"{gateway.url}/v1/chat/completions", json={"model": "a", "messages": []})
+    assert answer.status_code == 200
+    assert (tmp_path / "sent").read_text() == "200 True"

@@ -43,6 +43,7 @@ class Endings:
         ``answer_ends``: the beginning and the end of its answer, for its trace.
         """
         context = self._context
+        facts.time = at = context.clock.epoch()
         trace = self._trace(job, facts.ended - job.began, facts.status)
         if trace is not None:
             facts.trace_id = trace.trace_id.decode()
@@ -52,7 +53,6 @@ class Endings:
             context.counters.end_unrouted(facts.status)
         if trace is not None and context.tracer is not None:
             context.tracer.add(traced_request(job, trace, facts.record(), answer_ends()))
-        at = context.clock.epoch()
         if self.log_access is not None:
             self.log_access(at, facts)
         context.activity.add(at, facts, job.headers, address)
