@@ -112,8 +112,8 @@ class CacheAware(Strategy):
         is_picked, is_plain, there = requirements is self._picked, chosen is self._plain, _NOTHING
         prompt = self._prompt if is_picked else prompt_of(requirements)
         engine = self._costs.used(chosen.backend)
-        if not is_plain and _is_empty(chosen):
-            self._prefixes.forget(chosen.replica)
+        if not is_plain and chosen.state in _WITHOUT_CACHE:
+            self._prefixes.keep(chosen.replica, chosen.cache_kept)
             is_picked = False
         prefix: PrefixFacts | None = None
         if prompt is not None:

@@ -183,6 +183,16 @@ class SharedPrefixIndex:
         if sent is not None and (tokens := sent.chunks.pop(chunk, None)) is not None:
             self._drop(sent, chunk, tokens)
 
+    def keep(self, engine: str, most: int) -> None:
+        """Drop all but the ``most`` tokens that an engine which has ended was sent last: the others are not restored."""
+        sent = self._sent.get(engine)
+        if not most:
+            self.forget(engine)
+        elif sent is not None:
+            while sent.tokens > most:
+                self._drop(sent, *sent.chunks.popitem(last=False), "restarted")
+            self.crowded.pop(engine, None)
+
     def forget(self, engine: str) -> None:
         """Drop an engine that has ended: when it is launched again, its cache is empty."""
         sent = self._sent.pop(engine, None)

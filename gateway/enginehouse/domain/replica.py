@@ -82,8 +82,8 @@ class Candidate:
     """Whether its engine only passes requests on, so that it waits in no queue and needs no load."""
     wake_s: float = 0.0
     """The expected seconds until a replica that is not ready can serve."""
-    cache_kept: bool = False
-    """Whether a launched engine that does not run gets its prefix cache back when it is launched again."""
+    cache_kept: int = 0
+    """The estimated tokens that a launched engine which does not run has in its prefix cache again when it does."""
     priority: int = 0
     """The backend's priority in the configuration; lower is better."""
     weight: float = 1.0

@@ -55,8 +55,7 @@ class EngineReports(EngineListener):
         if engine.removal is None:
             if managed.server is None:
                 self._find(engine)
-            cache_kept = state is not ReplicaState.READY and engine.cache.tokens > 0
-            self.show(engine, engine.problem, cache_kept=cache_kept)
+            self.show(engine, engine.problem, engine.cache.estimated if state is not ReplicaState.READY else 0)
             if managed.server is None and state is ReplicaState.READY:
                 self.context.fleet.succeeded(managed.backend)
             if state is ReplicaState.FAILED and engine.is_lost:
@@ -74,8 +73,8 @@ class EngineReports(EngineListener):
     def engine_exited(self, engine: Engine) -> None:
         self.queue.exited(engine.replica)
 
-    def show(self, engine: Engine, problem: str = "", *, cache_kept: bool = False) -> None:
-        """Show routing the state of a replica. ``cache_kept``: it gets its prefix cache back when it is launched."""
+    def show(self, engine: Engine, problem: str = "", cache_kept: int = 0) -> None:
+        """Show routing the state of a replica. ``cache_kept``: the tokens that it has again after its launch."""
         wake_s = 0.0 if engine.shown is ReplicaState.READY else engine.wake_s
         with suppress(NotFound):  # a server elsewhere no longer lists its model
             self.context.fleet.set_state(engine.replica, engine.shown, wake_s, problem, cache_kept=cache_kept)

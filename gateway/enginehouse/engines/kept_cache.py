@@ -64,18 +64,18 @@ class KeptCache:
     Only an engine of the same program, launch line and model files gets it back. One that then reads again what it
     should have, although it says that it has it, gets no cache back any more.
 
-    ``tokens``: how many are kept for the next launch.
+    ``tokens``: how many are kept for the next launch. ``estimated``: the same, as routing estimates tokens of prompts.
     """
 
     def __init__(self, backend: str, model: str, caches: Path, reports: CacheReports) -> None:
         self.folder = caches / quote(backend, safe="")
-        self.tokens = 0
+        self.tokens = self.estimated = 0
         self._backend = backend
         self._model = model
         self._reports = reports
         self._engine = ""
         self._useless = ""
-        self._restored_at: float | None = None
+        self._restored: _Restored | None = None
 
     async def prepare(self, launch: str, command: Sequence[str], files: Sequence[str]) -> None:
         """Make the folder for an engine with this fingerprint of its ``launch``, before it. Raises ``OSError``."""
@@ -87,12 +87,12 @@ class KeptCache:
 
     async def restore(self, driver: KeepsCache, engine: EngineClient) -> None:
         """Give an engine that is ready the cache that was saved. Raises nothing."""
-        self._restored_at = None
+        self._restored = None
         if not self._engine:  # none was prepared
             return
         kept = await run_slowly(_kept, self.folder, self._engine) if self._engine != self._useless else None
         if kept is None:
-            self.tokens = 0
+            self.tokens = self.estimated = 0
             return
         try:
             restored = await run_within(_RESTORE_S, driver.restore_cache(engine, list(kept.files)))
@@ -101,25 +101,25 @@ class KeptCache:
             await self._forget("refused")
         else:
             _log.info("%s has %d tokens in its cache again", self._backend, restored)
-            self._restored_at = self._reports.now()
+            self._restored = _Restored(self._reports.now(), max(kept.files.values()))
             self._reports.note(self._model, "restored")
 
     async def save(self, driver: KeepsCache, engine: EngineClient, within: float, most: int) -> None:
         """Save the cache of an engine that stops, in so many seconds and up to ``most`` bytes. Raises nothing."""
-        if self._restored_at is not None and _is_unconfirmed(
-            self._backend, self._restored_at, self._reports.answered()
-        ):
+        answered = [each for each in self._reports.answered() if each.backend == self._backend]
+        if self._restored is not None and _is_unconfirmed(self._restored, answered):
             _log.warning("%s did not have what it said that it had restored: no cache is kept for it", self._backend)
             self._useless = self._engine
             await self._forget("unconfirmed")
-        self._restored_at = None
+        self._restored = None
         if not self._engine or self._engine == self._useless:
             return
         await run_slowly(_forget, self.folder)  # first: files that are only half written must not look whole
-        self.tokens = 0
+        self.tokens = self.estimated = 0
         try:
             files = await run_within(within, driver.save_cache(engine))
             self.tokens = await run_slowly(_keep, self.folder, _CacheFiles(self._engine, dict(files)), most)
+            self.estimated = _estimated(self.tokens, answered)
         except TimeoutError:
             self._reports.note(self._model, "late")
         except Exception as error:
@@ -131,21 +131,42 @@ class KeptCache:
                 self._reports.note(self._model, "saved")
 
     async def _forget(self, outcome: str) -> None:
-        self.tokens = 0
+        self.tokens = self.estimated = 0
         await run_slowly(_forget, self.folder)
         self._reports.note(self._model, outcome)
 
 
-def _is_unconfirmed(backend: str, since: float, answered: Iterable[RequestRecord]) -> bool:
-    """Whether the first answer of ``backend`` that tells shows that it has not what it should have in its cache."""
+class _Restored(NamedTuple):
+    """A restored cache: when, on the clock of requests, and the tokens of its largest file."""
+
+    at: float
+    largest: int
+
+
+def _is_unconfirmed(restored: _Restored, answered: Iterable[RequestRecord]) -> bool:
+    """Whether the first answer since then that tells shows that an engine has not what it should have in its cache.
+
+    ``answered``: the last requests of that engine, the newest first. A prompt that fits into none of the files tells
+    nothing: it may have been dropped before they were saved.
+    """
     wrong = False
-    for record in answered:  # the newest first
-        if record.sent is None or record.sent < since:
+    for record in answered:
+        if record.sent is None or record.sent < restored.at:
             break
-        expected, had = record.prefix, record.tokens_cached
-        if record.backend == backend and expected is not None and had is not None and expected.cached > _FEW:
-            wrong = had < expected.cached / 2
+        prefix, had = record.prefix, record.tokens_cached
+        if prefix is None or had is None or prefix.cached <= _FEW:
+            continue
+        expected = (record.tokens_in or prefix.tokens) * prefix.cached / prefix.tokens
+        if expected <= restored.largest:
+            wrong = had < expected / 2
     return wrong
+
+
+def _estimated(tokens: int, answered: Iterable[RequestRecord]) -> int:
+    """What routing estimates for so many tokens of the engine that gave these answers."""
+    read = [(each.tokens_in, each.prefix.tokens) for each in answered if each.tokens_in and each.prefix is not None]
+    real, estimated = sum(each for each, _ in read), sum(each for _, each in read)
+    return round(tokens * estimated / real) if real and estimated else tokens
 
 
 # --- files, in a thread

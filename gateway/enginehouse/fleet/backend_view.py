@@ -23,7 +23,7 @@ class BackendView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     discovered: Mapping[str, Capabilities] = {}
     proxied: frozenset[str] = frozenset()
     draining: bool = False
-    states: Mapping[str, tuple[ReplicaState, float, bool]] = {}
+    states: Mapping[str, tuple[ReplicaState, float, int]] = {}
     health: Health = Health.UNKNOWN
     steady: bool = False
     counts: tuple[int, int, int] = (0, 0, 0)

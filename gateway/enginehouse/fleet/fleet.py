@@ -297,11 +297,11 @@ class Fleet:
         wake_s: float = 0.0,
         problem: str = "",
         *,
-        cache_kept: bool = False,
+        cache_kept: int = 0,
     ) -> None:
         """Set the state of a managed replica. ``wake_s``: the expected seconds until it can serve.
 
-        ``cache_kept``: it gets its prefix cache back then.
+        ``cache_kept``: the estimated tokens that are in its prefix cache again then.
 
         A ``problem`` becomes the last error of its backend. A launched replica that is not ready counts as healthy,
         because a request may start it again.

@@ -55,7 +55,7 @@ class LiveBackend:
         self.has_listed = False
         self.discovered: dict[str, Capabilities] = {}
         self.proxied: frozenset[str] = frozenset()
-        self.states: dict[str, tuple[ReplicaState, float, bool]] = {}
+        self.states: dict[str, tuple[ReplicaState, float, int]] = {}
         self.state_since: dict[str, float] = {}
         self.health_since: float | None = None
         self.offers: dict[str, Candidate] = {}

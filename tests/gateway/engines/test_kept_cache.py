@@ -65,8 +65,10 @@ class Kept:
         await self.cache.save(self.engine, CLIENT, within, MOST)
 
     def answered(self, *, expected: int, had: int | None, sent: float = 1.0, backend: str = "a") -> None:
-        prefix = SimpleNamespace(cached=expected)
-        record: Any = SimpleNamespace(backend=backend, prefix=prefix, tokens_cached=had, sent=sent)
+        """An answer to a prompt whose tokens routing estimates as half of what they are."""
+        prefix = SimpleNamespace(tokens=expected // 2, cached=expected // 2)
+        facts = {"backend": backend, "prefix": prefix, "tokens_in": expected, "tokens_cached": had, "sent": sent}
+        record: Any = SimpleNamespace(**facts)
         self.answers.insert(0, record)
 
     @property
@@ -153,6 +155,7 @@ async def test_an_engine_that_refuses_gets_on_without(kept: Kept) -> None:
 
 
 async def test_what_an_answer_does_not_confirm_is_not_tried_again(kept: Kept) -> None:
+    kept.engine.slots = {"slot-0": (5000, 100)}
     await kept.launch()
     await kept.stop()
     await kept.launch()
@@ -168,6 +171,7 @@ async def test_what_an_answer_does_not_confirm_is_not_tried_again(kept: Kept) ->
 
 
 async def test_what_answers_confirm_or_do_not_tell_stays(kept: Kept) -> None:
+    kept.engine.slots = {"slot-0": (5000, 100), "slot-1": (400, 100)}
     await kept.launch()
     await kept.stop()
     kept.now = 10.0
@@ -176,9 +180,19 @@ async def test_what_answers_confirm_or_do_not_tell_stays(kept: Kept) -> None:
     kept.answered(expected=5000, had=0, sent=11.0, backend="b")
     kept.answered(expected=5000, had=None, sent=12.0)
     kept.answered(expected=100, had=0, sent=13.0)
+    kept.answered(expected=6000, had=0, sent=13.0)  # it was dropped before the others were saved
     kept.answered(expected=5000, had=4000, sent=14.0)
     await kept.stop()
     assert kept.noted == ["saved", "restored", "saved"]
+
+
+async def test_what_is_kept_is_known_as_routing_estimates_it(kept: Kept) -> None:
+    await kept.launch()
+    kept.answered(expected=5000, had=0)
+    await kept.stop()
+    assert (kept.cache.tokens, kept.cache.estimated) == (10, 5)
+    await kept.launch("another build")
+    assert (kept.cache.tokens, kept.cache.estimated) == (0, 0)
 
 
 def test_what_no_backend_needs_any_more_is_removed(tmp_path: Path) -> None:

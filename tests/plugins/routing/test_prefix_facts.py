@@ -99,6 +99,18 @@ def test_an_engine_that_is_launched_anew_has_nothing() -> None:
     assert sent.lost == explained.lost
 
 
+def test_an_engine_has_no_more_than_was_kept() -> None:
+    chats = Chats()
+    other = chats.asks("Bye", system="Other. " * 700, tools=())
+    chats.sends(chats.asks("Hello"), A)
+    last = chats.sends(other, A)
+    kept = candidate("a", "m", state=ReplicaState.STOPPED, cache_kept=last.tokens)
+    found = chats.sends(other, kept)
+    assert found.cached > 0.9 * last.tokens
+    dropped = chats.sends(chats.asks("Hello"), A)
+    assert (dropped.cached < 200, dropped.why) == (True, "restarted")
+
+
 def test_a_line_that_is_new_each_time_is_no_difference() -> None:
     chats = Chats()
     for nonce in ("3fa2b", "9cc01"):
