@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from enginehouse import Candidate, Health, ReplicaState
@@ -13,7 +13,10 @@ _MOST_STOPS: Final = 3
 """A line that has made room so often runs to its end: else a busy gateway would compute it again and again."""
 _HOUR_S: Final = 3600.0
 _BESIDE_PEOPLE: Final = 8
-"""Where people are served, a line runs for so many slots: each prompt that is read delays the answers of others."""
+"""Where people are served, a line runs for so many slots: each prompt that is read delays the answers of others.
+
+Where they were served within an hour, one line may run in any case, and not more: else lines fill the caches of slots.
+"""
 
 Replicas = Callable[[str], Sequence[Candidate]]
 """The replicas that may serve a model."""
@@ -38,9 +41,15 @@ class RunningLine(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """``start``: how many more lines of each model. ``stop``: ids of lines. ``why``: no more of the others start."""
+    """Which lines run.
+
+    - ``start``: how many more lines of each model. ``aside``: those of these models leave caches to people.
+    - ``stop``: ids of lines.
+    - ``why``: no more of the others start.
+    """
 
     start: Mapping[str, int]
+    aside: Collection[str]
     stop: Sequence[str]
     why: Mapping[str, str]
 
@@ -65,12 +74,15 @@ class HostUse:
         while loads[0] < now - _HOUR_S:
             loads.popleft()
 
+    def is_used(self, host: str, now: float) -> bool:
+        """Whether people have used ``host`` within an hour."""
+        return now - self._used.get(host, -_HOUR_S) < _HOUR_S
+
     def why_no_load(self, host: str, now: float) -> str:
         """Why no model is loaded on ``host`` for a batch now; empty if one may be."""
-        used = self._used.get(host)
-        if used is None or now - used >= _HOUR_S:
+        if not self.is_used(host, now):
             return ""
-        if now - used < self._quiet:
+        if now - self._used[host] < self._quiet:
             return f"people use the host '{host}'"
         recent = sum(now - at < _HOUR_S for at in self._loads.get(host, ()))
         if recent >= self._swaps:
@@ -99,7 +111,9 @@ def plan(
         ready = [each for each in replicas(model) if _is_ready(each)]
         if not ready:
             continue
-        room = sum(_room(each, running, shared, settings.slots) for each in ready if each.backend not in short)
+        able = [each for each in ready if each.backend not in short]
+        most = [_most(each, shared, use.is_used(each.host, now), settings.slots) for each in able]
+        room = sum(_room(each, running, own) for each, own in zip(able, most, strict=True))
         room -= sum(line.backend is None and line.model == model for line in running)
         if room > 0:
             start[model] = min(room, lines)
@@ -114,7 +128,8 @@ def plan(
         if not why[model]:
             start[model], loading = 1, True
             use.note_load(host, now)
-    return Plan(start, stop, {model: each for model, each in why.items() if each})
+    aside = {model for model in start if any(use.is_used(each.host, now) for each in replicas(model))}
+    return Plan(start, aside, stop, {model: each for model, each in why.items() if each})
 
 
 def _is_ready(candidate: Candidate) -> bool:
@@ -130,13 +145,19 @@ def _hosts_of(people: Sequence[Person], replicas: Replicas) -> set[str]:
     return found
 
 
-def _room(engine: Candidate, running: Sequence[RunningLine], shared: set[str | None], most: int) -> int:
-    """How many more lines an engine may get: one slot stays free for people. ``shared``: engines that serve people."""
+def _most(engine: Candidate, shared: set[str | None], is_used: bool, most: int) -> int:
+    """How many lines may run at an engine. ``shared``: those that people use now. ``is_used``: they have, lately."""
+    slots = engine.load.slots
+    if engine.backend in shared:
+        return min(most, slots // _BESIDE_PEOPLE) if slots else 1
+    return min(most, max(1, slots // _BESIDE_PEOPLE)) if slots and is_used else most
+
+
+def _room(engine: Candidate, running: Sequence[RunningLine], most: int) -> int:
+    """How many more lines an engine may get of ``most``: one slot stays free for people."""
     load = engine.load
     if load.engine_waiting:
         return 0
-    if engine.backend in shared:
-        most = min(most, load.slots // _BESIDE_PEOPLE) if load.slots else 1
     own, free = most - sum(line.backend == engine.backend for line in running), load.free
     return max(0, own if free is None else min(own, free - (load.slots > 1)))
 

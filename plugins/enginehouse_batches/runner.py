@@ -46,12 +46,13 @@ class _Pause:
 
 
 class _SentLine:
-    """A line that a task runs. ``answered``: its answer has come, and is being kept."""
+    """A line that a task runs. ``answered``: its answer has come, and is being kept. ``aside``: of ``submit``."""
 
-    def __init__(self, job: _Job, number: int, model: str) -> None:
+    def __init__(self, job: _Job, number: int, model: str, *, aside: bool) -> None:
         self.job = job
         self.number = number
         self.model = model
+        self.aside = aside
         self.answered = False
         self.task: asyncio.Task[None]
 
@@ -142,7 +143,7 @@ class Runner:
         for job in self._jobs.values():
             job.why = {model: why for model, why in decided.why.items() if job.waiting.get(model)}
         for model, most in decided.start.items():
-            self._start(model, most, now)
+            self._start(model, most, now, aside=model in decided.aside)
 
     async def stop(self) -> None:
         """End all lines, which run again after the next start."""
@@ -243,14 +244,14 @@ class Runner:
         alias = self._gateway.table("routing").aliases.get(model)
         return [each for name in _targets(alias) for each in replicas(name)]
 
-    def _start(self, model: str, most: int, now: float) -> None:
+    def _start(self, model: str, most: int, now: float, *, aside: bool) -> None:
         for job in self._jobs.values():
             if model not in dict(job.sendable(now)):
                 continue
             numbers = job.waiting[model]
             for _ in range(min(most, len(numbers))):
                 most -= 1
-                self._send(_SentLine(job, numbers.popleft(), model))
+                self._send(_SentLine(job, numbers.popleft(), model, aside=aside))
 
     def _send(self, line: _SentLine) -> None:
         id = f"{line.job.batch.id}-{line.number}"
@@ -276,7 +277,9 @@ class Runner:
         headers = [(b"content-type", b"application/json"), (b"x-request-id", id.encode())]
         requests = self._gateway.requests
         try:
-            answer = await requests.submit(batch.endpoint, body, headers, caller=batch.sender, priority=_LOWEST)
+            answer = await requests.submit(
+                batch.endpoint, body, headers, caller=batch.sender, priority=_LOWEST, aside=line.aside
+            )
             status, said = answer.status, answer.body
         except ShuttingDown:
             line.job.pause(line.model, self._gateway.clock.now())

@@ -169,6 +169,7 @@ class _Requests:
         *,
         caller: GatewayCaller | None = None,
         priority: int | None = None,
+        aside: bool = False,
     ) -> Submitted:
         self._fake.submitted.append((path, body))
         self._fake.senders.append(caller)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,7 @@ from enginehouse import (
     ServedModel,
     SupportsLaunch,
     ThinkingFields,
+    add_field,
     option_arguments,
     read_json,
 )
@@ -28,6 +30,9 @@ from enginehouse_llamacpp.model_file import model_facts, renders_tools, shards
 from enginehouse_llamacpp.options import SWITCHES, LlamaCppOptions
 from enginehouse_llamacpp.status import read_status
 from enginehouse_llamacpp.thinking import THINKING
+
+_ASIDE: Final = 0
+"""The slot of requests that leave the cache of the others alone."""
 
 
 class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams, KeepsCache):
@@ -92,13 +97,23 @@ class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams,
         return (read_json(response, _Properties).total_slots or None) if response.status == 200 else None
 
     async def save_cache(self, engine: EngineClient) -> Mapping[str, int]:
-        """Save every slot that has served, the one that was used last first."""
-        slots = read_json(await engine.request("GET", "/slots"), list[_Slot])
-        used = sorted((each for each in slots if each.id_task is not None), key=lambda each: -(each.id_task or 0))
-        return {f"slot-{each.id}": await _slot(engine, each.id, "save", f"slot-{each.id}") for each in used}
+        """Save every slot: those that have served, the last one first, then those that may have been restored."""
+        slots = [*reversed(await _slots(engine))]
+        slots.sort(key=lambda each: -1 if each.id_task is None else each.id_task)
+        names = {f"slot-{each.id}": each.id for each in reversed(slots)}
+        return {name: await _slot(engine, slot, "save", name) for name, slot in names.items()}
 
     async def restore_cache(self, engine: EngineClient, files: Sequence[str]) -> int:
-        return sum([await _slot(engine, int(file.removeprefix("slot-")), "restore", file) for file in files])
+        """Restore slots, in the order in which requests with other prompts take them last.
+
+        llama-server gives these the last one of the slots that have not served.
+        """
+        slots = [each.id for each in await _slots(engine)]
+        return sum([await _slot(engine, slot, "restore", file) for slot, file in zip(slots, files, strict=False)])
+
+    def aside(self, body: bytes, slots: int) -> bytes:
+        """Have it run in the first slot, which other requests take last."""
+        return add_field(body, "id_slot", b"%d" % _ASIDE) if slots > 1 else body
 
     async def status(self, engine: EngineClient) -> InstanceStatus | None:
         return await read_status(engine)
@@ -117,6 +132,12 @@ class _Slot(msgspec.Struct):
 class _Moved(msgspec.Struct):
     n_saved: int = 0
     n_restored: int = 0
+
+
+async def _slots(engine: EngineClient) -> Sequence[_Slot]:
+    """The slots: first the one that a request with a new prompt takes last, except for requests that stand aside."""
+    first, *others = read_json(await engine.request("GET", "/slots"), list[_Slot])
+    return [*others, first]
 
 
 async def _slot(engine: EngineClient, slot: int, action: str, file: str) -> int:

@@ -24,6 +24,9 @@ class LlamaCppOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):
     ] = None
     parallel: Annotated[int | None, Meta(description="slots: requests that are served at once")] = None
     kv_unified: Annotated[bool | None, Meta(description="all slots share one context")] = None
+    cache_idle_slots: Annotated[
+        bool | None, Meta(description="a request moves the caches of idle slots to main memory")
+    ] = None
     threads: Annotated[int | None, Meta(description="threads for generation")] = None
     threads_batch: Annotated[int | None, Meta(description="threads for prompts")] = None
     batch_size: Annotated[int | None, Meta(description="tokens of a prompt that are processed together")] = None

@@ -184,7 +184,7 @@ class SharedPrefixIndex:
             self._drop(sent, chunk, tokens)
 
     def keep(self, engine: str, most: int) -> None:
-        """Drop all but the ``most`` tokens that an engine which has ended was sent last: the others are not restored."""
+        """Drop all but the ``most`` tokens that an engine was sent last: it has ended, and gets only these back."""
         sent = self._sent.get(engine)
         if not most:
             self.forget(engine)

@@ -201,6 +201,7 @@ ANSWERS: Mapping[str, tuple[str, Fits]] = {
     "wake_as_launched": _BOOL,
     "save_cache": ("a dict of numbers by file", _are_counts),
     "restore_cache": ("an int", _exactly(int)),
+    "aside": _BYTES,
     "concurrency": _NUMBER,
     "status": ("an InstanceStatus or None", _instance(InstanceStatus, type(None))),
     "metadata": ("an InstanceMetadata", _instance(InstanceMetadata)),

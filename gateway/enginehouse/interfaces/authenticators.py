@@ -65,6 +65,7 @@ class AdmittedCaller:
     - ``ttft_objective``: the seconds that its requests may wait; 0 for no limit.
     - ``gateway``: it is another gateway, whose requests say whose they are. ``through``: the name of the gateway that
       sent for this caller; empty for none.
+    - ``aside``: its requests leave the prefix caches of engines to others.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class AdmittedCaller:
         self.ttft_objective = ttft_objective
         self.gateway = gateway
         self.through = ""
+        self.aside = False
 
     def may_use(self, model: str) -> bool:
         """Whether ``models`` include ``model``."""

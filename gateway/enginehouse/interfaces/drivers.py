@@ -260,6 +260,13 @@ class KeepsCache(ABC):
         Raise ``UpstreamError`` if it refuses one.
         """
 
+    def aside(self, body: bytes, slots: int) -> bytes:
+        """Return the ``body`` of a request that nobody waits for, so that it leaves the cache to other requests.
+
+        ``slots``: how many requests the engine works on at once; 0 if that is unknown. By default, ``body`` stays.
+        """
+        return body
+
 
 class SupportsFigures:
     """A driver of engines that report about themselves. It implements the methods for what they report."""

@@ -114,6 +114,7 @@ class GatewayRequests(Protocol):
         *,
         caller: GatewayCaller | None = None,
         priority: int | None = None,
+        aside: bool = False,
     ) -> Submitted:
         """Send a request and wait for the whole answer. Cancelling the call ends the request.
 
@@ -121,6 +122,7 @@ class GatewayRequests(Protocol):
         - ``caller``: for whom. Their rights and limits apply, and what is used counts as theirs. ``None``: it is the
           service's own request, without a key and its limits.
         - ``priority``: in queues, in place of the caller's; higher first.
+        - ``aside``: it leaves an engine's prefix cache to other requests, as far as ``KeepsCache.aside`` can do that.
 
         Raises ``Forbidden`` for a caller whose key is gone, and a ``RequestError`` for an answer that is not whole.
         """

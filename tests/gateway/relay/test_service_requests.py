@@ -149,3 +149,16 @@ async def test_a_request_with_a_priority_and_no_caller_is_the_service_s(
     service = seen_by_service(gateway)
     await service.requests.submit("/v1/completions", b'{"model": "m", "prompt": "x"}', priority=-7)
     assert next(gateway.relay.context.activity.newest_first()).record.caller == "service/test"
+
+
+async def test_a_request_that_leaves_caches_to_others_says_so_as_its_engine_takes_it(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    engine = await model_engine()
+    gateway = await house(engine, backend={"driver": "llamacpp"})
+    gateway.gateway.engines.remote.report("a", 4)
+    service = seen_by_service(gateway)
+    for aside in (True, False):
+        answer = await service.requests.submit("/v1/completions", b'{"model": "m", "prompt": "x"}', aside=aside)
+        assert answer.status == 200, answer.body
+    assert [msgspec.json.decode(each.body).get("id_slot") for each in engine.calls] == [0, None]

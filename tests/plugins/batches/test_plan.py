@@ -68,6 +68,18 @@ def test_lines_take_free_slots_but_one(engine: Candidate, live: list[Person | Ru
     assert bool(decided.why) is not bool(lines)
 
 
+def test_where_people_were_a_moment_ago_lines_leave_the_caches_to_them() -> None:
+    here = Gateway(replica("a"), replica("b", slots=32), replica("c", host="other"), replica("d", slots=0))
+    for model in "ad":
+        here.plan({}, person(model))
+    here.now = HOUR - 1
+    waiting = dict.fromkeys("abcd", 10)
+    decided = here.plan(waiting)
+    assert (decided.start, decided.aside) == ({"a": 1, "b": 4, "c": 3, "d": 4}, {"a", "b", "d"})
+    here.now = HOUR
+    assert here.plan(waiting) == ({"a": 3, "b": 4, "c": 3, "d": 4}, set(), [], {})
+
+
 def test_no_more_lines_run_than_there_are() -> None:
     assert Gateway(replica("a")).plan({"a": 2}).start == {"a": 2}
 

@@ -42,8 +42,10 @@ ANN = GatewayCaller("ann")
 class Sent:
     """A request that was sent. ``end`` answers it."""
 
-    def __init__(self, id: str, body: dict[str, Any], caller: GatewayCaller | None, priority: int | None) -> None:
-        self.id, self.body, self.caller, self.priority = id, body, caller, priority
+    def __init__(
+        self, id: str, body: dict[str, Any], caller: GatewayCaller | None, priority: int | None, aside: bool
+    ) -> None:
+        self.id, self.body, self.caller, self.priority, self.aside = id, body, caller, priority, aside
         self.answer: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
 
     def end(self, status: int = 200, body: bytes = b'{\n "ok": true}') -> None:
@@ -71,8 +73,9 @@ class Requests:
         *,
         caller: GatewayCaller | None = None,
         priority: int | None = None,
+        aside: bool = False,
     ) -> Submitted:
-        sent = Sent(dict(headers or ())[b"x-request-id"].decode(), json.loads(body), caller, priority)
+        sent = Sent(dict(headers or ())[b"x-request-id"].decode(), json.loads(body), caller, priority, aside)
         self.open.append(sent)
         self.sent.append(sent.body["prompt"])
         try:
@@ -196,6 +199,7 @@ async def test_a_file_with_an_error_fails_as_a_whole(house: House) -> None:
 
 
 async def test_lines_wait_for_people_and_make_room_for_them(house: House) -> None:
+    house.load.slots = 16
     house.requests.people = [FakeGatewayRequest(id="p", model="m", waits=True, phase=Phase.QUEUED)]
     id = house.batch("x", "y")
     await house.until(lambda: house.status(id) == "in_progress")
@@ -204,6 +208,7 @@ async def test_lines_wait_for_people_and_make_room_for_them(house: House) -> Non
     assert house.runner.facts(id)["waits_for"] == {"m": "no slot is free that nobody waits for"}
     house.requests.people = []
     await house.until(lambda: len(house.requests.open) == 2)
+    assert all(each.aside for each in house.requests.open)
     house.requests.people = [FakeGatewayRequest(id="p", model="m", waits=True, phase=Phase.QUEUED)]
     house.runner.tick()
     await until(lambda: len(house.requests.open) == 1)

@@ -53,6 +53,25 @@ async def test_a_model_list_tells_what_engines_add_to_it(entry: Mapping[str, Any
     assert (served.name, served.capabilities) == ("a", capabilities)
 
 
+async def test_a_llama_server_gets_its_slots_back_where_other_requests_take_them_last() -> None:
+    slots = [{"id": 0, "id_task": 9}, {"id": 1}, {"id": 2, "id_task": 12}, {"id": 3}]
+    saved = {f"/slots/{slot}?action=save": {"n_saved": slot + 10} for slot in range(4)}
+    kept = await LlamaCppDriver().save_cache(FakeClient({"/slots": slots, **saved}))
+    assert [*kept.items()] == [("slot-2", 12), ("slot-0", 10), ("slot-1", 11), ("slot-3", 13)]
+    restored = {f"/slots/{slot}?action=restore": {"n_restored": 5} for slot in range(4)}
+    client = FakeClient({"/slots": slots, **restored})
+    assert await LlamaCppDriver().restore_cache(client, [*kept]) == 20
+    assert client.asked == ["/slots", *(f"/slots/{slot}?action=restore" for slot in (1, 2, 3, 0))]
+    alone = FakeClient({"/slots": slots[:1], **restored})
+    assert await LlamaCppDriver().restore_cache(alone, ["slot-0"]) == 5
+
+
+def test_a_llama_server_has_one_slot_for_requests_that_nobody_waits_for() -> None:
+    driver = LlamaCppDriver()
+    assert driver.aside(b'{"prompt":"x"}', 4) == b'{"prompt":"x","id_slot":0}'
+    assert {driver.aside(b'{"prompt":"x"}', slots) for slots in (0, 1)} == {b'{"prompt":"x"}'}
+
+
 @pytest.mark.parametrize(
     ("page", "message"),
     [(401, "answered 401"), (b"<html>", "cannot be decoded"), ([], "cannot be decoded"), ({}, "data")],

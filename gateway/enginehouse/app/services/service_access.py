@@ -18,7 +18,7 @@ from enginehouse.app.request_path import RequestPath
 from enginehouse.app.services.joined_backends import JoinedBackends
 from enginehouse.app.services.model_sizes import ModelSizes
 from enginehouse.app.services.status_puller import StatusPuller
-from enginehouse.app.services.submission import PrioritizedCaller, submit
+from enginehouse.app.services.submission import ServedCaller, submit
 from enginehouse.config.schema import Config
 from enginehouse.domain.backend_status import BackendStatus
 from enginehouse.domain.errors import NotFound, Overloaded, RequestError
@@ -152,13 +152,15 @@ class _RequestAccess:
         *,
         caller: GatewayCaller | None = None,
         priority: int | None = None,
+        aside: bool = False,
     ) -> Submitted:
         admission = self._parts.path.admission
         admitted: AdmittedCaller | None = None
         if caller is not None:
             admitted = admission.authentication.absent(caller.name, caller.models, caller.through)
-        if priority is not None:
-            admitted = PrioritizedCaller(admitted or AdmittedCaller(f"service/{self._cause}"), priority)
+        if priority is not None or aside:
+            own = admitted or AdmittedCaller(f"service/{self._cause}")
+            admitted = ServedCaller(own, own.priority if priority is None else priority, aside=aside)
         return await submit(admission, path, body, headers, admitted)
 
     async def move(self, request: str, destination: str, engine_request: str = "") -> None:

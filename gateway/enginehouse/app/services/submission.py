@@ -38,11 +38,12 @@ async def submit(
             exchange.client_disconnected()
 
 
-class PrioritizedCaller(AdmittedCaller):
-    """``caller``, whose requests have this ``priority`` and may wait."""
+class ServedCaller(AdmittedCaller):
+    """``caller``, for whom a service sends requests. They have this ``priority`` and may wait."""
 
-    def __init__(self, caller: AdmittedCaller, priority: int) -> None:
+    def __init__(self, caller: AdmittedCaller, priority: int, *, aside: bool) -> None:
         super().__init__(caller.name, caller.models, priority=priority, weight=caller.weight)
+        self.aside = aside
         self._caller = caller
 
     def admit(self, requirements: Requirements, answer_limit: int | None) -> Reserved | None:

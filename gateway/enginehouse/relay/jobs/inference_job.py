@@ -62,8 +62,15 @@ class InferenceJob(Job):
         name = chosen.name_there or chosen.model
         if name != route.requested:
             body = replace_model(body, name)
+        if self.caller is not None and self.caller.aside:
+            body = self._aside(chosen, body)
         assert self.requirements is not None
         return self._continuable(route, self._counted(body)) if self.requirements.stream else body
+
+    def _aside(self, chosen: Candidate, body: bytes) -> bytes:
+        """``body`` as its engine leaves the prefix cache to others, if its driver knows how."""
+        driver = self.context.drivers.get(chosen.backend)
+        return body if driver is None or driver.cache is None else driver.cache.aside(body, chosen.load.slots)
 
     def _counted(self, body: bytes) -> bytes:
         """The body of a stream, which asks for its usage if that is kept and the client does not ask."""
