@@ -9,9 +9,10 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse.domain.continuation import Continuation
-from enginehouse.relay.continuation.asking import one_token
-from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.translator import ContinuationTranslator
+from enginehouse.interfaces.hand_over import one_token
+from enginehouse.testing import FakeShare
+from enginehouse_continuation.stream_history import StreamHistory
+from enginehouse_continuation.translator import ContinuationTranslator
 from enginehouse_vllm import VllmDriver
 
 PATH = "/v1/chat/completions"
@@ -30,7 +31,7 @@ def streaming(prompt: int, chunks: int) -> StreamHistory:
     """A stream of which ``chunks`` chunks have passed."""
     question = [{"role": "user", "content": "word " * prompt}]
     body = msgspec.json.encode({"model": "m", "stream": True, "max_tokens": 40_000, "messages": question})
-    delivered = StreamHistory(PATH, body, DRIVER.streams, added=True)
+    delivered = StreamHistory(PATH, body, DRIVER.streams, FakeShare(), added=True)
     delivered.take(event(prompt, delta={"role": "assistant", "content": ""}, token_ids=[]))
     for number in range(chunks):
         delivered.take(event(delta={"content": f" tok{number}"}, token_ids=[1000 + number]))
@@ -71,7 +72,7 @@ def test_the_first_event_of_a_stream(benchmark: BenchmarkFixture, prompt: int, c
     first = event(prompt, delta={"role": "assistant", "content": ""}, token_ids=[])
 
     def take() -> None:
-        delivered = StreamHistory(PATH, b'{"model":"m"}', DRIVER.streams, added=True)
+        delivered = StreamHistory(PATH, b'{"model":"m"}', DRIVER.streams, FakeShare(), added=True)
         delivered.take(first)
         delivered.read()
 

@@ -67,7 +67,6 @@ MODULES = {
     ),
     "gateway/enginehouse/relay/answers": ("fast_path", "held_answer", "joined_reply", "json_answer", "reply"),
     "gateway/enginehouse/relay/attempts": ("attempt", "dispatch", "hedge"),
-    "gateway/enginehouse/relay/continuation": ("kept_stream", "stream_history", "typed_history"),
     "gateway/enginehouse/relay/events": ("chunk", "plain_event", "sse", "stream_check"),
     "gateway/enginehouse/relay/heads": ("answer_head", "behalf", "headers", "known_head"),
     "gateway/enginehouse/relay/jobs": (
@@ -100,6 +99,7 @@ MODULES = {
         "tracer",
     ),
     "plugins/enginehouse_callers": ("accounts", "kept_keys", "keyring", "limit_set", "usage_meter"),
+    "plugins/enginehouse_continuation": ("kept_events", "stream_history", "typed_history"),
     "plugins/enginehouse_kit": ("credentials",),
     "plugins/enginehouse_kit/prefixes": ("chunks", "known_texts", "prompt", "volatile_lines"),
     "plugins/enginehouse_sim/simulator/core": ("engine_core",),

@@ -28,6 +28,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.interfaces.launchers import Launcher as Launcher
     from enginehouse.interfaces.discoverers import Discoverer as Discoverer
     from enginehouse.interfaces.services import Service as Service
+    from enginehouse.interfaces.continuers import Continuer as Continuer
     from enginehouse.interfaces.interceptors import Interceptor as Interceptor
     from enginehouse.interfaces.authenticators import Authenticator as Authenticator
     from enginehouse.interfaces.guards import Guard as Guard
@@ -224,6 +225,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.metric_info import MetricInfo as MetricInfo
     from enginehouse.domain.plugin_id import PluginId as PluginId
     from enginehouse.telemetry.plugin_failures import await_plugin as await_plugin
+    from enginehouse.telemetry.plugin_failures import log_plugin_failure as log_plugin_failure
     from enginehouse.telemetry.plugin_failures import plugin_errors as plugin_errors
     from enginehouse.telemetry.plugin_failures import wrong_result as wrong_result
     from enginehouse.config.schema import DiscoverySettings as DiscoverySettings
@@ -281,7 +283,21 @@ if _typing.TYPE_CHECKING:
     from enginehouse_kit.limits.lease_book import LeaseBook as LeaseBook
 
     # --- Continued streams
+    from enginehouse.interfaces.continuers import AnswerDiffers as AnswerDiffers
+    from enginehouse.interfaces.continuers import ContinuationWay as ContinuationWay
+    from enginehouse.interfaces.continuers import KeptStream as KeptStream
+    from enginehouse.interfaces.continuers import MemoryShare as MemoryShare
+    from enginehouse.interfaces.continuers import NewShare as NewShare
+    from enginehouse.interfaces.continuers import PieceMeter as PieceMeter
+    from enginehouse.interfaces.continuers import Question as Question
+    from enginehouse.interfaces.continuers import Rest as Rest
+    from enginehouse.interfaces.continuers import Translator as Translator
+    from enginehouse.interfaces.continuers import Gathering as Gathering
+    from enginehouse.domain.stream_tokens import StreamTokens as StreamTokens
+    from enginehouse.relay.events.added_fields import cutter as cutter
+    from enginehouse.relay.events.sse import is_whole as is_whole
     from enginehouse.relay.events.sse import read_events as read_events
+    from enginehouse.routing.body.replace_model import replace_model as replace_model
     from enginehouse.domain.continuation import Continuation as Continuation
     from enginehouse.domain.continuation import PartialAnswer as PartialAnswer
     from enginehouse.domain.continuation import StreamTraits as StreamTraits

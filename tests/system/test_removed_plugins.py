@@ -36,6 +36,7 @@ MISSING = {
         "backends.x.driver",
         "enable the plugin 'remote'",
     ),
+    "continuation": ("[routing]\ngather = true\n", "routing.gather", "enable the plugin 'continuation'"),
     "local": ('[models.m]\ndriver = "sim"\n', "hosts.local.launcher", "disabled plugins: local"),
     "callers": ('[[auth.keys]]\nname = "a"\nkey = "secret-of-a"\n', "limits.store", "disabled plugins: callers"),
     "routing": ("", "routing.strategy", "disabled plugins: routing"),

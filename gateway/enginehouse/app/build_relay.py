@@ -15,7 +15,7 @@ from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.continuation.rules import ContinuationRules
+from enginehouse.relay.continuation_rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.intercepting.in_force import InForce
@@ -35,7 +35,7 @@ def configure_relay(context: RelayContext, config: Config, drivers: Drivers) -> 
     context.waiting_room.configure(scheduling_limits(config), config.scheduling.priorities)
     context.max_retries = routing.max_retries
     context.budget.share = routing.retry_budget
-    context.gather = routing.gather
+    context.gather = routing.gather and context.continuer is not None
     context.hold_answers = config.server.hold_answers
     context.heartbeat = config.streams.heartbeat
     context.renames = routing.answer_model == "asked"

@@ -13,6 +13,7 @@ from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_relay import build_interceptors, configure_relay
 from enginehouse.app.build_router import build_router, needs_new_router
 from enginehouse.app.callers import Callers, Deliver, SharedAccounts
+from enginehouse.app.continuers import check_continuation, find_continuer
 from enginehouse.app.exports import TraceTaker, build_tracer, find_exporter
 from enginehouse.app.plugin_instances import create, create_installed, prepare, protocols_of_plugins
 from enginehouse.config.schema import Config
@@ -110,6 +111,7 @@ class RequestPath:
             max_series=config.telemetry.max_series,
             protocols={path: each for each in self.protocols.values() for path in each.paths},
             engine_memory=self.outside.engine_memory,
+            continuer=find_continuer(config, self.registry),
             waiting_room=room,
             shares=CallerShares() if scheduler.shares else None,
         )
@@ -157,6 +159,7 @@ class PathChange:
 
     def __init__(self, path: RequestPath, config: Config, drivers: dict[str, DriverSupport]) -> None:
         context, registry, old = path.relay.context, path.registry, path.config
+        check_continuation(config, context.continuer)
         self._path, self._config, self._drivers = path, config, drivers
         self._fleet = build_fleet(config, drivers=drivers)
         self._kv_events = kv_events_of(config, drivers)

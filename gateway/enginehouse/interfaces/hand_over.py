@@ -8,6 +8,10 @@ _FIELD = "kv_transfer_params"
 _KEEP = b'{"do_remote_decode":true,"do_remote_prefill":false}'
 
 
+_OF_STREAMS = frozenset({"stream_options", "min_tokens", "max_completion_tokens"})
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
 class _PromptAnswer(msgspec.Struct):
     kv_transfer_params: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -19,6 +23,12 @@ def add_field(body: bytes, name: str, value: bytes) -> bytes:
     end = body.rindex(b"}")
     comma = b"" if body[:end].rstrip().endswith(b"{") else b","
     return b'%s%s"%s":%s}' % (body[:end], comma, name.encode(), value)
+
+
+def one_token(body: bytes) -> bytes:
+    """Return ``body`` as a request for one token, so that its engine reads the prompt."""
+    fields: dict[str, object] = {name: value for name, value in _fields(body).items() if name not in _OF_STREAMS}
+    return msgspec.json.encode({**fields, "max_tokens": 1, "stream": False})
 
 
 def prompt_request(body: bytes) -> bytes:

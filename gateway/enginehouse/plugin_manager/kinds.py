@@ -12,6 +12,7 @@ import msgspec
 
 from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.authenticators import Authenticator
+from enginehouse.interfaces.continuers import Continuer
 from enginehouse.interfaces.discoverers import Discoverer
 from enginehouse.interfaces.driver_support import SUPPORTS
 from enginehouse.interfaces.drivers import Driver
@@ -102,6 +103,13 @@ KINDS = (
         "register_protocols",
         Protocol,
         "clients' protocols. The gateway serves the paths of all of them.",
+        stays=True,
+    ),
+    Kind(
+        "continuer",
+        "register_continuers",
+        Continuer,
+        "what keeps streams and continues them at other engines. A gateway has one at most.",
         stays=True,
     ),
     Kind(

@@ -14,7 +14,6 @@ The rooms, from the door down::
     retrying      decides whether a request is sent again
     upstream      connections to engines
     answers       the answer that a client gets
-    continuation  the part of a stream that the client has
     door          the client's side; engine_memory counts what is held of answers
     events, heads server-sent events; heads of requests and answers
 """

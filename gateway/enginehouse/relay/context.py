@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from enginehouse.aio.clock import Clock
 from enginehouse.domain.errors import RequestError, Unauthorized
@@ -11,14 +12,15 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.accounting import ClientAddresses, RequestMeter
+from enginehouse.interfaces.continuers import Continuer, NewShare
 from enginehouse.interfaces.driver_support import DriverSupport
 from enginehouse.interfaces.protocols import Protocol
-from enginehouse.relay.continuation.reading_ahead import ReadingAhead
-from enginehouse.relay.continuation.rules import ContinuationRules
+from enginehouse.relay.continuation_rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
-from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.relay.engine_memory import EngineMemory, EngineShare
 from enginehouse.relay.intercepting.interceptors import Interceptors
+from enginehouse.relay.reading_ahead import ReadingAhead
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.retrying.retry_after import retry_after
 from enginehouse.relay.retrying.retry_budget import RetryBudget
@@ -52,7 +54,8 @@ class RelayContext:
     - ``unlisted_models``: those that no list and no error names.
     - ``upstreams``: every backend, by name. ``drivers``: theirs.
     - ``reading_ahead``: the texts that backends read for moves, by name.
-    - ``engine_memory``: what is held of engines' answers.
+    - ``engine_memory``: what is held of engines' answers. ``continuation_share``, ``gathered_share``: in it.
+    - ``continuer``: keeps streams, so that another engine can go on with them; ``None`` if no plugin does.
     - ``shares``: gives requests their turns, if the scheduler wants that.
     - ``waiting_room``: the requests that wait for a model.
     - ``interceptors``: decide about requests and answers, if there are any, guards among them.
@@ -89,6 +92,7 @@ class RelayContext:
         max_series: int,
         protocols: Mapping[str, Protocol],
         engine_memory: EngineMemory,
+        continuer: Continuer | None,
         waiting_room: WaitingRoom,
         shares: CallerShares | None,
     ) -> None:
@@ -100,6 +104,9 @@ class RelayContext:
         self.tracer = tracer
         self.protocols = protocols
         self.engine_memory = engine_memory
+        self.continuer = continuer
+        self.continuation_share: NewShare = partial(EngineShare, engine_memory, "continuation")
+        self.gathered_share: NewShare = partial(EngineShare, engine_memory, "gathered")
         self.waiting_room = waiting_room
         self.shares = shares
         self.hedging = None

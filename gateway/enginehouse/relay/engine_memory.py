@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Final
 
 FULL: Final = "the gateway holds as much of engines' answers as it may (server.max_engine_memory)"
-_TEXT, _NUMBER, _PLACE, _OBJECT = 56, 32, 8, 200
-"""In bytes: what a text takes beside its characters, a number, a place in a list, and a JSON object."""
 
 
 class EngineMemory:
@@ -56,14 +54,3 @@ class EngineShare:
         """Count all bytes out, because they are no longer held."""
         self._memory.held -= self.size
         self.size = 0
-
-
-def size_of(value: Any) -> int:
-    """The bytes that a decoded JSON value takes, roughly."""
-    if isinstance(value, str):
-        return _TEXT + len(value)
-    if isinstance(value, list):
-        return sum([_PLACE + size_of(each) for each in value], _TEXT)
-    if isinstance(value, dict):
-        return sum([_TEXT + size_of(each) for each in value.values()], _OBJECT)
-    return _NUMBER

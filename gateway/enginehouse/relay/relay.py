@@ -185,7 +185,7 @@ class Relay:
                 door = sharing = SharingDoor(door, context.engine_memory)
             listening, now = interceptors.listening, context.clock.now
             door = filtering = FilteringDoor(door, context.engine_memory, path, listening, now)
-        gathering = GatheringDoor(door, context.engine_memory) if context.gather else None
+        gathering = GatheringDoor(door) if context.gather else None
         job: InferenceJob
         if context.router.strategies.hands_over:
             job = HandOverJob(context, path, headers, request_id, gathering)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
-
 from enginehouse.domain.errors import CannotContinue, EngineRefused, RequestError, UpstreamError
 from enginehouse.domain.route import Route
+from enginehouse.domain.stream_tokens import StreamTokens
 from enginehouse.domain.ticket import Phase
 from enginehouse.fleet.verdicts import REFUSALS
 from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.interfaces.continuers import Continuer, KeptStream
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why_misfit
@@ -19,8 +19,6 @@ from enginehouse.relay.answers.passing_door import CapturingDoor
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
-from enginehouse.relay.continuation.progress import SavedStream
-from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineShare
 from enginehouse.relay.events.stream_check import BrokenStream
@@ -32,7 +30,6 @@ from enginehouse.relay.jobs.continuation_job import ContinuationJob
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.live.endings import WITHDRAWN, Endings
 from enginehouse.relay.live.live_request import MovedStream
-from enginehouse.relay.live.live_state import StreamTokens
 from enginehouse.relay.moves.move import Move
 from enginehouse.relay.request import CLIENT_LEFT, Request
 from enginehouse.relay.retrying.retries import Outcome
@@ -117,11 +114,10 @@ class RelayedRequest(Request):
         history = self._reply.history
         if history is None:
             return StreamTokens(output=self._reply.events)
-        history.read()
-        output = None if history.why else history.progress.tokens()
-        if output is None:  # as with llama-server, whose tokens are counted only at the end
-            output = self._reply.events
-        return StreamTokens(history.prompt_tokens, output, history.max_tokens)
+        known = history.tokens()
+        if known.output is None:  # as with llama-server, whose tokens are counted only at the end
+            known = known._replace(output=self._reply.events)
+        return known
 
     def answer_ends(self) -> tuple[bytes, bytes]:
         return self._reply.ends()
@@ -162,36 +158,31 @@ class RelayedRequest(Request):
         history, attempt = self._reply.history, self._dispatch.attempt
         if self.why_not_movable is not None or self.moving is not None or self._reply.door is not door:
             return None
-        if history is None or history.common is None or attempt is None:
+        saved = None if history is None or attempt is None else history.saved(attempt.route.chosen)
+        if saved is None:
             return None
-        saved = self.job.body, history.saved(attempt.route.chosen)
         self._end(CLIENT_LEFT, WITHDRAWN)
-        return saved
+        return self.job.body, saved
 
     def go_on(self, body: bytes, caller: AdmittedCaller | None, saved: bytes) -> bool:
         job = self.job
         self._reply.go_on(None)  # whatever happens, the client has the beginning of a stream
         try:
             job.admit(body, caller)
-            self._continue(msgspec.msgpack.decode(saved, type=SavedStream))
+            self._continue(saved)
         except RequestError as error:
             self.fail(error)
         except Exception:
             self.fail(defect("a stream of another gateway met a defect of this one"))
         return True
 
-    def _continue(self, saved: SavedStream) -> None:
-        job, context = self.job, self.job.context
-        driver = context.drivers.get(saved.backend)
-        if driver is None:
-            raise CannotContinue(f"Backend '{saved.backend}', which had begun the answer, is no longer configured")
-        traits = driver.continuation.streams
-        history = StreamHistory(job.path, saved.body, traits, added=False, memory=context.engine_memory)
-        history.restore(saved)
+    def _continue(self, saved: bytes) -> None:
+        context, replaced = self.job.context, UpstreamError("The gateway that had begun it was replaced")
+        if context.continuer is None:
+            raise replaced
+        history, model = context.continuer.restore(self.job.path, saved, context.drivers, context.continuation_share)
         self._reply.go_on(history)
-        self._dispatch.job = self._join(
-            history, saved.model, UpstreamError("The gateway that had begun it was replaced")
-        )
+        self._dispatch.job = self._join(context.continuer, history, model, replaced)
         self._dispatch.start()
 
     # --- from its dispatch
@@ -460,16 +451,18 @@ class RelayedRequest(Request):
         if ending is not None:
             dispatch.blame(error)
             self._complete(dispatch.current(), ending)
-        elif history is None or not history.may_go_on():
+        elif history is None or (continuer := self.job.context.continuer) is None or not history.may_go_on():
             dispatch.broke_off(error)
         else:
-            dispatch.continue_as(self._join(history, dispatch.current().route.chosen.model, error), error)
+            model = dispatch.current().route.chosen.model
+            dispatch.continue_as(self._join(continuer, history, model, error), error)
 
-    def _join(self, history: StreamHistory, model: str, error: RequestError) -> ContinuationJob:
+    def _join(self, continuer: Continuer, history: KeptStream, model: str, error: RequestError) -> ContinuationJob:
         """The rest of the stream, which broke off with ``error``. Its answer will be joined to what the client has."""
         rest = self._rest
         if rest is None:
-            self._rest = rest = ContinuationJob(self.job, history, model, self._dispatch.retries)
+            asked = continuer.rest(history, self.job.context.continuation.of(model))
+            self._rest = rest = ContinuationJob(self.job, history, asked, model, self._dispatch.retries)
         rest.broke(error)
         self._reply = self._joined = JoinedReply(self._reply, self._rejoined)
         return rest
@@ -513,9 +506,7 @@ class RelayedRequest(Request):
             return "its answer has not begun"
         if history is None:
             return "it is not a stream that another backend could continue"
-        if why := history.why_not_movable():
-            return why
-        return "it is about to end" if history.finish is not None or history.ended else None
+        return history.why_not_movable() or None
 
     @property
     def reply(self) -> Reply:
@@ -527,7 +518,7 @@ class RelayedRequest(Request):
             raise CannotContinue("The request has no answer yet")
         return attempt
 
-    def movable(self) -> StreamHistory:
+    def movable(self) -> KeptStream:
         history, why = self._reply.history, self.why_not_movable
         if history is None or why:
             raise CannotContinue(f"The request stays where it is: {why}")

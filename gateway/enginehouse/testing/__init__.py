@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from enginehouse_kit.fake_effects import FakeSwap as FakeSwap
     from enginehouse_kit.fake_effects import OneAtATime as OneAtATime
     from enginehouse_kit.fake_engine import FakeEngineClient as FakeEngineClient
+    from enginehouse_kit.fake_share import FakeShare as FakeShare
     from enginehouse_kit.fake_service_gateway import FakeGatewayRequest as FakeGatewayRequest
     from enginehouse_kit.fake_service_gateway import FakeServiceGateway as FakeServiceGateway
     from enginehouse_kit.played_server import PlayedServer as PlayedServer
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from enginehouse_kit.checks.launchers import check_launcher as check_launcher
     from enginehouse_kit.checks.discoverers import check_discoverer as check_discoverer
     from enginehouse_kit.checks.interceptors import check_interceptor as check_interceptor
+    from enginehouse_kit.checks.continuers import check_continuer as check_continuer
     from enginehouse_kit.checks.authenticators import check_authenticator as check_authenticator
     from enginehouse_kit.checks.guards import check_guard as check_guard
     from enginehouse_kit.checks.model_sources import check_model_source as check_model_source

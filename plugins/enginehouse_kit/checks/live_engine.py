@@ -24,7 +24,7 @@ from enginehouse import (
     UpstreamError,
     support_of,
 )
-from enginehouse.testing.live_continuation import check_live_continuation
+from enginehouse_kit.checks.live_continuation import check_live_continuation
 from enginehouse_kit.expect import expect
 
 _TIMEOUT_S = 120.0

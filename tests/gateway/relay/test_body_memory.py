@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from enginehouse.relay.relayed_request import RelayedRequest
+from enginehouse_continuation.stream_history import StreamHistory
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -138,7 +139,8 @@ async def test_a_live_stream_that_others_could_continue_keeps_its_body_once(
     assert isinstance(exchange, RelayedRequest)
     assert served.calls[0].body != exchange.job.body, "the engine gets a changed copy"
     assert exchange._dispatch.current().body == b""
-    assert exchange._reply.history is not None
-    assert exchange._reply.history.body is exchange.job.body
+    history = exchange._reply.history
+    assert isinstance(history, StreamHistory)
+    assert history.body is exchange.job.body
     rest.set()
     await gateway.quiet()

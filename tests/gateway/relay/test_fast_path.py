@@ -15,7 +15,6 @@ from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.continuation import StreamTraits
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Door
 from enginehouse.relay.events.chunk import framed
 from enginehouse.relay.events.sse import LARGEST_HELD
@@ -23,6 +22,8 @@ from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.upstream.connection import Connection
+from enginehouse.testing import FakeShare
+from enginehouse_continuation.stream_history import StreamHistory
 from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
 from tests.support.scripted_engine import StartEngine
@@ -116,7 +117,7 @@ class Relayed:
         self.client = Client(short)
         self.reply = Reply(self.client, stream_form(path))
         traits = StreamTraits(added=tuple(added))
-        self.history = StreamHistory(path, b'{"model":"m"}', traits, added=bool(added)) if kept else None
+        self.history = StreamHistory(path, b'{"model":"m"}', traits, FakeShare(), added=bool(added)) if kept else None
         self.problem: BrokenStream | None = None
         self.long_way = 0
         self.connection = Connection(lambda _: None, lambda _: None, AT_ONCE, SYSTEM_CLOCK.now)
@@ -282,9 +283,8 @@ def test_the_next_answer_on_a_connection_does_not_take_the_passage_of_the_last_o
 
 def test_a_passage_is_closed_until_its_stream_has_begun() -> None:
     end = FakeTransport()
-    fast_path = FastPath(
-        batched(end, AT_ONCE), StreamHistory(CHAT, b"{}", StreamTraits(), added=False), None, stream_form(CHAT)
-    )
+    history = StreamHistory(CHAT, b"{}", StreamTraits(), FakeShare(), added=False)
+    fast_path = FastPath(batched(end, AT_ONCE), history, None, stream_form(CHAT))
     assert not fast_path.take(framed(event()), event())
     assert not end.written
 

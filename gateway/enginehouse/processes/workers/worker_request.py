@@ -7,12 +7,13 @@ from collections.abc import Callable
 from enginehouse.domain.errors import RequestError
 from enginehouse.domain.requirements import Requirements, heard
 from enginehouse.domain.route import Route
+from enginehouse.domain.stream_tokens import StreamTokens
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.processes.workers.channel import Channel
 from enginehouse.processes.workers.messages import ToWorker
 from enginehouse.processes.workers.sent_error import SentError
 from enginehouse.relay.live.live_request import LiveRequest, MovedStream
-from enginehouse.relay.live.live_state import LiveState, StreamTokens
+from enginehouse.relay.live.live_state import LiveState
 
 
 class WorkerRequest(LiveRequest):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enginehouse.aio.write_batch import BatchedTransport
-from enginehouse.relay.continuation.added_fields import Cut
-from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse.interfaces.continuers import KeptStream
+from enginehouse.relay.events.added_fields import Cut
 from enginehouse.relay.events.chunk import framed
 from enginehouse.relay.events.plain_event import data_of, data_of_typed
 from enginehouse.relay.events.sse import is_whole
@@ -26,7 +26,7 @@ class FastPath:
     __slots__ = ("_cut", "_most", "_pieces", "_plain", "_sink", "_size", "_transport", "_typed", "is_open")
 
     def __init__(
-        self, transport: BatchedTransport, sink: StreamHistory | AnswerMeter, cut: Cut | None, form: StreamForm | None
+        self, transport: BatchedTransport, sink: KeptStream | AnswerMeter, cut: Cut | None, form: StreamForm | None
     ) -> None:
         self.is_open = False
         self._typed = form is not None and bool(form.last)

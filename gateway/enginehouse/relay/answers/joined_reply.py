@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from enginehouse.interfaces.continuers import AnswerDiffers, Translator
 from enginehouse.relay.answers.reply import Reply
-from enginehouse.relay.continuation.progress import AnswerDiffers
-from enginehouse.relay.continuation.translator import Translator
 from enginehouse.relay.events.sse import is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import stream_form
@@ -41,7 +40,7 @@ class JoinedReply(Reply):
         self.begun = True
         self.translator = translator
         self._held = b""
-        form = self.form if translator is None else stream_form(translator.continuation.path)
+        form = self.form if translator is None else stream_form(translator.path)
         self._check = StreamCheck(form)
 
     def write(self, body: bytes) -> BrokenStream | None:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from enginehouse.aio.write_batch import BatchedTransport
 from enginehouse.domain.errors import RequestError
-from enginehouse.relay.continuation.added_fields import Cut
 from enginehouse.relay.door import Door
+from enginehouse.relay.events.added_fields import Cut
 from enginehouse.telemetry.trace_context import MOST_CAPTURED
 
 

@@ -10,8 +10,8 @@ import msgspec
 
 from enginehouse.domain.errors import RequestError
 from enginehouse.relay.answers.passing_door import CuttingDoor
-from enginehouse.relay.continuation.added_fields import Cut
 from enginehouse.relay.door import Door
+from enginehouse.relay.events.added_fields import Cut
 from enginehouse.routing.body.replace_model import replace_model
 
 _MODEL: Final = re.compile(rb'("model"[ \t\r\n]*:[ \t\r\n]*)"[^"\\]*(?:\\.[^"\\]*)*"')

@@ -7,13 +7,13 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError
+from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.json_answer import JsonInPieces
 from enginehouse.relay.answers.passing_door import CuttingDoor
 from enginehouse.relay.answers.renamed_door import RenamedDoor, renaming
-from enginehouse.relay.continuation.added_fields import Cut, cutter, joined_cuts
-from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.door import Door
+from enginehouse.relay.events.added_fields import Cut, cutter, joined_cuts
 from enginehouse.relay.events.sse import comment, is_whole, whole_events
 from enginehouse.relay.events.stream_check import BrokenStream, StreamCheck
 from enginehouse.relay.events.stream_form import StreamForm
@@ -54,7 +54,7 @@ class Reply:
     counted: Counted | None = None
     is_over: bool = False
     paused: bool = False
-    history: StreamHistory | None = None
+    history: KeptStream | None = None
     hidden: Cut | None = None
     rename: Cut | None = None
     fast_path: FastPath | None = None
@@ -94,7 +94,7 @@ class Reply:
         if status < 300 and self.form.is_checked:
             self._check = StreamCheck(self.form)
 
-    def go_on(self, history: StreamHistory | None) -> None:
+    def go_on(self, history: KeptStream | None) -> None:
         """Begin in the middle of a stream, whose beginning the client has from another process."""
         self.status = 200
         self.begun = self._stream = True
@@ -116,7 +116,7 @@ class Reply:
             assert hidden is not None
             self.door = CuttingDoor(self.door, hidden)
 
-    def keep(self, history: StreamHistory | None) -> None:
+    def keep(self, history: KeptStream | None) -> None:
         """Let ``history``, if it can be continued, keep the stream that begins now."""
         meter = self._meter
         assert meter is not None

@@ -9,9 +9,9 @@ from typing import Final
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.route import Reason, Route
+from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
-from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.retrying.retry_after import SAID_WITH
@@ -35,7 +35,7 @@ class Hedge:
         self._exchange: Receiver | None = exchange
         self._delay = delay
         self._rival: Attempt | None = None
-        self._history: StreamHistory | None = None
+        self._history: KeptStream | None = None
         self._timer: asyncio.TimerHandle | asyncio.Task[None] | None = None
 
     # --- from the exchange

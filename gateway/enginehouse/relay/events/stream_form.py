@@ -124,6 +124,8 @@ def _failed_response(status: int, envelope: dict[str, Any]) -> bytes:
     return b"event: response.failed\ndata: %s\n\n" % msgspec.json.encode(event)
 
 
+CHUNKED: Final = frozenset({"/v1/chat/completions", "/v1/completions"})
+"""The endpoints whose streams are OpenAI's chunks, and whose engines tell the usage at the end if they are asked."""
 _OTHER = StreamForm(_openai, _openai, is_checked=False)
 _COMPLETIONS = StreamForm(_openai, _openai, ends_as_done=True)
 _FORMS: Mapping[str, StreamForm] = {

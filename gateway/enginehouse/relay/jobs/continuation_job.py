@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import Enum
 from typing import ClassVar, Final
 
-from enginehouse.domain.continuation import Continuation
 from enginehouse.domain.errors import CannotContinue, RequestError, UpstreamError
 from enginehouse.domain.request_record import StreamGap
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.verdicts import EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.relay.continuation.asking import continuation_of
-from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.translator import AnswerAnew, ContinuationTranslator, Translator
+from enginehouse.interfaces.continuers import ContinuationWay, KeptStream, Rest, Translator
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -26,19 +22,11 @@ _TIMEOUT_S: Final = 5.0
 """The time limit of a driver's question to an engine."""
 
 
-class ContinuationMode(str, Enum):
-    """How another engine continues a stream: after its tokens, after its text, or from the beginning."""
-
-    TOKENS = "tokens"
-    TEXT = "text"
-    RESTART = "restart"
-
-
 class ContinuationJob(Job):
     """The rest of ``job``, whose stream an engine broke off: for another engine of the same model.
 
-    At each engine, the ways are tried in order until one is answered as it should be: after the tokens, after the text,
-    or from the beginning. ``translator`` and ``mode`` are those of the current try.
+    At each engine, the ways of ``rest`` are tried in order until one is answered as it should be. ``translator`` is
+    that of the current try.
     """
 
     method = "POST"
@@ -49,7 +37,7 @@ class ContinuationJob(Job):
     continues = True
     retry_statuses: ClassVar[frozenset[int]] = frozenset()  # another way at the same engine comes first
 
-    def __init__(self, job: Job, history: StreamHistory, model: str, tries_before: int) -> None:
+    def __init__(self, job: Job, history: KeptStream, rest: Rest, model: str, tries_before: int) -> None:
         super().__init__(job.context, job.path, job.headers, job.request_id)
         assert job.requirements is not None
         self.began = job.began
@@ -60,11 +48,10 @@ class ContinuationJob(Job):
         self.history = self._stream = history
         self._most = tries_before + job.context.continuation.max_continuations
         self.translator: Translator | None = None
-        self.mode = ContinuationMode.TOKENS
+        self._way: ContinuationWay = "tokens"
+        self._rest = rest
         self.prompt: PromptRequest | None = None
         self._route: Route | None = None
-        self._modes: list[ContinuationMode] = []
-        self._why = ""
         self._cause: RequestError | None = None
         self._broke_at = 0.0
 
@@ -84,8 +71,8 @@ class ContinuationJob(Job):
         assert self._route is not None
         now, prompt = self.context.clock.now(), self._stream.prompt_tokens or 0
         gap = now - self._broke_at
-        self.context.counters.continued(self._route.chosen.backend, "broken", self.mode.value, gap)
-        again = prompt + self.translator.continuation.tokens if self.translator is not None else prompt
+        self.context.counters.continued(self._route.chosen.backend, "broken", self._way, gap)
+        again = prompt + self.translator.tokens if self.translator is not None else prompt
         return StreamGap("broken", self._broke_at, gap, now, again)
 
     def failed(self, error: RequestError) -> RequestError:
@@ -127,62 +114,28 @@ class ContinuationJob(Job):
 
         Raises ``CannotContinue`` when there is none left, and other errors of the engine that reads the prompt.
         """
-        body = await self._next_mode(route)
+        body = await self._ask(route)
         self.prompt = None
         if route.prefill is not None:
             body, self.prompt = await prepare_pair(self, route.prefill, route.chosen, self._path, body)
         return body
 
-    async def _next_mode(self, route: Route) -> bytes:
+    async def _ask(self, route: Route) -> bytes:
+        context, chosen = self.context, route.chosen
         if route is not self._route:
             self._route = route
-            self._why = ""
-            rule = self.context.continuation.of(route.chosen.model)
-            self._modes = (
-                [ContinuationMode.TOKENS, ContinuationMode.TEXT, ContinuationMode.RESTART]
-                if rule == "continue"
-                else [ContinuationMode.RESTART]
-            )
-        while self._modes:
-            self.mode = self._modes.pop(0)
-            try:
-                return await self._try_mode(route)
-            except RequestError as error:
-                self._why = self._why or error.message
-        raise CannotContinue(f"Backend '{route.chosen.backend}' cannot continue it: {self._why or 'every way failed'}")
-
-    async def _try_mode(self, route: Route) -> bytes:
-        history, backend, mode = self._stream, route.chosen.backend, self.mode
-        upstream = self.context.upstreams.get(backend)
+            self._rest.begin()
+        upstream = context.upstreams.get(chosen.backend)
         if upstream is None:
-            raise CannotContinue("the configuration no longer has it")
-        driver = self.context.drivers[backend].continuation
-        history.read()
-        if history.is_unanswered:
-            self.mode, self._modes = ContinuationMode.RESTART, []
-            body = history.begin_anew(driver, route.chosen)
-            whole = Continuation(path=history.path, body=body, tokens=0)
-            self.translator = None if history.common is None else AnswerAnew(history, whole)
-            return body
-        if mode is ContinuationMode.RESTART:
-            if why := history.why_not_anew():
-                raise CannotContinue(why)
-            body = driver.continuable(history.path, history.body_for(route.chosen))
-            continuation = Continuation(path=history.path, body=body, tokens=0, skip=history.progress.chars)
-        else:
-            client = Client(upstream, _TIMEOUT_S)
-            exact = mode is ContinuationMode.TOKENS
-            continuation = await continuation_of(history, history.body_for(route.chosen), driver, client, exact=exact)
-            if (
-                mode is ContinuationMode.TOKENS and not continuation.exact
-            ):  # the driver knows no tokens: this is the text already
-                self.mode = self._modes.pop(0)
-        self.translator = ContinuationTranslator(history, continuation, driver.streams)
-        return continuation.body
+            raise CannotContinue(f"Backend '{chosen.backend}' cannot continue it: the configuration no longer has it")
+        driver = context.drivers[chosen.backend].continuation
+        asked = await self._rest.ask(chosen, driver, Client(upstream, _TIMEOUT_S))
+        self._way, self.translator = asked.way, asked.translator
+        return asked.body
 
     @property
     def _path(self) -> str:
-        return self.path if self.translator is None else self.translator.continuation.path
+        return self.path if self.translator is None else self.translator.path
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         ranked, told = self.ranked(upstream, body), self.caller_lines(upstream)

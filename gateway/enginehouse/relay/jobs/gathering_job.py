@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-import msgspec
-
 from enginehouse.domain.request import Headers
 from enginehouse.domain.route import Route
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.relay.answers.gathering_door import GatheringDoor
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.continuation.restrictions import PATHS, why_not
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.telemetry.answer_meter import AnswerSize
-
-_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
-_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_TRUE, _WITH_USAGE = msgspec.Raw(b"true"), msgspec.Raw(b'{"include_usage":true}')
 
 
 class GatheringJob(InferenceJob):
@@ -34,9 +25,11 @@ class GatheringJob(InferenceJob):
 
     def admit(self, body: bytes, caller: AdmittedCaller | None) -> None:
         super().admit(body, caller)
+        gathering, context = self._gathering, self.context
         assert self.requirements is not None
-        if self._gathering is not None and self.path in PATHS and not self.requirements.stream:
-            self.gathers = self._gathering.gathers = _is_continuable(self.body)
+        if gathering is not None and context.continuer is not None and not self.requirements.stream:
+            gathering.whole = context.continuer.gathered(self.path, self.body, context.gathered_share)
+            self.gathers = gathering.whole is not None
 
     def release(self, answer: AnswerSize, model: str, *, left: bool = False) -> None:
         super().release(answer, model, left=left)
@@ -45,16 +38,8 @@ class GatheringJob(InferenceJob):
 
     def body_for(self, route: Route) -> bytes:
         body = super().body_for(route)
-        if self._gathering is None or not self._gathering.gathers:
+        gathered = self._gathering.whole if self._gathering is not None else None
+        if gathered is None:
             return body
-        fields = _fields(body)
-        fields |= {"stream": _TRUE, "stream_options": _WITH_USAGE}
-        asked = self._continuable(route, msgspec.json.encode(fields))
+        asked = self._continuable(route, gathered.as_stream(body))
         return asked if self.history is not None else body  # a stream that nobody can continue has no use here
-
-
-def _is_continuable(body: bytes) -> bool:
-    try:
-        return not why_not(_object(body))
-    except (ValueError, RecursionError):  # an engine may read what the gateway does not
-        return False

@@ -7,7 +7,7 @@ from functools import partial
 
 from enginehouse.domain.replica import Candidate, Role
 from enginehouse.interfaces.driver_support import DriverSupport
-from enginehouse.relay.continuation.restrictions import PATHS
+from enginehouse.relay.events.stream_form import CHUNKED
 from enginehouse.routing.hand_over_rules import HandOverRules
 
 _TOKENIZER_ONLY = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
@@ -20,7 +20,7 @@ def _can_hand_over(drivers: Mapping[str, DriverSupport], path: str, candidate: C
     ``drivers``: of every backend, by its name. ``path``: the endpoint of the request.
     """
     driver = drivers[candidate.backend]
-    if path not in PATHS or driver.hand_over is None:
+    if path not in CHUNKED or driver.hand_over is None:
         return False
     return driver.bootstrap is None or never_alone(driver, candidate)
 
@@ -40,7 +40,7 @@ def hand_over_rules(drivers: Mapping[str, DriverSupport], path: str) -> HandOver
         return path in _TOKENIZER_ONLY or not never_alone(drivers[candidate.backend], candidate)
 
     handing_over, pairing = partial(_can_hand_over, drivers, path), partial(_can_pair, drivers)
-    return HandOverRules(handing_over, serves_alone, pairing, pairs=path in PATHS)
+    return HandOverRules(handing_over, serves_alone, pairing, pairs=path in CHUNKED)
 
 
 def never_alone(driver: DriverSupport, candidate: Candidate) -> bool:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine
 from functools import partial
 from typing import ClassVar, Final
 
-from enginehouse.domain.errors import CannotContinue, RequestError
 from enginehouse.domain.replica import Candidate, Health
 from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.verdicts import REFUSALS, EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.hand_over import add_field
-from enginehouse.interfaces.protocols import ProtocolRequest
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.continuation.restrictions import PATHS
-from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.typed_history import TypedHistory, typed_answer
+from enginehouse.relay.events.stream_form import CHUNKED
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.routing.body.answer_limit import answer_limit
@@ -74,7 +69,7 @@ class InferenceJob(Job):
 
     def _counted(self, body: bytes) -> bytes:
         """The body of a stream, which asks for its usage if that is kept and the client does not ask."""
-        if not self.context.asks_usage or self.path not in PATHS:
+        if not self.context.asks_usage or self.path not in CHUNKED:
             return body
         asked = add_field(body, "stream_options", _WITH_USAGE)
         self.hides_usage = asked is not body
@@ -82,9 +77,11 @@ class InferenceJob(Job):
 
     def _continuable(self, route: Route, body: bytes) -> bytes:
         """``body`` with the fields by which another engine can continue the stream, if there is another one."""
-        context, chosen = self.context, route.chosen
+        context, chosen, continuer = self.context, route.chosen, self.context.continuer
         self.history = None
-        typed = self.path not in PATHS
+        if continuer is None:
+            return body
+        typed = self.path not in CHUNKED
         if (typed and self.path not in context.protocols) or context.continuation.of(chosen.model) == "error":
             return body
         if len(context.fleet.snapshot.candidates(chosen.model)) < 2:
@@ -94,15 +91,13 @@ class InferenceJob(Job):
         driver = context.drivers.get(chosen.backend)
         if driver is None:  # a reload has just removed it
             return body
-        streams, memory = driver.continuation.streams, context.engine_memory
-        if typed:
-            answer = typed_answer(context.protocols[self.path], self.path)
-            if answer is not None:
-                self.history = TypedHistory(answer, body, streams, partial(_as_chat, context, self.path), memory)
+        share, continuation = context.continuation_share, driver.continuation
+        if not typed:
+            self.history, body = continuer.keep(self.path, body, continuation, share)
             return body
-        asked = driver.continuation.continuable(self.path, body)
-        self.history = StreamHistory(self.path, body, streams, added=asked is not body, memory=memory)
-        return asked
+        protocol, knows = context.protocols[self.path], partial(_knows_model, context)
+        self.history = continuer.keep_typed(self.path, body, continuation, share, protocol, knows)
+        return body
 
     def request(self, upstream: Upstream, body: bytes) -> bytes:
         told = b""
@@ -156,17 +151,5 @@ class InferenceJob(Job):
                 fleet.failed(suspect.backend, f"answered {status} to what another backend could serve")
 
 
-def _as_chat(context: RelayContext, path: str, body: bytes) -> bytes:
-    """The body for ``path`` as that of a chat. Raises ``RequestError`` for what no chat can say."""
-    protocol, snapshot, knows = context.protocols[path], context.fleet.snapshot, context.endpoints.knows
-    try:
-        made = protocol.translate(ProtocolRequest(path, body, lambda name: knows(name, snapshot)))
-        if isinstance(made, Awaitable):
-            if isinstance(made, Coroutine):
-                made.close()
-            raise CannotContinue("Its conversation is kept by its engine")
-        return made.body
-    except RequestError:
-        raise
-    except Exception as error:
-        raise CannotContinue(f"the protocol '{protocol.name}' failed") from error
+def _knows_model(context: RelayContext, name: str) -> bool:
+    return context.endpoints.knows(name, context.fleet.snapshot)

@@ -18,9 +18,9 @@ from enginehouse.domain.ticket import Ticket
 from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.accounting import ClientAddresses
 from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
+from enginehouse.interfaces.continuers import KeptStream
 from enginehouse.interfaces.protocols import Translation
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.continuation.stream_history import StreamHistory
 from enginehouse.relay.engine_facts import PATHS, with_priority
 from enginehouse.relay.heads.behalf import Behalf, deadline_in
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -103,7 +103,7 @@ class Job(ABC):
         self.untraced = b""
         if context.tracer is not None:
             self.trace, self.untraced = context.tracer.begin(headers)
-        self.history: StreamHistory | None = None
+        self.history: KeptStream | None = None
         self.began = context.clock.now()
 
     @property

@@ -11,8 +11,7 @@ from enginehouse.domain.errors import InvalidRequest, Overloaded, RequestError, 
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.route import Route
 from enginehouse.interfaces.drivers import EngineResponse
-from enginehouse.interfaces.hand_over import handed_over, prompt_request, take_over
-from enginehouse.relay.continuation.asking import one_token
+from enginehouse.interfaces.hand_over import handed_over, one_token, prompt_request, take_over
 from enginehouse.relay.events.stream_check import StreamCheck
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules

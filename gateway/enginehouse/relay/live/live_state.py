@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from enginehouse.domain.request_record import AttemptRecord
 from enginehouse.domain.route import Reason
+from enginehouse.domain.stream_tokens import StreamTokens
 from enginehouse.domain.ticket import Phase
-
-
-class StreamTokens(NamedTuple):
-    """The tokens of a stream: those of its prompt, those of its answer so far, and the most that this may have.
-
-    ``None`` if no engine has told them, or if only the context limits the answer.
-    """
-
-    prompt: int | None = None
-    output: int | None = None
-    most: int | None = None
 
 
 class LiveState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,23 +8,21 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from enginehouse.aio.timeouts import run_unless
-from enginehouse.domain.continuation import Continuation
 from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request_record import StreamGap
+from enginehouse.interfaces.continuers import KeptStream, Question
+from enginehouse.interfaces.hand_over import one_token
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
 from enginehouse.relay.context import RelayContext
-from enginehouse.relay.continuation.asking import continuation_of, one_token
-from enginehouse.relay.continuation.reading_ahead import ReadingAhead, ReadingTurn
-from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.hand_over_rules import never_alone
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import MovedStream
+from enginehouse.relay.reading_ahead import ReadingAhead, ReadingTurn
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Receiver
 
@@ -48,7 +46,7 @@ class MovableStream(Receiver, Protocol):
     def current_attempt(self) -> Attempt:
         """The attempt that serves the stream. Raises ``CannotContinue`` if none does."""
 
-    def movable(self) -> StreamHistory:
+    def movable(self) -> KeptStream:
         """The part that the client has. Raises ``CannotContinue`` with the reason why the stream stays where it is."""
 
     def hold(self) -> None:
@@ -94,7 +92,7 @@ class Move:
         self._attempt = Attempt(route, upstream, NEVER)
         self._readings = context.reading_ahead.setdefault(destination, ReadingAhead(destination))
         self._turn: ReadingTurn | None = None
-        self._translator: ContinuationTranslator | None = None
+        self._question: Question | None = None
         self._reply: JoinedReply | None = None
         self._reading = 0.0  # the seconds for which the destination has read ahead
         self._cut_at = 0.0
@@ -123,9 +121,8 @@ class Move:
                 self._attempt.release()
             self._reply = None  # which refers to this move
         source, destination = self._source.route.chosen.backend, self._attempt.route.chosen.backend
-        assert self._translator is not None
-        outcome = "tokens" if self._translator.continuation.exact else "text"
-        self._context.moved(self._stream.job.request_id, source, destination, gap, outcome)
+        assert self._question is not None
+        self._context.moved(self._stream.job.request_id, source, destination, gap, self._question.way)
         return MovedStream(self._stream.job.request_id.decode(), source, destination, round(gap * 1000, 1))
 
     def abandon(self) -> None:
@@ -168,24 +165,25 @@ class Move:
     async def _take_turn(self) -> None:
         """Wait until the destination may read this text. Its length is estimated where no engine has told it."""
         history, needs = self._stream.movable(), self._stream.job.requirements
-        history.read()
-        prompt = history.prompt_tokens or (needs.estimated_tokens if needs is not None else 0)
-        tokens = max(1, prompt + (history.progress.tokens() or 0))
+        known = history.tokens()
+        prompt = known.prompt or (needs.estimated_tokens if needs is not None else 0)
+        tokens = max(1, prompt + (known.output or 0))
         self._turn = turn = ReadingTurn(self._readings, tokens)
         await self._unless_ended(turn.begin(self._context.continuation.migrate_timeout / 2))
 
-    async def _read_ahead(self, history: StreamHistory) -> None:
-        continuation = await self._continuation(history)
-        question = self._engine.request("POST", continuation.path, one_token(continuation.body))
+    async def _read_ahead(self, history: KeptStream) -> None:
+        asked = await self._ask(history, "")
+        request = self._engine.request("POST", asked.path, one_token(asked.body))
         began = self._context.clock.now()
-        response = await self._unless_ended(question)
+        response = await self._unless_ended(request)
         if response is not None and response.status != 200:
             raise self._failed(f"answered {response.status} to the text so far")
         self._reading = self._context.clock.now() - began
 
-    async def _continuation(self, history: StreamHistory) -> Continuation:
-        body = history.body_for(self._attempt.route.chosen)
-        return await continuation_of(history, body, self._driver, self._engine)
+    async def _ask(self, history: KeptStream, engine_request: str) -> Question:
+        continuer, chosen = self._context.continuer, self._attempt.route.chosen
+        assert continuer is not None
+        return await continuer.moved(history, chosen, self._driver, self._engine, engine_request)
 
     async def _unless_ended(self, step: Coroutine[Any, Any, _Result]) -> _Result | None:
         """The result of ``step``. Raises ``CannotContinue`` at once if the stream ends meanwhile."""
@@ -204,10 +202,7 @@ class Move:
         stream.hold()
         self._cut_at = self._context.clock.now()
         try:
-            continuation = await self._continuation(history)
-            if self._engine_request:
-                continuation = self._driver.following(continuation, self._engine_request)
-            self._translator = ContinuationTranslator(history, continuation, self._driver.streams)
+            self._question = await self._ask(history, self._engine_request)
             self._reply = JoinedReply(stream.reply, self._adopt)
             self._send()
             if why := await asyncio.wait_for(self._end, self._context.continuation.migrate_timeout):
@@ -219,12 +214,12 @@ class Move:
                 stream.read_on()
 
     def _send(self, *, reuse: bool = True) -> None:
-        assert self._translator is not None
-        job, continuation, upstream = self._stream.job, self._translator.continuation, self._attempt.upstream
+        assert self._question is not None
+        job, asked, upstream = self._stream.job, self._question, self._attempt.upstream
         if job.trace is not None:
             job.trace.attempt = self._stream.attempts_ended + 1  # the source's is the current one
-        body = job.ranked(upstream, continuation.body)
-        request = upstream.post(continuation.path, job.headers, job.request_id, body, job.trace_lines)
+        body = job.ranked(upstream, asked.body)
+        request = upstream.post(asked.path, job.headers, job.request_id, body, job.trace_lines)
         self._attempt.send(self, request, reuse=reuse)
 
     def answer(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
@@ -234,8 +229,9 @@ class Move:
             self._stream.fail_alone(error)
 
     def _answered(self, head: AnswerHead | None, body: bytes, complete: bool) -> None:
-        attempt, reply = self._attempt, self._reply
+        attempt, reply, asked = self._attempt, self._reply, self._question
         assert reply is not None
+        assert asked is not None
         if complete:
             attempt.connection = None
         if head is not None:
@@ -244,7 +240,7 @@ class Move:
             if head.status != 200 or not head.stream:
                 self._fail(f"answered {head.status}")
                 return
-            reply.accept(self._translator)
+            reply.accept(asked.translator)
         problem = reply.write(body) if body else None
         if not self._adopted:
             if problem is not None or complete:
@@ -282,8 +278,8 @@ class Move:
 
     def _gap(self) -> StreamGap:
         """The gap of the stream, which ends now."""
-        assert self._translator is not None
-        history, now = self._stream.reply.history, self._context.clock.now()
+        asked, history, now = self._question, self._stream.reply.history, self._context.clock.now()
         prompt = history.prompt_tokens if history is not None else None
-        tokens = 0 if self._engine_request else (prompt or 0) + self._translator.continuation.tokens
+        again = asked.translator.tokens if asked is not None and asked.translator is not None else 0
+        tokens = 0 if self._engine_request else (prompt or 0) + again
         return StreamGap(self._cause, self._attempt.began, now - self._cut_at, now, tokens)

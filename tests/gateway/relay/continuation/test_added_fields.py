@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse.relay.continuation.added_fields import cutter
+from enginehouse.relay.events.added_fields import cutter
 from enginehouse.relay.events.sse import read_events
 from tests.support.streaming_model import stream
 

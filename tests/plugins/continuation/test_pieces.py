@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from enginehouse import Continuation, StreamTraits
-from enginehouse.relay.continuation.restrictions import has_joined_tokens
-from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.translator import ContinuationTranslator
-from enginehouse.testing import candidate
+from enginehouse.testing import FakeShare, candidate
+from enginehouse_continuation.restrictions import has_joined_tokens
+from enginehouse_continuation.stream_history import StreamHistory
+from enginehouse_continuation.translator import ContinuationTranslator
 
 COMPLETIONS = "/v1/completions"
 PLAIN = StreamTraits(token_by_token=True)
@@ -21,7 +21,7 @@ OTHER = StreamTraits()
 def delivered(traits: StreamTraits, *pieces: str, **fields: Any) -> StreamHistory:
     """A stream whose client has ``pieces``."""
     body = msgspec.json.encode({"model": "m", "prompt": "p", "max_tokens": 9, "stream": True, **fields})
-    stream = StreamHistory(COMPLETIONS, body, traits, added=False)
+    stream = StreamHistory(COMPLETIONS, body, traits, FakeShare(), added=False)
     for piece in pieces:
         stream.take(event(piece))
     stream.read()
@@ -92,7 +92,7 @@ def test_an_engine_that_has_not_answered_is_replaced_by_another() -> None:
         def continuable(self, path: str, body: bytes) -> bytes:
             return body
 
-    stream = StreamHistory(COMPLETIONS, delivered(OTHER).body, OTHER, added=False)
+    stream = StreamHistory(COMPLETIONS, delivered(OTHER).body, OTHER, FakeShare(), added=False)
     stream.begin_anew(Driver(), candidate("b"))  # type: ignore[arg-type]
     stream.take(event("a"))
     stream.read()
@@ -100,7 +100,7 @@ def test_an_engine_that_has_not_answered_is_replaced_by_another() -> None:
 
 
 def test_a_stream_whose_request_cannot_be_read_stays_where_it_is() -> None:
-    stream = StreamHistory(COMPLETIONS, b'{"model":"m","prompt":"p","note":"\xff"}', PLAIN, added=False)
+    stream = StreamHistory(COMPLETIONS, b'{"model":"m","prompt":"p","note":"\xff"}', PLAIN, FakeShare(), added=False)
     assert stream.take(event("a")) == event("a")
     assert stream.why_not_movable() == "its request cannot be read"
     assert stream.ending() is None

@@ -8,9 +8,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.continuation.translator import ContinuationTranslator
 from enginehouse.relay.events.sse import whole_events
+from enginehouse.testing import FakeShare
+from enginehouse_continuation.stream_history import StreamHistory
+from enginehouse_continuation.translator import ContinuationTranslator
 from enginehouse_vllm import VllmDriver
 from tests.support.seen_stream import read_stream
 from tests.support.streaming_model import stream
@@ -45,7 +46,7 @@ def requests(draw: st.DrawFn) -> tuple[str, bytes]:
 def cut_and_continued(path: str, body: bytes, cuts: list[int], sizes: list[int]) -> bytes:
     """The client's bytes of a stream whose engines break off after so many bytes each."""
     asked = DRIVER.continuable(path, body)
-    history = StreamHistory(path, body, DRIVER.streams, added=asked is not body)
+    history = StreamHistory(path, body, DRIVER.streams, FakeShare(), added=asked is not body)
     wire = b""
     translator = None
     for number, cut in enumerate([*cuts, 1 << 30]):

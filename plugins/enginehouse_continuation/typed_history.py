@@ -7,19 +7,23 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.domain.continuation import StreamTraits
-from enginehouse.domain.errors import RequestError
-from enginehouse.domain.plugin_id import PluginId
-from enginehouse.domain.replica import Candidate
-from enginehouse.interfaces.drivers import SupportsContinuation
-from enginehouse.interfaces.protocols import ChatPiece, Protocol, TypedAnswer
-from enginehouse.relay.continuation.chunks import ABSENT, AnswerPiece, ChunkChoice, StreamChunk
-from enginehouse.relay.continuation.progress import AnswerDiffers
-from enginehouse.relay.continuation.stream_history import StreamHistory
-from enginehouse.relay.engine_memory import EngineMemory
-from enginehouse.relay.events.sse import read_events
-from enginehouse.routing.body.replace_model import replace_model
-from enginehouse.telemetry.plugin_failures import log_plugin_failure
+from enginehouse import (
+    AnswerDiffers,
+    Candidate,
+    ChatPiece,
+    MemoryShare,
+    PluginId,
+    Protocol,
+    RequestError,
+    StreamTraits,
+    SupportsContinuation,
+    TypedAnswer,
+    log_plugin_failure,
+    read_events,
+    replace_model,
+)
+from enginehouse_continuation.chunks import ABSENT, AnswerPiece, ChunkChoice, StreamChunk
+from enginehouse_continuation.stream_history import StreamHistory
 
 _SAYS_NO = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What a ``TypedAnswer`` raises for an event that it does not know."""
@@ -54,9 +58,9 @@ class TypedHistory(StreamHistory):
         body: bytes,
         traits: StreamTraits,
         as_chat: Callable[[bytes], bytes],
-        memory: EngineMemory,
+        share: MemoryShare,
     ) -> None:
-        super().__init__("/v1/chat/completions", body, traits, added=False, memory=memory)
+        super().__init__("/v1/chat/completions", body, traits, share, added=False)
         self.progress.ends = None  # an event may have several tokens, whatever the engine's chats are like
         self._asked = body
         self._as_chat = as_chat

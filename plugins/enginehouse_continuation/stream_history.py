@@ -7,14 +7,18 @@ from typing import Any
 
 import msgspec
 
-from enginehouse.domain.continuation import PartialAnswer
-from enginehouse.domain.replica import Candidate
-from enginehouse.interfaces.drivers import SupportsContinuation
-from enginehouse.relay.continuation.added_fields import cutter
-from enginehouse.relay.continuation.chunks import ABSENT, DONE, AnswerPiece
-from enginehouse.relay.continuation.kept_stream import KeptStream
-from enginehouse.relay.continuation.progress import SavedStream
-from enginehouse.relay.continuation.restrictions import (
+from enginehouse import (
+    Candidate,
+    PartialAnswer,
+    StreamTokens,
+    SupportsContinuation,
+    cutter,
+    replace_model,
+)
+from enginehouse_continuation.chunks import ABSENT, DONE, AnswerPiece
+from enginehouse_continuation.kept_events import KeptEvents
+from enginehouse_continuation.progress import SavedStream
+from enginehouse_continuation.restrictions import (
     has_joined_tokens,
     number,
     undecided_characters,
@@ -22,10 +26,9 @@ from enginehouse.relay.continuation.restrictions import (
     why_not_again,
     withheld_characters,
 )
-from enginehouse.routing.body.replace_model import replace_model
 
 
-class StreamHistory(KeptStream):
+class StreamHistory(KeptEvents):
     """Knows whether another engine may go on with the stream, and what it is asked for."""
 
     # --- whether
@@ -36,10 +39,14 @@ class StreamHistory(KeptStream):
         self.read()
         return not (self._answered or self.why)
 
-    def why_not_movable(self) -> str:
+    def why_not_continuable(self) -> str:
         """Why the stream cannot be continued; empty if it can."""
         self.read()
         return self.why or why_not(self.fields)
+
+    def why_not_movable(self) -> str:
+        why = self.why_not_continuable()
+        return why or ("it is about to end" if self.finish is not None or self.ended else "")
 
     def why_not_anew(self) -> str:
         """Why the request cannot be asked again, so that the client's text is skipped; empty if it can."""
@@ -47,14 +54,13 @@ class StreamHistory(KeptStream):
         return self.why or why_not_again(self.fields)
 
     def may_go_on(self) -> bool:
-        """Whether another engine may go on with the stream, continued or asked again."""
-        return self.is_unanswered or not (self.why_not_movable() and self.why_not_anew())
+        return self.is_unanswered or not (self.why_not_continuable() and self.why_not_anew())
 
     # --- in another process
 
-    def saved(self, candidate: Candidate) -> bytes:
-        """What another process needs to continue the stream of ``candidate``, which is movable."""
-        assert self.common is not None
+    def saved(self, candidate: Candidate) -> bytes | None:
+        if self.common is None:
+            return None
         saved = SavedStream(
             backend=candidate.backend,
             model=candidate.model,
@@ -102,6 +108,10 @@ class StreamHistory(KeptStream):
             return number(self.fields, "max_completion_tokens", "max_tokens")
         wanted = number(self.fields, "max_tokens")
         return self.traits.default_max_tokens if wanted is None else wanted
+
+    def tokens(self) -> StreamTokens:
+        self.read()
+        return StreamTokens(self.prompt_tokens, None if self.why else self.progress.tokens(), self.max_tokens)
 
     # --- what another engine is asked for
 
@@ -189,7 +199,6 @@ class StreamHistory(KeptStream):
         return b"data: " + msgspec.json.encode({**(self.common or {}), **own}) + b"\n\n"
 
     def ending(self) -> bytes | None:
-        """The events that end the stream if nothing is left to ask for, else ``None``."""
         self.read()
         if self.ended:
             return b""
@@ -227,7 +236,6 @@ class StreamHistory(KeptStream):
 
     @property
     def prompt_tokens(self) -> int | None:
-        """The length of the client's prompt in tokens, if it is known."""
         progress = self.progress
         if progress.prompt_tokens is None and progress.prompt_ids is not None and not progress.base:
             progress.prompt_tokens = progress.prompt_ids.count(b",") + 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.relay.continuation.restrictions import (
+from enginehouse_continuation.restrictions import (
     undecided_characters,
     why_not,
     why_not_again,

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from enginehouse.domain.continuation import Continuation, StreamTraits
-from enginehouse.relay.continuation.added_fields import cut_ids
-from enginehouse.relay.continuation.chunks import DONE, AnswerPiece, ChunkChoice, StreamChunk, choices_of, read_chunks
-from enginehouse.relay.continuation.progress import AnswerDiffers
-from enginehouse.relay.continuation.restrictions import number
-from enginehouse.relay.continuation.stream_history import StreamHistory
+from enginehouse import AnswerDiffers, Continuation, StreamTraits, Translator, cutter
+from enginehouse_continuation.chunks import DONE, AnswerPiece, ChunkChoice, StreamChunk, choices_of, read_chunks
+from enginehouse_continuation.restrictions import number
+from enginehouse_continuation.stream_history import StreamHistory
 
 _fields = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.encode
 _EMPTY: tuple[object, ...] = ("", None, [])
 
 
-class Translator(ABC):
-    """Translates the answer to ``continuation`` for the client, who notices only a gap.
-
-    ``has_begun``: something new for the client has come.
-    """
-
-    __slots__ = ("continuation", "has_begun")
-
-    def __init__(self, continuation: Continuation) -> None:
-        self.continuation = continuation
-        self.has_begun = False
-
-    @abstractmethod
-    def translate(self, piece: bytes) -> Iterator[bytes]:
-        """The client's events for whole events of the new engine.
-
-        Raises ``AnswerDiffers`` if they do not continue where the client's text ends, and ``ValueError`` for an event
-        that cannot be understood.
-        """
+def _cut_ids(events: bytes) -> bytes:
+    cut = cutter(("token_ids",))
+    assert cut is not None
+    return cut(events)
 
 
 class ContinuationTranslator(Translator):
@@ -47,10 +29,8 @@ class ContinuationTranslator(Translator):
     Until it has begun, ``history`` is as it was.
     """
 
-    __slots__ = ("_history", "_progress", "_traits")
-
     def __init__(self, history: StreamHistory, continuation: Continuation, traits: StreamTraits) -> None:
-        super().__init__(continuation)
+        self.path, self.tokens = continuation.path, continuation.tokens
         self._history = history
         self._traits = traits
         self._progress = history.progress.copy()
@@ -96,15 +76,15 @@ class ContinuationTranslator(Translator):
 
     def _pass_on(self, other: str, data: bytes) -> bytes:
         """Pass on what has no text, if the client has all the text before it."""
-        if self._progress.behind or self.continuation.tokens:
+        if self._progress.behind or self.tokens:
             raise AnswerDiffers
         self._begin()
         self._history.discard(f"its answer has {other}")
-        return cut_ids(self._history.write_choices(choices_of(data)))
+        return _cut_ids(self._history.write_choices(choices_of(data)))
 
     def _usage(self, usage: Mapping[str, Any]) -> dict[str, Any]:
         """The usage of the whole answer, after that of its last part."""
-        before, history = self.continuation.tokens, self._history
+        before, history = self.tokens, self._history
         made = before + (number(usage, "completion_tokens") or 0)
         self._progress.counted = made
         prompt = history.prompt_tokens
@@ -126,16 +106,14 @@ class ContinuationTranslator(Translator):
 
 
 class AnswerAnew(Translator):
-    """Translates the answer to ``continuation``, the whole request, for a client that knows only the roles of it.
+    """Translates the answer to the whole request, for a client that knows only the roles of it.
 
     The chunks keep the id that the client knows, and tell no role twice. Nothing is compared, so the answer may be of
     any kind.
     """
 
-    __slots__ = ("_history", "_known_roles")
-
-    def __init__(self, history: StreamHistory, continuation: Continuation) -> None:
-        super().__init__(continuation)
+    def __init__(self, history: StreamHistory) -> None:
+        self.path, self.tokens = history.path, 0
         self._history = history
         self._known_roles = frozenset(history.roles)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from enginehouse.relay.answers.gathered_answer import GatheredAnswer
-from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse.testing import FakeShare
+from enginehouse_continuation.gathered_answer import GatheredAnswer
 
 
 def gathered(*chunks: object) -> dict[str, Any]:
-    answer = GatheredAnswer(EngineMemory())
+    answer = GatheredAnswer(FakeShare())
     for chunk in chunks:
         answer.add(b"data: " + json.dumps(chunk).encode() + b"\n\n")
     answer.add(b": a comment\n\ndata: [DONE]\n\n")
@@ -73,14 +73,14 @@ def test_nonsense_breaks_nothing(choices: object) -> None:
 
 
 def test_an_error_event_is_the_answer() -> None:
-    answer = GatheredAnswer(EngineMemory())
+    answer = GatheredAnswer(FakeShare())
     answer.add(b'event: error\ndata: {"error": {"code": "upstream_error"}}\n\n')
     answer.read()
     assert answer.error == {"error": {"code": "upstream_error"}}
 
 
 async def test_long_answers_are_read_in_pieces() -> None:
-    answer = GatheredAnswer(EngineMemory())
+    answer = GatheredAnswer(FakeShare())
     event = b"data: " + json.dumps(chat({"content": "word "})).encode() + b"\n\n"
     for _ in range(1000):
         answer.add(event)

@@ -6,13 +6,11 @@ from typing import Any
 
 import msgspec
 
+from enginehouse import AnswerDiffers
+
 _STEPS_KEPT = 256
 _PER_NUMBER = 40
 """In bytes: what a number in a list takes."""
-
-
-class AnswerDiffers(Exception):
-    """A continuation does not begin with the text that the client has already."""
 
 
 class AnswerProgress(msgspec.Struct, forbid_unknown_fields=True):

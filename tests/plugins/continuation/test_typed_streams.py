@@ -12,13 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Continuation, InvalidRequest, Protocol, ProtocolRequest, StreamTraits, Translation, TypedAnswer
-from enginehouse.relay.continuation.chunks import AnswerPiece
-from enginehouse.relay.continuation.progress import AnswerDiffers
-from enginehouse.relay.continuation.translator import ContinuationTranslator
-from enginehouse.relay.continuation.typed_history import TypedHistory, typed_answer
-from enginehouse.relay.engine_memory import EngineMemory
+from enginehouse import (
+    AnswerDiffers,
+    Continuation,
+    InvalidRequest,
+    Protocol,
+    ProtocolRequest,
+    StreamTraits,
+    Translation,
+    TypedAnswer,
+)
 from enginehouse.relay.events.sse import whole_events
+from enginehouse.testing import FakeShare
+from enginehouse_continuation.chunks import AnswerPiece
+from enginehouse_continuation.translator import ContinuationTranslator
+from enginehouse_continuation.typed_history import TypedHistory, typed_answer
 from enginehouse_protocols.messages.native import MessageEvents
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.responses.protocol import Responses
@@ -52,7 +60,7 @@ def history_of(path: str, asked: bytes) -> TypedHistory:
     traits = StreamTraits(token_by_token=True)
     answer = PROTOCOLS[path].typed_answer(path)
     assert answer is not None
-    return TypedHistory(answer, asked, traits, lambda body: translation(path, body).body, EngineMemory())
+    return TypedHistory(answer, asked, traits, lambda body: translation(path, body).body, FakeShare())
 
 
 def chunks(words: Sequence[str], before: int, finish: str) -> list[dict[str, Any]]:
@@ -176,7 +184,7 @@ def test_what_no_chat_can_say_is_not_continued(path: str) -> None:
 
     answer = PROTOCOLS[path].typed_answer(path)
     assert answer is not None
-    history = TypedHistory(answer, body(path), StreamTraits(), refuse, EngineMemory())
+    history = TypedHistory(answer, body(path), StreamTraits(), refuse, FakeShare())
     history.take(b": hello\n\n")
     assert history.why_not_movable() == "no chat can continue it: it is kept elsewhere"
     assert history.ending() is None
@@ -215,7 +223,7 @@ class FailingProtocol(Messages):
 
 
 def failing_history(method: str, *events: dict[str, Any]) -> TypedHistory:
-    memory, chat = EngineMemory(), partial(translation, "/v1/messages")
+    memory, chat = FakeShare(), partial(translation, "/v1/messages")
     history = TypedHistory(
         FailingAnswer(method), body("/v1/messages"), StreamTraits(), lambda raw: chat(raw).body, memory
     )
@@ -254,7 +262,7 @@ def test_the_protocol_of_the_documentation_has_streams_that_go_on() -> None:
         return chat
 
     asked = b'{"model":"m","about":"a train","stream":true}'
-    history = TypedHistory(story.typed_answer("/v1/story"), asked, StreamTraits(), as_chat, EngineMemory())
+    history = TypedHistory(story.typed_answer("/v1/story"), asked, StreamTraits(), as_chat, FakeShare())
     history.take(names["event_of"]("story.text", text="Once "))
     assert history.why_not_movable() == ""
     continuation = Continuation(path="/v1/chat/completions", body=b"", tokens=1)

@@ -6,46 +6,47 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse.relay.engine_memory import EngineMemory, EngineShare, size_of
-from enginehouse.relay.events.sse import read_events
+from enginehouse import Gathering, MemoryShare, read_events
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_TRUE, _WITH_USAGE = msgspec.Raw(b"true"), msgspec.Raw(b'{"include_usage":true}')
 _MOST_UNREAD = 8 * 1024
 """In bytes: about 40 events, which are read in less than 0.5 ms."""
-_MOST: Final = 64 << 20
+MOST_GATHERED: Final = 64 << 20
 """In bytes: of one answer."""
 _WHOLE = {"chat.completion.chunk": "chat.completion"}
 _REPLACED = frozenset({"role", "id", "name", "type", "finish_reason", "object"})
 """Texts that come whole. All other texts come in pieces."""
 
 
-class GatheredAnswer:
+_TEXT, _NUMBER, _PLACE, _OBJECT = 56, 32, 8, 200
+"""In bytes: what a text takes beside its characters, a number, a place in a list, and a JSON object."""
+
+
+class GatheredAnswer(Gathering):
     """Adds up the chunks of a chat or a completion.
 
-    Texts and lists are joined; of anything else, the last value that is not null stays. ``error``: the data of an error
-    event, which ends the stream. ``why``: why nothing is kept any more; empty if all is.
+    Texts and lists are joined; of anything else, the last value that is not null stays.
     """
 
-    __slots__ = ("_choices", "_fields", "_held", "_share", "_size", "error", "why")
-
-    def __init__(self, memory: EngineMemory) -> None:
-        self._share = EngineShare(memory, "gathered", _MOST)
-        self.why = ""
+    def __init__(self, share: MemoryShare) -> None:
+        self._share = share
         self._fields: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
         self._held: list[bytes] = []
         self._size = 0
-        self.error: dict[str, Any] | None = None
+
+    def as_stream(self, body: bytes) -> bytes:
+        return msgspec.json.encode({**_raw_fields(body), "stream": _TRUE, "stream_options": _WITH_USAGE})
 
     def add(self, piece: bytes) -> None:
-        """Take whole events; read them when they are many. Raises ``ValueError`` for one that is not a JSON object."""
         self._held.append(piece)
         self._size += len(piece)
         if self._size > _MOST_UNREAD:
             self.read()
 
     def read(self) -> None:
-        """Read the rest of the events. Raises as ``add`` does."""
         pieces, self._held, self._size = self._held, [], 0
         for event in read_events(b"".join(pieces)):
             data = event.data
@@ -57,13 +58,11 @@ class GatheredAnswer:
                 self._add(_decode(data))
 
     def release(self) -> None:
-        """Drop everything."""
         self._fields.clear()
         self._choices.clear()
         self._share.give_back()
 
     def body(self) -> bytes:
-        """The answer as the engine would have sent it without a stream."""
         choices = [_whole(choice) for _, choice in sorted(self._choices.items())]
         fields = {"choices": choices, **self._fields}
         kind = fields.get("object")
@@ -78,7 +77,7 @@ class GatheredAnswer:
         for name, value in chunk.items():
             if value is not None:
                 if name not in self._fields:
-                    added += size_of(value)
+                    added += _size_of(value)
                 self._fields[name] = value
         if why := self._share.take(added):
             self.why = why
@@ -93,20 +92,20 @@ def _join(known: dict[str, Any], new: dict[str, Any]) -> int:
         if isinstance(value, dict):
             if not isinstance(before, dict):
                 before = known[name] = {}
-                added += size_of(before)
+                added += _size_of(before)
             added += _join(before, value)
         elif isinstance(value, str) and name not in _REPLACED:
-            added += size_of(value)
+            added += _size_of(value)
             if isinstance(before, _Text):
                 before.append(value)
             else:
                 known[name] = _Text((value,))
         elif isinstance(value, list) and isinstance(before, list):
-            added += size_of(value)
+            added += _size_of(value)
             before += value
         elif value is not None or name not in known:
             if name not in known:
-                added += size_of(value)
+                added += _size_of(value)
             known[name] = value
     return added
 
@@ -125,3 +124,14 @@ def _whole(fields: dict[str, Any]) -> dict[str, Any]:
             value = "".join(value)
         made["message" if name == "delta" else name] = value
     return made
+
+
+def _size_of(value: Any) -> int:
+    """The bytes that a decoded JSON value takes, roughly."""
+    if isinstance(value, str):
+        return _TEXT + len(value)
+    if isinstance(value, list):
+        return sum([_PLACE + _size_of(each) for each in value], _TEXT)
+    if isinstance(value, dict):
+        return sum([_TEXT + _size_of(each) for each in value.values()], _OBJECT)
+    return _NUMBER

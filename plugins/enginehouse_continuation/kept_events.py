@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from enginehouse.domain.continuation import StreamTraits
-from enginehouse.relay.continuation.added_fields import cutter
-from enginehouse.relay.continuation.chunks import ABSENT, StreamChunk, common_fields, read_chunks
-from enginehouse.relay.continuation.progress import AnswerProgress
-from enginehouse.relay.continuation.restrictions import number
-from enginehouse.relay.engine_memory import FULL, EngineMemory, EngineShare
-from enginehouse.relay.events.sse import is_whole
-from enginehouse.telemetry.answer_meter import AnswerMeter
+from enginehouse import KeptStream, MemoryShare, PieceMeter, StreamTraits, cutter, is_whole
+from enginehouse_continuation.chunks import ABSENT, StreamChunk, common_fields, read_chunks
+from enginehouse_continuation.progress import AnswerProgress
+from enginehouse_continuation.restrictions import number
 
 _MOST_UNREAD: Final = 64 * 1024
 """In bytes: about 300 events, which are read in less than 1 ms. Most streams end before, and are never read."""
 
-_MOST_KEPT: Final = 16 << 20
+MOST_KEPT: Final = 16 << 20
 """In bytes: of one stream, which are 200,000 tokens with their ids and places."""
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-class KeptStream:
+class KeptEvents(KeptStream):
     """Keeps the events of a stream by reference, and reads them when they are many or when they are needed.
 
     - ``path`` and ``body``: the client's request, as drivers know it.
     - ``why``: why the stream can neither be continued nor asked again; empty if it can.
     - ``roles``: the choices of whose chat the client knows the role.
     - ``finish``: the finish reason, once it has passed.
-    - ``ended``: ``[DONE]`` has passed.
     - ``traits``: of the engine that answers now.
-    - ``pieces``: those that have passed and are not read yet; at ``most`` bytes should wait for ``read``.
-    - ``cut``: makes the client's events of the engine's, if they differ.
-    - ``meter`` counts what has passed, when it is read.
 
-    What is kept of the events that are read is counted in ``memory``.
+    What is kept of the events that are read is counted in ``share``.
     """
 
     common: dict[str, msgspec.Raw] | None = None
@@ -45,24 +38,24 @@ class KeptStream:
     finish: str | None = None
     ended: bool = False
     most: int = _MOST_UNREAD
-    meter: AnswerMeter | None = None
+    meter: PieceMeter | None = None
+    pieces: list[bytes]
+    cut: Callable[[bytes], bytes] | None
     _answered: bool = False
     _size: int = 0
     _counted: int = 0
     _fields: dict[str, Any] | None = None
     _usage: dict[str, Any] | None = None
 
-    def __init__(
-        self, path: str, body: bytes, traits: StreamTraits, *, added: bool, memory: EngineMemory | None = None
-    ) -> None:
+    def __init__(self, path: str, body: bytes, traits: StreamTraits, share: MemoryShare, *, added: bool) -> None:
         self.path = path
         self.body = body
         self.traits = traits
         self.progress = AnswerProgress(ends=[] if traits.token_by_token else None)
         self.roles: set[int] = set()
-        self.pieces: list[bytes] = []
+        self.pieces = []
         self.cut = cutter(traits.added) if added else None
-        self._share = EngineShare(memory or EngineMemory(), "continuation", _MOST_KEPT)
+        self._share = share
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -81,7 +74,6 @@ class KeptStream:
         """Make ``body`` one that drivers know."""
 
     def take(self, piece: bytes) -> bytes:
-        """Keep whole events from the engine; returns them as the client gets them."""
         self.pieces.append(piece)
         self._size += len(piece)
         if self._size > _MOST_UNREAD:
@@ -92,14 +84,12 @@ class KeptStream:
         return self.cut(piece) if self.cut is not None else piece
 
     def count(self) -> None:
-        """Let the meter count all that has passed."""
         if self.meter is not None:
             self.meter.pieces.extend(self.pieces[self._counted :])
             self.meter.read()
         self._counted = len(self.pieces)
 
     def read(self) -> None:
-        """Read the events that were only kept so far."""
         for piece in self._take_unread():
             self.note(piece)
         self.count_kept()
@@ -115,11 +105,11 @@ class KeptStream:
 
     def count_kept(self) -> None:
         """Count what is kept, and stop keeping it if it is too much."""
-        if not self.why and (why := self._share.take(self.progress.size - self._share.size)):
-            self.discard(why if why is FULL else "its answer is too long to be kept")
+        size = self.progress.size
+        if not self.why and (why := self._share.take(size - self._share.size)):
+            self.discard("its answer is too long to be kept" if size > MOST_KEPT else why)
 
     def release(self) -> None:
-        """Count out what is kept: the request has ended."""
         self._share.give_back()
 
     def discard(self, why: str) -> None:

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse.domain.continuation import Continuation
-from enginehouse.domain.errors import CannotContinue
-from enginehouse.interfaces.drivers import EngineClient, SupportsContinuation
-from enginehouse.relay.continuation.stream_history import StreamHistory
-
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_encode = msgspec.json.encode
-_OF_STREAMS = frozenset({"stream_options", "min_tokens", "max_completion_tokens"})
-
-
-def one_token(body: bytes) -> bytes:
-    """``body`` as a request for one token, so that its engine reads the prompt."""
-    fields = {name: value for name, value in _fields(body).items() if name not in _OF_STREAMS}
-    return _encode({**fields, "max_tokens": 1, "stream": False})
+from enginehouse import CannotContinue, Continuation, EngineClient, SupportsContinuation
+from enginehouse_continuation.stream_history import StreamHistory
 
 
 async def continuation_of(
@@ -29,7 +17,7 @@ async def continuation_of(
 
     Raises ``CannotContinue``, or what the driver and the engine raise.
     """
-    if why := history.why_not_movable():
+    if why := history.why_not_continuable():
         raise CannotContinue(f"The stream cannot be continued: {why}")
     answer = history.partial(body)
     if not exact:

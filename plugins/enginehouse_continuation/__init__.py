@@ -1,0 +1,29 @@
+"""Keeps the part of a stream that the client has, and continues the stream at another engine.
+
+Everything here decides only; the gateway carries it out.
+
+::
+
+    continuer        which streams are kept, and how they go on
+    restrictions     which requests' streams can be continued
+    chunks           reads the events of chats and completions
+    progress         the text and the tokens that have passed, also for another process
+    kept_events      keeps the events, and reads them when they are needed
+    stream_history   what another engine is asked for, and what is left for the client
+    typed_history    the same for streams whose events have types
+    asking           asks the driver for the request that continues
+    rest             the ways to ask for the rest of a broken stream
+    translator       turns the answer into the client's events
+    gathered_answer  makes one answer of a stream
+"""
+
+from __future__ import annotations
+
+from enginehouse import Continuer, Register, hookimpl
+from enginehouse_continuation.continuer import StreamContinuer
+
+
+@hookimpl
+def register_continuers(register: Register[Continuer]) -> None:
+    """Register the continuer."""
+    register("continuation", StreamContinuer)

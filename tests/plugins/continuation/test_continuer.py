@@ -1,0 +1,25 @@
+"""The continuer keeps the rules of its interface; without it, streams end with their engines."""
+
+from __future__ import annotations
+
+import pytest
+
+from enginehouse.app.continuers import find_continuer
+from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.domain.errors import PluginError
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registered
+from enginehouse.testing import check_continuer, create
+from enginehouse_continuation.continuer import StreamContinuer
+
+
+def test_it_keeps_the_rules_of_a_continuer() -> None:
+    check_continuer(lambda: create("continuer", "continuation"))
+
+
+def test_a_gateway_has_one_continuer() -> None:
+    registry = load_plugins(PluginSettings()).registry
+    origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
+    registry.add([Registered(kind="continuer", type="own", factory=StreamContinuer, **origin)])
+    with pytest.raises(PluginError, match="both continue streams"):
+        find_continuer(Config(), registry)
