@@ -77,24 +77,25 @@ class Learning(Placement):
             self.tokens_of = None
 
     def counted(self, tokens: Tokens) -> None:
-        costs, engine, now, written = self._costs, self._engine, self._costs.now(), float(max(0, tokens.output - 1))
+        costs, engine, now = self._costs, self._engine, self._costs.now()
+        written = float(tokens.output - 1)
         if self._is_stream:
-            if written:
+            if written > 0:
                 costs.wrote(engine, now - self._first, written)
             return
-        if not tokens.input:
+        if not tokens.input or not costs.counts_answer(engine, now):
             return
         read, took = self._ahead + self._read_of(tokens), now - self._granted
         timings = tokens.timings
         rate = (timings.decode_rate if timings is not None else None) or 0.0
         writing = tokens.output / rate if rate > 0 else 0.0
-        if not written:
+        if written <= 0:
             costs.read(engine, took, read)
         elif 0 < writing <= took:
             costs.read(engine, took - writing, read)
             costs.wrote(engine, writing, written)
         else:
-            costs.answered(engine, now, took, read, written)
+            costs.answered(engine, took, read, written)
 
     def ended(self) -> None:
         if self._began:

@@ -133,6 +133,7 @@ def test_of_answers_that_follow_each_other_at_once_the_first_one_counts() -> Non
     costs, rates = EngineCosts(1.0), []
     engine = costs.used("gpu-1")
     for now, seconds in ((5.0, 10.0), (5.001, 40.0), (5.0021, 40.0)):
-        costs.answered(engine, now, seconds, 1000, 10)
+        if costs.counts_answer(engine, now):
+            costs.answered(engine, seconds, 1000, 10)
         rates.append(engine.learned.per_token)
     assert rates[0] == rates[1] < rates[2]
