@@ -171,12 +171,7 @@ class Prober:
             times.append(1000 * (timed.events[0] - timed.sent))
         work = [prompt_work(probe.context - probe.cached, probe.cached)]
         return Observation(
-            point=probe.name,
-            kind="cached",
-            work=work,
-            requests=1,
-            ms=min(times),
-            uncached=[prompt_work(probe.context)],
+            point=probe.name, kind="cached", work=work, requests=1, ms=min(times), uncached=[prompt_work(probe.context)]
         )
 
     async def _ask(self, length: int, max_tokens: int) -> TimedStream:

@@ -130,10 +130,7 @@ class _Play:
 
 
 async def played(
-    address: EngineAddress,
-    requests: Sequence[TraceRequest],
-    runs: int,
-    on_progress: Callable[[float], None],
+    address: EngineAddress, requests: Sequence[TraceRequest], runs: int, on_progress: Callable[[float], None]
 ) -> list[Record]:
     """Play the trace several times, each time with other prompts. Raises ``GatewayError`` if no request is answered."""
     records: list[Record] = []

@@ -15,11 +15,7 @@ from click.core import ParameterSource
 
 from enginehouse import ConfigError, EnginehouseError, parse_duration
 from enginehouse_sim.options import CORE_FLAGS, DURATION, CoreFlag
-from enginehouse_sim.simulator.domain.constants import (
-    CoreSettings,
-    OffloadSettings,
-    SchedulerConstants,
-)
+from enginehouse_sim.simulator.domain.constants import CoreSettings, OffloadSettings, SchedulerConstants
 from enginehouse_sim.simulator.steps.profile import load_profile, profile_names
 
 

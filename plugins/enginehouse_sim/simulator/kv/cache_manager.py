@@ -49,10 +49,7 @@ class KvCacheManager:
     """
 
     def __init__(
-        self,
-        constants: SchedulerConstants,
-        events: KvEvents | None = None,
-        hasher: BlockHasher | None = None,
+        self, constants: SchedulerConstants, events: KvEvents | None = None, hasher: BlockHasher | None = None
     ) -> None:
         self._block_size = constants.block_size
         self._max_model_len = constants.max_model_len

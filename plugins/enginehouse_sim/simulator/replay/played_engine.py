@@ -59,12 +59,7 @@ class PlayedEngine:
     """
 
     def __init__(
-        self,
-        name: str,
-        core: EngineCore,
-        record: Record,
-        owner: EngineOwner,
-        migrated_kv: MigratedKv | None = None,
+        self, name: str, core: EngineCore, record: Record, owner: EngineOwner, migrated_kv: MigratedKv | None = None
     ) -> None:
         self.slots = MigrationSlots(core.scheduler.state.constants.token_capacity)
         self._migrated_kv = migrated_kv

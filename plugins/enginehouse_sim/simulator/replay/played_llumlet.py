@@ -91,10 +91,7 @@ class PlayedLlumlet(Migrator):
             return _ENDED
         if destination.refuses(request):
             return f"'{destination.instance.name}' has no room for it"
-        with (
-            source.slots.outgoing.occupy(request.num_tokens),
-            destination.slots.incoming.occupy(request.num_tokens),
-        ):
+        with source.slots.outgoing.occupy(request.num_tokens), destination.slots.incoming.occupy(request.num_tokens):
             copied = await copy_stages(source.state, moved.id, self._transfer, asyncio.sleep)
             if not source.has(moved.id):
                 return _ENDED

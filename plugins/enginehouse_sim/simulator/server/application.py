@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from hmac import compare_digest
 from typing import Any
 
-import msgspec
-
 import enginehouse
 from enginehouse import InvalidRequest, ModelNotFound, NotFound, RequestError, Unauthorized
 from enginehouse_sim.simulator.server.endpoints import chat, completions, embeddings, tokenize
@@ -46,8 +44,7 @@ async def metrics(simulation: Simulation, call: Call) -> None:
 
 async def instance_status(simulation: Simulation, call: Call) -> None:
     """Report Llumnix's status and metadata of an instance, in one object."""
-    reporter = simulation.status
-    await call.json(msgspec.structs.asdict(reporter.metadata) | msgspec.structs.asdict(reporter.status()))
+    await call.json(simulation.status())
 
 
 async def models(simulation: Simulation, call: Call) -> None:

@@ -397,9 +397,7 @@ async def tokenize(simulation: Simulation, call: Call) -> None:
     body = call.decode(TokenizeBody)
     if body.messages is not None:
         token_ids = chat_prompt(
-            body.messages,
-            continue_final=body.continue_final_message,
-            add_generation_prompt=body.add_generation_prompt,
+            body.messages, continue_final=body.continue_final_message, add_generation_prompt=body.add_generation_prompt
         ).token_ids
     elif body.prompt is not None:
         token_ids = encode(body.prompt)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.server.batching_engine import BatchingEngine, EngineClock
 from enginehouse_sim.simulator.server.bodies import EncodedPrompt, Work
 from enginehouse_sim.simulator.server.faults import ActiveFaults
+from enginehouse_sim.simulator.server.http import HttpListener
 from enginehouse_sim.simulator.server.load_figures import load_figures
 from enginehouse_sim.simulator.server.metrics import Metrics
 from enginehouse_sim.simulator.server.runs import Run
@@ -71,42 +72,51 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.core.constants.max_model_len
 
 
-class ConstantStatus(InstanceMetadata, frozen=True, kw_only=True):
-    """The constant part of the status."""
-
-    instance_id: str
-    instance_type: str
-    backend_type: str = "sim"
-    data_parallel_size: int = 1
-    tensor_parallel_size: int = 1
+DEFAULT_MAX_TOKENS = 16
+"""The tokens of an answer without ``max_tokens`` that does not end by itself: OpenAI's default for completions."""
 
 
-class StatusReporter:
-    """Keeps the result of the last step, and makes the status on request."""
+class Simulation:
+    """A simulated engine with everything around it, which vLLM keeps in ``app.state``.
 
-    def __init__(self, metadata: ConstantStatus, engine: BatchingEngine) -> None:
-        self.metadata = metadata
-        self._slots: MigrationSlots | None = None
-        self._engine = engine
+    ``slots``: the migrations of its llumlet, if there is one.
+    """
+
+    def __init__(self, settings: Settings, engine: BatchingEngine, clock: EngineClock) -> None:
+        self.settings = settings
+        self.engine = engine
+        self.clock = clock
+        self.metrics = Metrics(engine, settings.models[0])
+        self.faults = ActiveFaults(clock)
+        self.slots: MigrationSlots | None = None
+        self._metadata = InstanceMetadata(
+            node_id=settings.node,
+            unit_id=settings.unit,
+            block_size=settings.core.constants.block_size,
+            max_num_batched_tokens=settings.core.constants.max_num_batched_tokens,
+        )
+        self._instance_id = settings.instance_id
         self._last: CoreStep | None = None
+        engine.on_step = self._on_step
 
-    def set_address(self, address: str) -> None:
-        """Use ``address`` (host and port) as the instance id if none was configured."""
-        if not self.metadata.instance_id:
-            self.metadata = msgspec.structs.replace(self.metadata, instance_id=address)
-
-    def set_llumlet(self, host: str, port: int, slots: MigrationSlots) -> None:
-        """Publish where the llumlet takes commands and other engines' requests, and its migrations."""
-        self._slots = slots
-        self.metadata = msgspec.structs.replace(self.metadata, ip=host, llumlet_port=port, kvt_port=port)
-
-    def on_step(self, result: CoreStep) -> None:
+    def _on_step(self, result: CoreStep) -> None:
         self._last = result
+        self.metrics.on_step(result)
 
-    def status(self) -> InstanceStatus:
-        engine, last = self._engine, self._last
-        return InstanceStatus(
-            instance_id=self.metadata.instance_id,
+    def listen_at(self, listener: HttpListener) -> None:
+        """Refuse connections there if a fault wants it. Its host and port are the instance's id if it has none."""
+        self.faults.listener = listener
+        self._instance_id = self._instance_id or listener.address.removeprefix("http://")
+
+    def move_from(self, host: str, port: int) -> None:
+        """Publish where the llumlet takes commands and other engines' requests."""
+        self._metadata = msgspec.structs.replace(self._metadata, ip=host, llumlet_port=port, kvt_port=port)
+
+    def status(self) -> dict[str, Any]:
+        """The status of the instance for a cluster's rescheduler, and its metadata, under Llumnix's names."""
+        engine, last = self.engine, self._last
+        status = InstanceStatus(
+            instance_id=self._instance_id,
             schedulable=not engine.failure and not engine.sleep_level,
             timestamp_ms=int(time.time() * 1000),
             update_id=engine.num_updates,
@@ -115,30 +125,11 @@ class StatusReporter:
             step_duration=last.seconds * 1000 if last is not None else 0.0,
             num_scheduled_prefill_tokens=last.load.prefill_tokens if last is not None else 0,
             **load_figures(engine.state),
-            **(self._slots.figures() if self._slots is not None else {}),
+            **(self.slots.figures() if self.slots is not None else {}),
         )
-
-
-DEFAULT_MAX_TOKENS = 16
-"""The tokens of an answer without ``max_tokens`` that does not end by itself: OpenAI's default for completions."""
-
-
-class Simulation:
-    """A simulated engine with everything around it, which vLLM keeps in ``app.state``."""
-
-    def __init__(self, settings: Settings, engine: BatchingEngine, clock: EngineClock) -> None:
-        self.settings = settings
-        self.engine = engine
-        self.clock = clock
-        self.metrics = metrics = Metrics(engine, settings.models[0])
-        self.status = StatusReporter(_metadata(settings), engine)
-        self.faults = ActiveFaults(clock)
-
-        def on_step(result: CoreStep) -> None:
-            metrics.on_step(result)
-            self.status.on_step(result)
-
-        engine.on_step = on_step
+        constant = {"instance_type": self.settings.role, "backend_type": "sim"}
+        sizes = {"data_parallel_size": 1, "tensor_parallel_size": 1}
+        return {**msgspec.structs.asdict(self._metadata), **constant, **sizes, **msgspec.structs.asdict(status)}
 
     def run(self, work: Work, *, streams: bool = False) -> Run:
         """A run of ``work``, which starts in a ``with`` block. ``streams``: its answers are read piece by piece."""
@@ -174,14 +165,3 @@ class Simulation:
     def answers_end(self) -> bool:
         """Whether answers end by themselves."""
         return self.settings.core.mean_length is not None
-
-
-def _metadata(settings: Settings) -> ConstantStatus:
-    return ConstantStatus(
-        instance_id=settings.instance_id,
-        instance_type=settings.role,
-        node_id=settings.node,
-        unit_id=settings.unit,
-        block_size=settings.core.constants.block_size,
-        max_num_batched_tokens=settings.core.constants.max_num_batched_tokens,
-    )
