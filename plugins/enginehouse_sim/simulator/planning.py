@@ -39,17 +39,6 @@ class Fleet(msgspec.Struct, frozen=True):
         return ", ".join([engines, *(f"{key}={value}" for key, value in self.settings.items())])
 
 
-class FleetReplays(msgspec.Struct, frozen=True, kw_only=True):
-    """The figures of one fleet.
-
-    ``nominal``: one replay for each seed. ``slower``: the first seed, with steps that take longer by the margin.
-    """
-
-    fleet: Fleet
-    nominal: Sequence[Report]
-    slower: Report
-
-
 class FleetPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict on one fleet.
 
@@ -103,19 +92,22 @@ class FoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     fleets: Sequence[FleetPlan]
 
 
-def judged(replays: FleetReplays, share: float, price: float | None) -> FleetPlan:
-    """The verdict on one fleet. ``price``: of one engine for an hour."""
-    first, slower = replays.nominal[0], replays.slower
-    attainments = [_attainment(each) for each in replays.nominal]
+def judged(fleet: Fleet, outcomes: Sequence[Outcome], share: float, price: float | None) -> FleetPlan:
+    """The verdict on one fleet. ``outcomes``: one for each seed, and one of the first seed with longer steps.
+
+    ``price``: of one engine for an hour.
+    """
+    *nominal, slower = (each.figures for each in outcomes)
+    first, attainments = nominal[0], [_attainment(each) for each in nominal]
     mean, least, with_slower = sum(attainments) / len(attainments), min(attainments), _attainment(slower)
     verdict: Verdict = "no"
     if mean >= share:
         verdict = "yes" if min(least, with_slower) >= share else "unsure"
     cost = None if price is None else price * len(first.per_instance)
     return FleetPlan(
-        name=replays.fleet.name,
-        instances=replays.fleet.instances,
-        settings=replays.fleet.settings,
+        name=fleet.name,
+        instances=fleet.instances,
+        settings=fleet.settings,
         meets=verdict,
         attainment=round(mean, 4),
         attainment_least=round(least, 4),
@@ -135,12 +127,6 @@ def judged(replays: FleetReplays, share: float, price: float | None) -> FleetPla
         cost_per_hour=cost,
         cost_per_million_tokens=_cost_of_tokens(first, cost),
     )
-
-
-def cheapest(fleets: Sequence[FleetPlan]) -> FleetPlan | None:
-    """The fleet with the fewest engines of those that surely meet the objectives; of several, the best one."""
-    sure = [fleet for fleet in fleets if fleet.meets == "yes"]
-    return min(sure, key=lambda fleet: (fleet.instances, -fleet.attainment), default=None)
 
 
 def bottleneck(figures: Report) -> Bottleneck:
@@ -212,12 +198,12 @@ def planned(
     variants = [variant for fleet in question.fleets for variant in _variants(question, fleet, margin)]
     outcomes = run_variants(variants, on_progress, jobs)
     each = question.seeds + 1
-    parts = [outcomes[at : at + each] for at in range(0, len(outcomes), each)]
     verdicts = [
-        judged(_replays(fleet, part), question.share, question.price)
-        for fleet, part in zip(question.fleets, parts, strict=True)
+        judged(fleet, outcomes[at * each : (at + 1) * each], question.share, question.price)
+        for at, fleet in enumerate(question.fleets)
     ]
-    answer = cheapest(verdicts)
+    sure = [fleet for fleet in verdicts if fleet.meets == "yes"]
+    answer = min(sure, key=lambda fleet: (fleet.instances, -fleet.attainment), default=None)
     return FoundPlan(
         objectives={name: value for name, value in msgspec.structs.asdict(slo).items() if value is not None},
         share=question.share,
@@ -255,11 +241,6 @@ def _variants(question: Question, fleet: Fleet, margin: float) -> list[Variant]:
     slow_core = msgspec.structs.replace(core, speedup=core.speedup / (1 + margin))
     slow = msgspec.structs.replace(question.setting, gateway=gateway, core=slow_core)
     return [*made, Variant(fleet.name, slow, question.traffic)]
-
-
-def _replays(fleet: Fleet, outcomes: Sequence[Outcome]) -> FleetReplays:
-    *nominal, slower = (each.figures for each in outcomes)
-    return FleetReplays(fleet=fleet, nominal=nominal, slower=slower)
 
 
 _MARGINS = {

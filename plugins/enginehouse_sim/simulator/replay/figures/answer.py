@@ -63,11 +63,3 @@ class InstanceRecord:
         self.requests = self.input_tokens = self.cached_tokens = self.output_tokens = 0
         self.preemptions = self.steps = self.batches = 0
         self.busy = self.peak_kv_use = 0.0
-
-    def __repr__(self) -> str:
-        tokens = f"input_tokens={self.input_tokens}, cached_tokens={self.cached_tokens}"
-        return (
-            f"InstanceRecord(name={self.name!r}, requests={self.requests}, {tokens}, "
-            f"output_tokens={self.output_tokens}, preemptions={self.preemptions}, steps={self.steps}, "
-            f"batches={self.batches}, busy={self.busy}, peak_kv_use={self.peak_kv_use})"
-        )

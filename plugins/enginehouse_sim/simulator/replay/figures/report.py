@@ -244,28 +244,24 @@ class VariantReport(Report, frozen=True, kw_only=True):
     name: str
 
 
+_COUNTED = (
+    *("requests", "input_tokens", "output_tokens", "cached_tokens", "swaps", "failed_migrations", "empty_migrations"),
+    *("retried", "continued", "hedged", "broken"),
+)
+
+
 def report(record: Record) -> Report:
     """The figures of a complete ``record``."""
     duration, rejected = record.ended, sum(record.rejected.values())
     instances = record.instances
     steps = sum(instance.steps for instance in instances)
     return Report(
-        requests=record.requests,
+        **{name: getattr(record, name) for name in _COUNTED},
         rejected=rejected,
         rejections=dict(record.rejected),
-        input_tokens=record.input_tokens,
-        output_tokens=record.output_tokens,
-        cached_tokens=record.cached_tokens,
         cache_hit_ratio=_round(_share(record.cached_tokens, record.input_tokens)),
         preemptions=sum(instance.preemptions for instance in instances),
-        swaps=record.swaps,
         migrations=len(record.move_gaps),
-        failed_migrations=record.failed_migrations,
-        empty_migrations=record.empty_migrations,
-        retried=record.retried,
-        continued=record.continued,
-        hedged=record.hedged,
-        broken=record.broken,
         slo_attainment=None if record.slo is None else _round(_share(record.attained, record.requests + rejected)),
         slo_shares=_slo_shares(record),
         imbalance=_imbalance(record.moments.samples, len(instances)),
@@ -302,13 +298,8 @@ def _slo_shares(record: Record) -> dict[str, float]:
 
 def _instance(instance: InstanceRecord, duration: float) -> EngineReport:
     return EngineReport(
-        name=instance.name,
-        requests=instance.requests,
-        input_tokens=instance.input_tokens,
-        output_tokens=instance.output_tokens,
+        **{name: getattr(instance, name) for name in ("name", *_COUNTED[:3], "preemptions", "steps")},
         cache_hit_ratio=_round(_share(instance.cached_tokens, instance.input_tokens)),
-        preemptions=instance.preemptions,
-        steps=instance.steps,
         mean_batch=_round(_share(instance.batches, instance.steps)),
         busy=_round(_share(instance.busy, duration)),
         peak_kv_use=_round(instance.peak_kv_use),
