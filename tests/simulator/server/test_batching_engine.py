@@ -280,8 +280,8 @@ async def test_a_detached_request_continues_in_another_engine(clock: FakeClock) 
         assert load(one) == IDLE
         assert len(request.output_token_ids) == 3
         [answer] = run.answers
-        assert listener is answer
-        answer.location = other
+        assert listener is answer.followers
+        answer.followers.location = other
         other.add_request(request, listener)
         await clock.advance(10)
         text = "".join([piece.text async for piece in run.pieces()])
@@ -295,7 +295,7 @@ async def test_leaving_a_run_aborts_a_detached_request_where_it_is(clock: FakeCl
     with start(one, clock, asked) as run:
         await clock.advance(1.2)
         request, listener = one.detach_request(asked.id)
-        run.answers[0].location = other
+        run.answers[0].followers.location = other
         other.add_request(request, listener)
         await clock.advance(0.5)
         assert load(other)[:2] == (1, 0)
@@ -309,7 +309,7 @@ async def test_an_answer_under_a_grammar_continues_elsewhere(clock: FakeClock) -
     with start(one, clock, asked) as run:
         await clock.advance(2.2)
         request, listener = one.detach_request(asked.id)
-        run.answers[0].location = other
+        run.answers[0].followers.location = other
         other.add_request(request, listener)
         await clock.advance(30)
         [answer] = await run.finished()

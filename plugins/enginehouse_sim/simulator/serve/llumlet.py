@@ -31,12 +31,8 @@ from enginehouse_sim.simulator.server.batching_engine import (
     BatchingEngine,
     EngineClock,
     EngineFailed,
-    Follower,
     Followers,
-    RequestListener,
-    RequestLocation,
 )
-from enginehouse_sim.simulator.server.runs import RunAnswer
 from enginehouse_sim.simulator.steps.costs import KvTransfer
 
 _TIMEOUT_S = 5.0
@@ -72,36 +68,31 @@ class _Forwarder:
 
 
 class _Leaving:
-    """A request that has left for another engine. It is the location of ``listener``.
+    """A request that has left for another engine, as the location of its ``followers``.
 
     ``call``: sends the outputs, once the destination is asked to take the request. ``has_ended``: the client has left.
     """
 
-    def __init__(self, listener: RequestListener, clock: EngineClock) -> None:
-        self.listener = listener
+    def __init__(self, followers: Followers, clock: EngineClock) -> None:
+        followers.location = self
+        self.followers = followers
         self.call: Any = None
         self.has_ended = False
         self._clock = clock
-        self.move_to(self)
-
-    def move_to(self, location: RequestLocation) -> None:
-        """Tell the listener where its request runs."""
-        if isinstance(self.listener, RunAnswer | Followers):
-            self.listener.location = location
 
     async def forward(self) -> None:
         """Pass the outputs of the destination on until the request has finished."""
         problem = "the destination is gone"
         try:
             async for output in self.call:
-                self.listener.on_output(output, self._clock.now())
+                self.followers.on_output(output, self._clock.now())
                 if self.has_ended or output.finish_reason is not None:
                     return
         except grpc.aio.AioRpcError as error:
             problem = error.details() or problem
         except asyncio.CancelledError:  # finish_requests has cancelled the call
             return
-        self.listener.on_error(EngineFailed(f"The request migrated, and could not continue: {problem}"))
+        self.followers.on_error(EngineFailed(f"The request migrated, and could not continue: {problem}"))
 
     def finish_requests(
         self, request_ids: Sequence[str], status: RequestStatus = RequestStatus.FINISHED_ABORTED
@@ -113,7 +104,7 @@ class _Leaving:
 
 
 class Llumlet:
-    """Moves requests of ``engine`` out, and takes others in, which have ``Followers``."""
+    """Moves requests of ``engine`` out, and takes others in."""
 
     def __init__(
         self,
@@ -215,8 +206,8 @@ class Llumlet:
         if current is None:
             return False
         computed = computed_tokens(current)
-        request, listener = self._engine.detach_request(request_id)
-        leaving = _Leaving(listener, self._clock)
+        request, followers = self._engine.detach_request(request_id)
+        leaving = _Leaving(followers, self._clock)
         await self._clock.sleep(self._transfer.seconds(max(0, computed - copied)))
         method = self._channel(address).unary_stream(
             f"/{_SERVICE}/{_METHOD}", msgspec.msgpack.encode, msgspec.msgpack.Decoder(EngineCoreOutput).decode
@@ -236,8 +227,8 @@ class Llumlet:
         while self._engine.is_known(request.request_id):
             await self._clock.sleep(_STEP_S)
         if not leaving.has_ended:
-            leaving.move_to(self._engine)
-            self._engine.add_request(request, leaving.listener)
+            leaving.followers.location = self._engine
+            self._engine.add_request(request, leaving.followers)
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:
@@ -255,8 +246,9 @@ class Llumlet:
     async def _take_in(self, moved: MoveIn, context: Any) -> AsyncIterator[EngineCoreOutput]:
         """Run a request of another engine. Its outputs go there until its end, or until that engine leaves."""
         request, forwarder = moved.request.state(), _Forwarder()
-        source = Follower(Followers(request.request_id, self._engine))
-        if why := self._refusal(request) or self._begin(request, moved.num_computed_tokens, source, forwarder):
+        followers = Followers(request.request_id, self._engine, has_moved_in=True)
+        followers.join(forwarder)
+        if why := self._refusal(request) or self._begin(request, moved.num_computed_tokens, followers):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
         try:
             await context.send_initial_metadata(())
@@ -266,18 +258,17 @@ class Llumlet:
                     return
             await context.abort(grpc.StatusCode.UNAVAILABLE, output.message)
         finally:
-            source.finish_requests((request.request_id,))
+            followers.leave(forwarder)
 
-    def _begin(self, request: RequestState, copied: int, source: Follower, forwarder: _Forwarder) -> str:
+    def _begin(self, request: RequestState, copied: int, followers: Followers) -> str:
         """Run the request. Return why that cannot be, or nothing."""
         if copied:
             self._migrated_kv.expect(request.request_id, copied)
         try:
-            self._engine.add_request(request, source.followers)
+            self._engine.add_request(request, followers)
         except RequestError as error:
             self._migrated_kv.release(request)
             return error.message
-        source.begin(forwarder)
         return ""
 
     def _refusal(self, request: RequestState) -> str:

@@ -46,59 +46,39 @@ class RequestLocation(Protocol):
 
 
 class Followers:
-    """Passes the events of a request on to its followers. ``location``: where the request runs.
+    """Passes the events of a request on to its followers. It finishes when the last one leaves.
 
-    The request finishes when its last follower leaves.
+    ``location``: where the request runs. ``has_moved_in``: whether it came from another engine.
     """
 
-    def __init__(self, request_id: str, location: RequestLocation) -> None:
+    def __init__(self, request_id: str, location: RequestLocation, *, has_moved_in: bool = False) -> None:
         self.location = location
+        self.has_moved_in = has_moved_in
         self._request_id = request_id
-        self._followers: list[Follower] = []
+        self._followers: list[RequestListener] = []
 
-    def join(self, follower: Follower) -> None:
+    def join(self, follower: RequestListener) -> None:
         """Pass all further events to ``follower`` as well."""
         self._followers.append(follower)
 
-    def leave(self, follower: Follower, status: RequestStatus) -> None:
+    def leave(self, follower: RequestListener, status: RequestStatus = RequestStatus.FINISHED_ABORTED) -> None:
         """Pass no more events to ``follower``. If it was the last one, the request finishes with ``status``."""
-        if follower not in self._followers:
-            return
-        self._followers.remove(follower)
-        if not self._followers:
-            self.location.finish_requests((self._request_id,), status)
+        if follower in self._followers:
+            self._followers.remove(follower)
+            if not self._followers:
+                self.location.finish_requests((self._request_id,), status)
 
     def on_scheduled(self, now: float) -> None:
         for follower in tuple(self._followers):
-            follower.listener.on_scheduled(now)
+            follower.on_scheduled(now)
 
     def on_output(self, output: EngineCoreOutput, now: float) -> None:
         for follower in tuple(self._followers):
-            follower.listener.on_output(output, now)
+            follower.on_output(output, now)
 
     def on_error(self, error: RequestError) -> None:
         for follower in tuple(self._followers):
-            follower.listener.on_error(error)
-
-
-class Follower:
-    """The place of one listener among ``followers``. For the listener it is the request's location."""
-
-    listener: RequestListener
-
-    def __init__(self, followers: Followers) -> None:
-        self.followers = followers
-
-    def begin(self, listener: RequestListener) -> None:
-        """Pass all further events to ``listener``."""
-        self.listener = listener
-        self.followers.join(self)
-
-    def finish_requests(
-        self, request_ids: Sequence[str], status: RequestStatus = RequestStatus.FINISHED_ABORTED
-    ) -> None:
-        """Leave. Other followers keep the request running."""
-        self.followers.leave(self, status)
+            follower.on_error(error)
 
 
 class EngineClock(Protocol):
@@ -139,7 +119,7 @@ class BatchingEngine:
         self.num_updates = 0
         self._core = core
         self._clock = clock
-        self._listeners: dict[str, RequestListener] = {}
+        self._listeners: dict[str, Followers] = {}
         self._recent: deque[tuple[float, str]] = deque(maxlen=_MOST_RECENT)
         self._loop: asyncio.Task[None] | None = None
 
@@ -148,7 +128,7 @@ class BatchingEngine:
         """The scheduler's state, read-only."""
         return self._core.scheduler.state
 
-    def add_request(self, request: RequestState, listener: RequestListener) -> None:
+    def add_request(self, request: RequestState, listener: Followers) -> None:
         """Add a request. It waits while the engine sleeps.
 
         A request that comes with ``output_token_ids`` from another engine continues after them. Raises
@@ -175,12 +155,12 @@ class BatchingEngine:
         if not self._core.has_requests:
             self._stop_loop()
 
-    def listener(self, request_id: str) -> RequestListener | None:
-        """The listener of a request that runs here, or ``None``."""
+    def followers(self, request_id: str) -> Followers | None:
+        """The followers of a request that runs here, or ``None``."""
         return self._listeners.get(request_id)
 
-    def detach_request(self, request_id: str) -> tuple[RequestState, RequestListener]:
-        """Remove a request without finishing it; return it, ready for another engine, and its listener.
+    def detach_request(self, request_id: str) -> tuple[RequestState, Followers]:
+        """Remove a request without finishing it; return it, ready for another engine, and its followers.
 
         Raises ``KeyError`` for an unknown id.
         """

@@ -18,9 +18,7 @@ from enginehouse_sim.simulator.model.text import piece_of
 from enginehouse_sim.simulator.server.batching_engine import (
     BatchingEngine,
     EngineClock,
-    Follower,
     Followers,
-    RequestLocation,
 )
 from enginehouse_sim.simulator.server.bodies import Work
 from enginehouse_sim.simulator.server.metrics import Metrics, RequestMeter
@@ -84,8 +82,8 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 class RunAnswer:
     """Listens to one request and collects its outputs.
 
-    ``location``: where the request runs; a migration changes it. ``on_piece`` gets each piece, and ``on_end`` is called
-    after the last one. ``finish`` is ``None`` until the answer is complete; ``error`` is set if it never will be.
+    It leaves ``followers`` if it ends before the request. ``on_piece`` gets each piece, and ``on_end`` is called after
+    the last one. ``finish`` is ``None`` until the answer is complete; ``error`` is set if it never will be.
     ``cached_tokens``: the tokens of the prompt that needed no computing.
     """
 
@@ -93,15 +91,13 @@ class RunAnswer:
         self,
         work: Work,
         choice: int,
-        request_id: str,
-        location: RequestLocation,
+        followers: Followers,
         meter: RequestMeter,
         on_end: Callable[[], None],
         on_piece: Callable[[Piece], None] | None = None,
     ) -> None:
         self.choice = choice
-        self.request_id = request_id
-        self.location = location
+        self.followers = followers
         self.token_ids: list[int] = []
         self.logprobs: list[TokenLogprobs] = []
         self.finish: str | None = None
@@ -151,7 +147,7 @@ class RunAnswer:
             self._parts.append(text)
             self.cached_tokens = output.num_cached_tokens
         if stop is not None and finish is None:
-            self.location.finish_requests((self.request_id,), RequestStatus.FINISHED_STOPPED)
+            self.followers.leave(self, RequestStatus.FINISHED_STOPPED)
         if stop is not None or finish is not None:
             self._finish(output, stop, now)
         if self._on_piece is not None:
@@ -163,7 +159,7 @@ class RunAnswer:
         self._fail(error)
 
     def abort(self, now: float) -> None:
-        self.location.finish_requests((self.request_id,))
+        self.followers.leave(self)
         self._meter.finished("abort", now)
 
     def _read(self, token_ids: Sequence[int], finish: str | None) -> tuple[str, int, str | None]:
@@ -274,30 +270,28 @@ class Run:
         if engine.is_known(request_id):
             request_id = f"{request_id}+{random.getrandbits(32):08x}"
         request = self.work.request(number, request_id)
-        meter = RequestMeter(self._metrics, self._clock.now(), request.num_prompt_tokens)
-        on_piece = self._push if self._streams else None
-        answer = RunAnswer(self.work, number, request_id, engine, meter, self._ended, on_piece)
-        engine.add_request(request, answer)
+        followers = Followers(request_id, engine)
+        answer = self._answer(number, followers, request.num_prompt_tokens)
+        engine.add_request(request, followers)
         answers.append(answer)
+
+    def _answer(self, number: int, followers: Followers, prompt_tokens: int) -> RunAnswer:
+        meter = RequestMeter(self._metrics, self._clock.now(), prompt_tokens)
+        answer = RunAnswer(self.work, number, followers, meter, self._ended, self._push if self._streams else None)
+        followers.join(answer)
+        return answer
 
     def _follow(self, answers: list[RunAnswer], request_id: str) -> None:
         """Join the followers of a request that migrated here, and catch up with the tokens after the prompt."""
-        engine, now = self._engine, self._clock.now()
-        request, followers = engine.state.requests.get(request_id), engine.listener(request_id)
-        if request is None or not isinstance(followers, Followers):
+        request, followers = self._engine.state.requests.get(request_id), self._engine.followers(request_id)
+        if request is None or followers is None or not followers.has_moved_in:
             raise NotFound(f"No request '{request_id}' has migrated here and still runs")
         prompt, tokens = self.work.prompts[0].token_ids, request.all_token_ids
         if self.work.size > 1 or tokens[: len(prompt)] != prompt:
             raise InvalidRequest(f"The request '{request_id}' does not continue this prompt")
-        follower = Follower(followers)
-        meter = RequestMeter(self._metrics, now, 0)
-        answer = RunAnswer(
-            self.work, 0, request_id, follower, meter, self._ended, self._push if self._streams else None
-        )
-        answers.append(answer)
-        follower.begin(answer)
+        answers.append(self._answer(0, followers, 0))
         if made := tokens[len(prompt) :]:
-            answer.on_output(EngineCoreOutput(request_id, tuple(made)), now)
+            answers[0].on_output(EngineCoreOutput(request_id, tuple(made)), self._clock.now())
 
     def _push(self, piece: Piece) -> None:
         self._pieces.append(piece)
