@@ -36,7 +36,7 @@ def manager() -> GrammarManager:
 def test_a_grammar_that_cannot_be_compiled_concerns_its_own_request_only(manager: GrammarManager) -> None:
     bad, good = request("bad", '{"type": "text"}'), request("good")
     for _ in range(2):
-        with pytest.raises(ValueError, match="The grammar cannot be compiled: type: there is no 'text'"):
+        with pytest.raises(ValueError, match="The grammar cannot be compiled: Invalid enum value 'text'"):
             manager.is_ready(bad)
     ready(manager, good)
     first, rows = manager.grammar_bitmask([bad, good], {})
@@ -132,14 +132,14 @@ def test_the_text_of_a_schema_is_valid(schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        ({"pattern": "x"}, "pattern: not understood"),
+        ({"pattern": "x"}, "unknown field `pattern`"),
         ({"type": "object", "required": ["a"], "additionalProperties": False}, "required: a"),
         ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "contains itself without end"),
         ({"$ref": "#/no"}, "there is no #/no"),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "minLength is 3"),
         ({"enum": ["a"], "type": "integer"}, "none of the values"),
-        ({"type": "array", "minItems": 9999}, "a number from 0 to 5000"),
-        ([], "a schema is an object"),
+        ({"type": "array", "minItems": 9999}, "`int` <= 5000"),
+        ([], "Expected `object`"),
     ],
 )
 def test_a_schema_that_cannot_be_followed_is_refused(schema: Any, why: str) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import chain, cycle, islice
-from typing import Any
+from itertools import cycle, islice
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -34,17 +34,16 @@ _NOTES = {
     *("format", "deprecated", "readOnly", "writeOnly"),
 }
 _KEYWORDS = {
-    "object": ("properties", "required", "additionalProperties"),
-    "array": ("items", "minItems", "maxItems"),
-    "string": ("minLength", "maxLength"),
-    "integer": (),
-    "number": (),
-    "boolean": (),
-    "null": (),
+    "object": {"properties", "required", "additionalProperties"},
+    "array": {"items", "minItems", "maxItems"},
+    "string": {"minLength", "maxLength"},
 }
-_TOGETHER = {"$ref": {"$ref"}, "anyOf": {"anyOf"}, "const": {"const", "type"}, "enum": {"enum", "type"}}
+"""The keywords of each type that has some, which stand for the type where it is not said."""
 _SIMPLE: Mapping[str, Any] = {"integer": 42, "number": 2.5, "boolean": True, "null": None}
-_PYTHON_TYPES = {"object": dict, "array": list, "string": str, "integer": int, "boolean": bool, "null": type(None)}
+_TYPES: Mapping[str, Any] = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float)}
+_Type = Literal["object", "array", "string", "integer", "number", "boolean", "null"]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
+_Several = Annotated[list[Any], msgspec.Meta(min_length=1)]
 
 
 class GrammarManager:
@@ -126,19 +125,37 @@ def valid_tokens(grammar: str) -> Sequence[int]:
 
 
 def _text(grammar: str) -> str:
-    if grammar.startswith(_CHOICE):
-        return str(_several(json.loads(grammar.removeprefix(_CHOICE)), "choice")[0])
     if grammar == JSON_OBJECT:
         return json.dumps({WORDS[0]: " ".join(WORDS[1:4])})
     try:
+        if grammar.startswith(_CHOICE):
+            return str(msgspec.json.decode(grammar.removeprefix(_CHOICE), type=_Several)[0])
         schema = msgspec.json.decode(grammar)
+        return json.dumps(_Schema(schema).value(schema))
     except msgspec.DecodeError as error:
-        raise ValueError(f"it is not a JSON schema: {error}") from None
-    return json.dumps(_Schema(schema).value(schema))
+        raise ValueError(f"it is not understood: {error}") from None
+
+
+class _Keywords(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
+    """A schema, without what only annotates it."""
+
+    ref: str = msgspec.field(name="$ref", default="")
+    any_of: _Several | None = None
+    const: Any = None
+    enum: _Several | None = None
+    type: _Type | Annotated[list[_Type], msgspec.Meta(min_length=1)] | None = None
+    properties: dict[str, Any] = msgspec.field(default_factory=dict)
+    required: list[str] = msgspec.field(default_factory=list)
+    additional_properties: Any = True
+    items: Any = True
+    min_items: _Count | None = None
+    max_items: _Count = _MOST
+    min_length: _Count | None = None
+    max_length: _Count = _MOST
 
 
 class _Schema:
-    """Makes a value for each part of a JSON schema. ``ValueError`` names what cannot be understood."""
+    """Makes a value for each part of a JSON schema. The error names what cannot be understood."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -148,17 +165,24 @@ class _Schema:
             raise ValueError("it is nested too deeply, or describes a value that contains itself without end")
         if schema is True:
             return WORDS[0]
-        if not isinstance(schema, dict):
-            raise ValueError(f"a schema is an object, not {schema!r}")
-        said = schema.keys() - _NOTES
-        kind = next((one for one in _TOGETHER if one in said), "type")
-        if unknown := sorted(said - _TOGETHER.get(kind, {"type", *chain(*_KEYWORDS.values())})):
-            raise ValueError(f"{', '.join(unknown)}: not understood here; leave it out of the schema")
-        if kind == "$ref":
-            return self.value(self._at(schema["$ref"]), depth + 1)
-        if kind == "anyOf":
-            return self._first(_several(schema["anyOf"], "anyOf"), depth)
-        return self._typed(schema, depth) if kind == "type" else _fixed(schema)
+        said = {name: value for name, value in schema.items() if name not in _NOTES} if type(schema) is dict else schema
+        try:
+            found = msgspec.convert(said, _Keywords)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None
+        alone = next((name for name in ("$ref", "anyOf", "const", "enum") if name in said), "")
+        beside = said.keys() - {alone, *(("type",) if alone in ("const", "enum") else ())} if alone else ()
+        if beside:
+            raise ValueError(f"{', '.join(sorted(beside))}: not understood beside {alone}; leave it out of the schema")
+        if alone == "$ref":
+            return self.value(self._at(found.ref), depth + 1)
+        if found.any_of is not None:
+            return self._first(found.any_of, depth)
+        types = [found.type] if isinstance(found.type, str) else found.type or []
+        if alone:
+            return _fixed([found.const] if alone == "const" else found.enum or [], types)
+        kind = types[0] if types else next((name for name, keys in _KEYWORDS.items() if keys & said.keys()), "")
+        return self._typed(kind, found, depth)
 
     def _first(self, schemas: Sequence[Any], depth: int) -> Any:
         """A value of the first one that has an end here."""
@@ -170,87 +194,45 @@ class _Schema:
                 raise
         return self._first(others, depth)
 
-    def _at(self, path: Any) -> Any:
-        if not isinstance(path, str) or not path.startswith("#"):
-            raise ValueError(f"$ref: {path!r} is not in this schema")
+    def _at(self, path: str) -> Any:
         schema = self._root
         for step in path.split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")
-            if not isinstance(schema, dict) or name not in schema:
+            if not path.startswith("#") or not isinstance(schema, dict) or name not in schema:
                 raise ValueError(f"$ref: there is no {path}")
             schema = schema[name]
         return schema
 
-    def _typed(self, schema: dict[str, Any], depth: int) -> Any:
-        found = _types(schema) or [name for name, keys in _KEYWORDS.items() if any(key in schema for key in keys)]
-        if not found:
-            return WORDS[0]
-        if found[0] == "object":
-            return self._object(schema, depth)
-        if found[0] == "array":
-            least, most = _limits(schema, "minItems", "maxItems", 1 if depth < _OPTIONAL_UP_TO else 0)
-            return [self.value(schema.get("items", True), depth + 1) for _ in range(min(least, most))]
-        if found[0] == "string":
-            least, most = _limits(schema, "minLength", "maxLength", 5)
-            return "".join(islice(cycle(f"{' '.join(WORDS)} "), min(max(least, 5), most)))
-        return _SIMPLE[found[0]]
+    def _typed(self, kind: str, found: _Keywords, depth: int) -> Any:
+        if kind == "object":
+            return self._object(found, depth)
+        if kind == "array":
+            least = (1 if depth < _OPTIONAL_UP_TO else 0) if found.min_items is None else found.min_items
+            _check("minItems", found.min_items, "maxItems", found.max_items)
+            return [self.value(found.items, depth + 1) for _ in range(min(least, found.max_items))]
+        if kind == "string":
+            _check("minLength", found.min_length, "maxLength", found.max_length)
+            return "".join(islice(cycle(f"{' '.join(WORDS)} "), min(max(found.min_length or 0, 5), found.max_length)))
+        return _SIMPLE.get(kind, WORDS[0])
 
-    def _object(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
-        properties, required = schema.get("properties", {}), _names(schema.get("required", []), "required")
-        if not isinstance(properties, dict):
-            raise ValueError("properties is an object")
-        others = schema.get("additionalProperties", True)
-        missing = [name for name in required if name not in properties]
-        if others is False and missing:
+    def _object(self, found: _Keywords, depth: int) -> dict[str, Any]:
+        missing = [name for name in found.required if name not in found.properties]
+        if found.additional_properties is False and missing:
             raise ValueError(f"required: {', '.join(missing)} is not allowed by additionalProperties")
-        every = {**properties, **dict.fromkeys(missing, others)}
-        wanted = every if depth < _OPTIONAL_UP_TO else [name for name in every if name in required]
+        every = {**found.properties, **dict.fromkeys(missing, found.additional_properties)}
+        wanted = every if depth < _OPTIONAL_UP_TO else [name for name in every if name in found.required]
         return {name: self.value(every[name], depth + 1) for name in wanted}
 
 
-def _fixed(schema: dict[str, Any]) -> Any:
-    values = [schema["const"]] if "const" in schema else _several(schema["enum"], "enum")
-    types = _types(schema) or list(_KEYWORDS)
+def _check(least: str, low: int | None, most: str, high: int) -> None:
+    if low is not None and high < low:
+        raise ValueError(f"{least} is {low}, more than {most}, which is {high}")
+
+
+def _fixed(values: Sequence[Any], types: Sequence[str]) -> Any:
+    """The first of the values that is of one of the types, if any are said."""
     for value in values:
-        if any(_is_of(value, name) for name in types):
+        own = "boolean" if isinstance(value, bool) else "null" if value is None else ""
+        if not types or own in types or (not own and any(isinstance(value, _TYPES.get(name, ())) for name in types)):
             return value
     raise ValueError(f"none of the values {values!r} is of type {', '.join(types)}")
-
-
-def _is_of(value: Any, name: str) -> bool:
-    if isinstance(value, bool):
-        return name == "boolean"
-    return isinstance(value, int | float) if name == "number" else isinstance(value, _PYTHON_TYPES[name])
-
-
-def _types(schema: dict[str, Any]) -> list[str]:
-    if "type" not in schema:
-        return []
-    said = schema["type"]
-    names = [said] if isinstance(said, str) else _several(_names(said, "type"), "type")
-    for name in names:
-        if name not in _KEYWORDS:
-            raise ValueError(f"type: there is no {name!r}")
-    return names
-
-
-def _limits(schema: dict[str, Any], least: str, most: str, default: int) -> tuple[int, int]:
-    low, high = schema.get(least, default), schema.get(most, _MOST)
-    for keyword, limit in ((least, low), (most, high)):
-        if not (isinstance(limit, int) and 0 <= limit <= _MOST):
-            raise ValueError(f"{keyword} is a number from 0 to {_MOST}")
-    if least in schema and high < low:
-        raise ValueError(f"{least} is {low}, more than {most}, which is {high}")
-    return low, high
-
-
-def _names(values: Any, keyword: str) -> list[str]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{keyword} is a list of names")
-    return values
-
-
-def _several(values: Any, keyword: str) -> list[Any]:
-    if not isinstance(values, list) or not values:
-        raise ValueError(f"{keyword} is a list with something in it")
-    return values
