@@ -296,7 +296,7 @@ def steps(trace: Path, core: CoreSettings, limit: int | None, format_name: str |
 
     requests = TraceFile(path=trace, limit=limit, format=format_name).open()
     replay = Replay(requests, build_core(core), outside=outside_costs(core))
-    encoder = msgspec.json.Encoder(order="deterministic", enc_hook=fields_of)
+    encoder = msgspec.json.Encoder(order="sorted", enc_hook=fields_of)
     for planned in replay.steps():
         if as_json:
             click.echo(encoder.encode(planned))

@@ -7,8 +7,8 @@ from itertools import count
 from typing import Any
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
+from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.model.text import TextSampler
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
-from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, NewRequestData
-from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, ModelRunnerOutput, NewRequestData, SchedulerOutput
+from enginehouse_sim.simulator.domain.steps import CachedRequestData
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.connector import ConnectorMatch, KvConnector
 from enginehouse_sim.simulator.model.grammar import GrammarManager
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler

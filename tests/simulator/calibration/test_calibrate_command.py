@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from enginehouse.testing.engines import SimEngine
 from enginehouse_sim.commands import sim
-from enginehouse_sim.simulator.steps.models import StepLoad
+from enginehouse_sim.simulator.steps.costs import StepLoad
 from enginehouse_sim.simulator.steps.profile import load_profile
 
 KNOWN = """

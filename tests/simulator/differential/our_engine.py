@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulerConstants
+from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
-from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import ConnectorMatch, KvConnector
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.connector import KvConnector, KvLoad, KvSource, TransferWorker
 
 New = Callable[..., RequestState]

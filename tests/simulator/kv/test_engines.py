@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
-from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import HandedOverPrompts, KvConnector, KvLoad, TransferWorker

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse_sim.simulator.domain.outputs import NewRequestData
+from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, NewRequestData, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput, fields_of
+from enginehouse_sim.simulator.domain.steps import CachedRequestData, fields_of
 from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.simulator.model.text import EOS, TextSampler, encode
-from enginehouse_sim.simulator.steps.models import StepLoad
+from enginehouse_sim.simulator.steps.costs import StepLoad
 from tests.support.kv_memory import CachedSequence, CheckedRunner, InconsistentBlocks, KvMemory
 
 PROMPT = encode("the engine house stands by the river")  # nine tokens

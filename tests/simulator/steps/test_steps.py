@@ -6,14 +6,8 @@ from pathlib import Path
 import pytest
 
 from enginehouse import ConfigError
-from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer, PassCosts
-from enginehouse_sim.simulator.steps.models import (
-    ConstantSteps,
-    PassSteps,
-    SpedUp,
-    StepLoad,
-    StepModel,
-)
+from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer, PassCosts, StepLoad
+from enginehouse_sim.simulator.steps.models import ConstantSteps, PassSteps, SpedUp, StepModel
 from enginehouse_sim.simulator.steps.profile import (
     H100,
     LLAMA_3_8B,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput
+from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
-from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.connector import TransferWorker
 from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.timing import TOKEN, TimingRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.scheduler.steady import num_steady_steps, pass_steady_steps
-from enginehouse_sim.simulator.steps.models import StepLoad, StepModel
+from enginehouse_sim.simulator.steps.costs import StepLoad
+from enginehouse_sim.simulator.steps.models import StepModel
 
 
 class CoreStep:

@@ -9,6 +9,7 @@ import msgspec
 
 from enginehouse_sim.simulator.domain.constants import MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.domain.steps import CachedRequestData
 
 TokenLogprobs = Sequence[tuple[int, float]]
 """(token, logprob) pairs: the sampled token first, then the likeliest others."""
@@ -58,6 +59,59 @@ class NewRequestData(msgspec.Struct, frozen=True):
             logprobs=request.logprobs,
             pooling=request.pooling,
         )
+
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class SchedulerOutput(msgspec.Struct, kw_only=True):
+    """The plan of one step. ``num_scheduled_tokens`` keeps the order in which requests were scheduled.
+
+    ``finished_req_ids``: requests that finished since the previous step. ``scheduled_encoder_inputs``: indices of
+    multimodal inputs to encode, by request.
+    ``structured_output_request_ids``: the row of each request in ``grammar_bitmask``.
+    """
+
+    step: int
+    new_requests: list[NewRequestData]
+    cached_requests: list[CachedRequestData]
+    num_scheduled_tokens: dict[str, int]
+    total_num_scheduled_tokens: int
+    scheduled_spec_decode_tokens: Mapping[str, Sequence[int]] = _NOTHING
+    scheduled_encoder_inputs: Mapping[str, Sequence[int]] = _NOTHING
+    finished_req_ids: Sequence[str] = ()
+    preempted_req_ids: Sequence[str] = ()
+    structured_output_request_ids: Mapping[str, int] = _NOTHING
+    grammar_bitmask: Sequence[frozenset[int]] | None = None
+    kv_connector_metadata: Any = None
+
+    def later(self, steps: int) -> SchedulerOutput:
+        """The plan of a steady step so many ``steps`` later."""
+        return SchedulerOutput(
+            step=self.step + steps,
+            new_requests=[],
+            cached_requests=[],
+            num_scheduled_tokens=self.num_scheduled_tokens,
+            total_num_scheduled_tokens=self.total_num_scheduled_tokens,
+        )
+
+
+class ModelRunnerOutput(msgspec.Struct, kw_only=True):
+    """The model's result of a step: ``sampled_token_ids[req_id_to_index[id]]`` are the tokens of a request.
+
+    They are empty while a prompt is only partly computed. ``spec_token_ids``: drafts for the next step, in the same
+    order. ``logprobs``: for each sampled token, in the same shape, of requests that asked for them.
+    ``kv_connector_finished_recving``, ``kv_connector_finished_sending``: requests whose loads or sends are complete.
+    """
+
+    req_ids: Sequence[str]
+    req_id_to_index: dict[str, int]
+    sampled_token_ids: Sequence[Sequence[int]]
+    spec_token_ids: Sequence[Sequence[int]] | None = None
+    logprobs: Sequence[Sequence[TokenLogprobs]] | None = None
+    pooler_output: Mapping[str, Any] = _NOTHING
+    kv_connector_finished_recving: Sequence[str] = ()
+    kv_connector_finished_sending: Sequence[str] = ()
 
 
 class EngineCoreOutput(msgspec.Struct, gc=False):

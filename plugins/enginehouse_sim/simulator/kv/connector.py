@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
-from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.steps.costs import KvTransfer
 
 

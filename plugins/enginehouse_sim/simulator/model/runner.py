@@ -8,10 +8,16 @@ from typing import Any
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, NewRequestData, TokenLogprobs
-from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.domain.outputs import (
+    PADDING_DRAFT,
+    ModelRunnerOutput,
+    NewRequestData,
+    SchedulerOutput,
+    TokenLogprobs,
+)
+from enginehouse_sim.simulator.domain.steps import CachedRequestData
 from enginehouse_sim.simulator.model.text import EOS, TextSampler, text_of, vector
-from enginehouse_sim.simulator.steps.models import StepLoad
+from enginehouse_sim.simulator.steps.costs import StepLoad
 
 
 class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):

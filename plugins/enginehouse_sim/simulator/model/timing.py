@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
-from enginehouse_sim.simulator.steps.models import StepLoad
+from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.steps.costs import StepLoad
 
 TOKEN = 1
 """The token that every request gets."""

@@ -7,9 +7,8 @@ from bisect import bisect_left, bisect_right
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.core.migration import MigratedKv, MigrationSlots
-from enginehouse_sim.simulator.domain.outputs import MovedRequest
+from enginehouse_sim.simulator.domain.outputs import MovedRequest, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
-from enginehouse_sim.simulator.domain.steps import SchedulerOutput
 from enginehouse_sim.simulator.model.timing import TOKEN
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, InstanceRecord, count_gap
 from enginehouse_sim.simulator.replay.figures.report import Moment, Record

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.steps import SchedulerOutput
+from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.figures.report import Record, Slo
 from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, ReplayPlace, moment_of

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, EngineCoreOutput
+from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, EngineCoreOutput, ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
-from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.model.grammar import GrammarManager

@@ -6,9 +6,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, NewRequestData, SchedulerTotals
+from enginehouse_sim.simulator.domain.outputs import (
+    EngineCoreOutput,
+    ModelRunnerOutput,
+    NewRequestData,
+    SchedulerOutput,
+    SchedulerTotals,
+)
 from enginehouse_sim.simulator.domain.request import FINISH_REASONS, RequestState, RequestStatus
-from enginehouse_sim.simulator.domain.steps import CachedRequestData, ModelRunnerOutput, SchedulerOutput
+from enginehouse_sim.simulator.domain.steps import CachedRequestData
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import KvConnector
 from enginehouse_sim.simulator.model.grammar import GrammarManager

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, SchedulerStats
+from enginehouse_sim.simulator.domain.outputs import (
+    EngineCoreOutput,
+    ModelRunnerOutput,
+    SchedulerOutput,
+    SchedulerStats,
+)
 from enginehouse_sim.simulator.domain.request import FINISH_REASONS, RequestState, RequestStatus
-from enginehouse_sim.simulator.domain.steps import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.scheduler.state import SchedulerState, free_request
 
 

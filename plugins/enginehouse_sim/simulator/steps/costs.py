@@ -28,6 +28,27 @@ class KvTransfer:
         return tokens * self._seconds_per_token
 
 
+class StepLoad(msgspec.Struct, kw_only=True, gc=False):
+    """Lengths in tokens.
+
+    ``prefill_tokens``: prompt tokens computed. Each attends to the tokens of its context that earlier steps computed,
+    and to itself and those of this step before it: ``prefill_pairs`` and ``own_pairs`` count these pairs, prompt by
+    prompt. ``first_tokens``: prompts whose end is reached. ``decodes``: requests that generate. ``draft_tokens``:
+    drafts verified. ``active_kv_tokens``: the tokens that decoding requests read from the KV cache; each request counts
+    shared ones. ``total_kv_tokens``: the capacity of the KV cache. ``waiting``: the requests that wait for a place.
+    """
+
+    prefill_tokens: int = 0
+    prefill_pairs: int = 0
+    own_pairs: int = 0
+    first_tokens: int = 0
+    decodes: int = 0
+    draft_tokens: int = 0
+    active_kv_tokens: int = 0
+    total_kv_tokens: int = 0
+    waiting: int = 0
+
+
 class PassCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The costs of a forward pass, in milliseconds.
 

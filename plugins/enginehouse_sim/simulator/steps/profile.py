@@ -11,8 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from enginehouse import ConfigError, did_you_mean
-from enginehouse_sim.simulator.steps.costs import KvShape, PassCosts
-from enginehouse_sim.simulator.steps.models import PassSteps, PolynomialSteps, StepLoad, StepModel
+from enginehouse_sim.simulator.steps.costs import KvShape, PassCosts, StepLoad
+from enginehouse_sim.simulator.steps.models import PassSteps, PolynomialSteps, StepModel
 
 _FILES = resources.files("enginehouse_sim.simulator.steps") / "profiles"
 
