@@ -98,7 +98,7 @@ class OurEngine(Scheduled):
 
     def has_requests(self) -> bool:
         state = self._scheduler.state
-        return bool(state.requests or state.transfers.kept)
+        return bool(state.requests or state.kept)
 
     def begun_loads(self) -> list[str]:
         if self._connector is None:
@@ -130,7 +130,7 @@ class OurEngine(Scheduled):
         return _Plan(output, computed), record
 
     def _tables(self) -> dict[str, list[int]]:
-        names = [*self._scheduler.state.requests, *self._scheduler.state.transfers.kept]
+        names = [*self._scheduler.state.requests, *self._scheduler.state.kept]
         tables = {name: list(self._scheduler.state.kv_cache.get_block_ids(name)) for name in sorted(names)}
         return {name: table for name, table in tables.items() if table}
 

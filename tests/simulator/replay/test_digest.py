@@ -7,7 +7,6 @@ from hashlib import sha256
 
 from enginehouse_sim.simulator.core.build import build_core
 from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
-from enginehouse_sim.simulator.replay.figures.answer import InstanceRecord
 from enginehouse_sim.simulator.replay.figures.report import Record
 from enginehouse_sim.simulator.replay.simulate import Replay
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
@@ -27,14 +26,6 @@ def traffic() -> Iterator[TraceRequest]:
         )
 
 
-COUNTED = ("name", "requests", "input_tokens", "cached_tokens", "output_tokens", "preemptions", "steps", "batches")
-
-
-def shown(instance: InstanceRecord) -> str:
-    fields = [f"{name}={getattr(instance, name)!r}" for name in (*COUNTED, "busy", "peak_kv_use")]
-    return f"InstanceRecord({', '.join(fields)})"
-
-
 def digest(record: Record) -> str:
     """All latencies, counters, engines and samples of a replay."""
     state = (
@@ -42,7 +33,7 @@ def digest(record: Record) -> str:
         record.durations.tobytes(),
         record.means.tobytes(),
         sorted(record.gaps.items()),
-        [shown(instance) for instance in record.instances],
+        [str(instance) for instance in record.instances],
         [str(moment) for moment in record.moments.samples],
     )
     return sha256(repr(state).encode()).hexdigest()[:16]

@@ -97,7 +97,7 @@ class EngineCore:
     def has_requests(self) -> bool:
         """Whether requests wait or run, or the engine still keeps blocks of finished requests."""
         state = self.scheduler.state
-        return bool(state.requests or state.transfers.kept)
+        return bool(state.requests or state.kept)
 
     def wait_until(self, now: float) -> None:
         """Let time pass in which no step made progress; ``now`` in the past does nothing."""

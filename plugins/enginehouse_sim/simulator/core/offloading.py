@@ -79,45 +79,6 @@ class BlockForecast:
         )
 
 
-_UNSAFE_FOR = 4
-"""Steps until an unsafe request is projected again, unless a running one finishes first."""
-
-
-class LastProjection:
-    """Remembers the last projection.
-
-    The worst case of the running requests gets worse only if others join.
-    """
-
-    def __init__(self, state: SchedulerState, settings: OffloadSettings) -> None:
-        self._state = state
-        self._settings = settings
-        self._calm_until = 0
-        self._seen: set[str] = set()
-        self._refused: tuple[str, int, int] = ("", 0, 0)
-
-    def is_current(self) -> bool:
-        """Whether starvation cannot have come near since the last projection."""
-        if self._state.next_step >= self._calm_until:
-            return False
-        return self._seen.issuperset([request.request_id for request in self._state.running])
-
-    def record(self, starvation: int | None) -> None:
-        """Remember in how many passes the blocks run out; ``None``: not within ``safe_for`` passes."""
-        passes = self._settings.safe_for if starvation is None else starvation
-        self._calm_until = self._state.next_step + passes - self._settings.starvation_within
-        self._seen = {request.request_id for request in self._state.running}
-
-    def record_unsafe(self, request: RequestState) -> None:
-        """Remember that admitting the request would not be safe."""
-        self._refused = (request.request_id, len(self._state.running), self._state.next_step + _UNSAFE_FOR)
-
-    def is_known_unsafe(self, request: RequestState) -> bool:
-        """Whether the request was unsafe a few steps ago, and nothing has changed since."""
-        name, num_running, until = self._refused
-        return name == request.request_id and num_running == len(self._state.running) and self._state.next_step < until
-
-
 class _Copying(NamedTuple):
     """A request whose blocks are being copied until ``due``, in seconds."""
 
@@ -140,7 +101,8 @@ class Offloading:
         self._settings = settings
         self._state = scheduler.state
         self._forecast = BlockForecast(scheduler.state, settings.safe_for)
-        self._last_projection = LastProjection(scheduler.state, settings)
+        self._calm_until = 0
+        self._seen: set[str] = set()
         self._selected: dict[str, int] = {}  # by request, the step before which its copy must begin
         self._leaving: dict[str, RequestState] = {}  # paused, and steps of it may be in flight
         self._copying: dict[str, _Copying] = {}
@@ -160,19 +122,24 @@ class Offloading:
     # --- to host memory
 
     def _select(self) -> None:
-        """Select requests to offload, if the worst case runs out of blocks soon."""
-        if self._last_projection.is_current():
+        """Select requests to offload, if the worst case runs out of blocks soon.
+
+        That of the running requests gets worse only if others join them, so it is not projected again before that.
+        """
+        running, settings = {request.request_id for request in self._state.running}, self._settings
+        if self._state.next_step < self._calm_until and running <= self._seen:
             self._selected.clear()
             return
         projection = self._forecast.project()
         starvation = projection.wc_until_block_starvation
-        self._last_projection.record(starvation)
-        if starvation is None or starvation >= self._settings.starvation_within:
+        passes = settings.safe_for if starvation is None else starvation
+        self._calm_until, self._seen = self._state.next_step + passes - settings.starvation_within, running
+        if starvation is None or starvation >= settings.starvation_within:
             self._selected.clear()
             return
-        needed = projection.predicted_blocks_per_pass[: self._settings.starvation_within]
+        needed = projection.predicted_blocks_per_pass[: settings.starvation_within]
         candidates = [self._candidate(request) for request in self._state.running[1:] if self._may_move(request)]
-        plan = plan_offload(candidates, max(needed) - self._forecast.total_blocks, self._settings.order)
+        plan = plan_offload(candidates, max(needed) - self._forecast.total_blocks, settings.order)
         last_step = self._state.next_step + max(0, starvation - 1 - self._state.plans_ahead)
         by = {each.request_id: self._state.next_step + each.tokens_to_boundary for each in plan.selected}
         self._selected = {name: min(step, last_step, self._selected.get(name, step)) for name, step in by.items()}
@@ -247,12 +214,7 @@ class Offloading:
             return None
         if self._leaving or self._copying or self._offloaded or following.output_token_ids:
             return 0
-        if self._last_projection.is_known_unsafe(following):
-            return 0
-        if self._forecast.is_safe([following]):
-            return 1
-        self._last_projection.record_unsafe(following)
-        return 0
+        return 1 if self._forecast.is_safe([following]) else 0
 
     def _remove_finished(self) -> None:
         live = self._state.requests

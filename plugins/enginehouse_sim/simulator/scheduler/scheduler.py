@@ -194,4 +194,6 @@ class BatchScheduler:
     def shutdown(self) -> None:
         """Abort all requests and free all blocks."""
         self.finish_requests(tuple(self.state.requests), RequestStatus.FINISHED_ABORTED)
-        self.state.transfers.free_kept()
+        for request in self.state.kept.values():
+            self.state.kv_cache.free(request)
+        self.state.kept.clear()

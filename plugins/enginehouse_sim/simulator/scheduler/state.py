@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import (
     EngineCoreOutput,
-    ModelRunnerOutput,
     NewRequestData,
     SchedulerOutput,
     SchedulerTotals,
@@ -22,59 +21,13 @@ from enginehouse_sim.simulator.scheduler.encoder import EncoderCache, EncoderPla
 from enginehouse_sim.simulator.scheduler.queues import WaitingRequests
 
 
-class KvTransfers:
-    """Tracks loading requests, and finished requests whose blocks are still being sent."""
-
-    def __init__(self, kv_cache: KvCacheManager) -> None:
-        self._kv_cache = kv_cache
-        self._loading: set[str] = set()
-        self._kept: dict[str, RequestState] = {}
-
-    @property
-    def num_loading(self) -> int:
-        return len(self._loading)
-
-    @property
-    def kept(self) -> Collection[str]:
-        """The finished requests whose blocks are still needed."""
-        return self._kept.keys()
-
-    def begin_load(self, request: RequestState) -> None:
-        """Note that a load writes to the request's blocks between steps."""
-        self._loading.add(request.request_id)
-
-    def is_loading(self, request: RequestState) -> bool:
-        return request.request_id in self._loading
-
-    def cancel_load(self, request: RequestState) -> None:
-        """Drop the load of a request that has finished."""
-        self._loading.discard(request.request_id)
-
-    def keep(self, request: RequestState) -> None:
-        """Keep the blocks of a finished request until the connector no longer needs them."""
-        self._kept[request.request_id] = request
-
-    def update(self, output: ModelRunnerOutput) -> None:
-        """Process completed loads and sends, and free blocks that are no longer needed."""
-        for request_id in (*output.kv_connector_finished_recving, *output.kv_connector_finished_sending):
-            kept = self._kept.pop(request_id, None)
-            if kept is not None:
-                self._kv_cache.free(kept)
-        self._loading.difference_update(output.kv_connector_finished_recving)
-
-    def free_kept(self) -> None:
-        """Free all kept blocks at once."""
-        for request in self._kept.values():
-            self._kv_cache.free(request)
-        self._kept.clear()
-
-
 class SchedulerState:
     """Each request is in ``requests``, and in one of ``running`` (in order of admission), ``waiting`` and ``paused``.
 
     ``plans_ahead``: ``async_scheduling``. ``tracks_prefills``: whether each step updates ``is_prefill_chunk``.
     ``finished``: the requests that have ended since the last plan, for the model runner. ``finished_outputs``: outputs
-    from outside of a step. ``in_flight``: the steps whose results are not known yet.
+    from outside of a step. ``in_flight``: the steps whose results are not known yet. ``loading``: the requests to whose
+    blocks a load writes between steps. ``kept``: the finished requests whose blocks the connector still needs.
     ``max_new_requests``: the most requests without outputs to admit in a step; ``None``: any number.
     """
 
@@ -96,7 +49,8 @@ class SchedulerState:
         self.paused: dict[str, RequestState] = {}
         self.waiting = WaitingRequests(constants.policy)
         self.encoder_cache = EncoderCache(constants.encoder_cache_size)
-        self.transfers = KvTransfers(kv_cache)
+        self.loading: set[str] = set()
+        self.kept: dict[str, RequestState] = {}
         self.finished: list[str] = []
         self.finished_outputs: list[EngineCoreOutput] = []
         self.totals = SchedulerTotals()
@@ -196,12 +150,12 @@ def free_request(state: SchedulerState, request: RequestState) -> Mapping[str, A
         keep, transfer = state.connector.request_finished(request, block_ids)
     if request.structured_output is not None and state.grammars is not None:
         state.grammars.finished(request)
-    state.transfers.cancel_load(request)
+    state.loading.discard(request.request_id)
     state.encoder_cache.release_all(request)
     state.finished.append(request.request_id)
     del state.requests[request.request_id]
     if keep:
-        state.transfers.keep(request)
+        state.kept[request.request_id] = request
     else:
         state.kv_cache.free(request)
     return transfer

@@ -129,7 +129,11 @@ def update_from_output(
     _take_new_drafts(state, result)
     if state.connector is not None:
         state.connector.update_connector_output(result)
-    state.transfers.update(result)
+    for request_id in (*result.kv_connector_finished_recving, *result.kv_connector_finished_sending):
+        kept = state.kept.pop(request_id, None)
+        if kept is not None:
+            state.kv_cache.free(kept)
+    state.loading.difference_update(result.kv_connector_finished_recving)
     outside, state.finished_outputs = state.finished_outputs, []
     return update.outputs + outside
 

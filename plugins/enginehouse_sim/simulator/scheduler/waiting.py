@@ -118,7 +118,7 @@ def _begin_load(state: SchedulerState, request: RequestState, match: PrefixMatch
         return AdmissionResult.STOP
     request.num_computed_tokens = match.num_computed_tokens
     request.status = RequestStatus.WAITING_FOR_REMOTE_KVS
-    state.transfers.begin_load(request)
+    state.loading.add(request.request_id)
     return AdmissionResult.SKIPPED
 
 
@@ -131,7 +131,7 @@ def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int,
     reserves = True
     while _allocate_once(state, request, num_new_tokens, match, reserves) is None:
         others = [other for other in state.waiting.holders() if other is not request]
-        if state.running or (others and (state.transfers.num_loading or state.transfers.kept)):
+        if state.running or (others and (state.loading or state.kept)):
             return False
         if others:
             _drop_blocks(state, others[-1])
@@ -289,7 +289,7 @@ def _lora_fits(plan: StepPlan, request: RequestState, max_loras: int | None) -> 
 
 def _has_arrived(state: SchedulerState, request: RequestState) -> bool:
     """Whether the load has ended. The engine computes the last known token in any case."""
-    if state.transfers.is_loading(request):
+    if request.request_id in state.loading:
         return False
     state.kv_cache.cache_blocks(request, request.num_computed_tokens)
     request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)

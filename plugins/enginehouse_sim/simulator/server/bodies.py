@@ -122,14 +122,29 @@ def chat_prompt(
     With ``continue_final``, the last message stays open, and the answer continues it. Else ``add_generation_prompt``
     begins the assistant's message.
     """
-    rendering = _Rendering()
+    texts: list[str] = []
+    images: list[tuple[int, str]] = []
     for message in messages:
-        rendering.add(message)
+        texts.append(f"{message.role}\n")
+        content = message.content
+        for part in content if isinstance(content, list) else [ContentPart(text=content or "")]:
+            if part.image_url is not None:
+                url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
+                images.append((len(texts), blake2b(url.encode(), digest_size=8).hexdigest()))
+                texts.append(_IMAGE)
+            else:
+                texts.append(f"<|{part.type}|>" if part.text is None else part.text)
+        if message.tool_calls:
+            texts.append(msgspec.json.encode(message.tool_calls).decode())
+        texts.append("\n")
     if continue_final and messages:
-        rendering.texts[-1] = rendering.texts[-1][:-1]
+        texts.pop()
     elif add_generation_prompt:
-        rendering.texts.append("assistant\n")
-    return rendering.prompt()
+        texts.append("assistant\n")
+    inputs = [
+        MultiModalInput(identifier, count_tokens("".join(texts[:place])), IMAGE_TOKENS) for place, identifier in images
+    ]
+    return EncodedPrompt(encode("".join(texts)), inputs)
 
 
 def prompts_of(prompt: PromptInput) -> list[EncodedPrompt]:
@@ -144,41 +159,6 @@ def prompts_of(prompt: PromptInput) -> list[EncodedPrompt]:
     if not ids or len(ids) != len(prompt):
         raise InvalidRequest("A prompt is a text, a list of token ids, or a list of either, and not empty")
     return [EncodedPrompt(ids)]
-
-
-class _Rendering:
-    """A conversation being rendered to one text, with the positions of its images."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._images: list[tuple[int, str]] = []
-
-    def add(self, message: ChatMessage) -> None:
-        self.texts.append(f"{message.role}\n")
-        if isinstance(message.content, list):
-            for part in message.content:
-                self._add_part(part)
-        else:
-            self.texts.append(message.content or "")
-        if message.tool_calls:
-            self.texts.append(msgspec.json.encode(message.tool_calls).decode())
-        self.texts.append("\n")
-
-    def _add_part(self, part: ContentPart) -> None:
-        if part.image_url is not None:
-            url = part.image_url if isinstance(part.image_url, str) else part.image_url.url
-            self._images.append((len(self.texts), blake2b(url.encode(), digest_size=8).hexdigest()))
-            self.texts.append(_IMAGE)
-        else:
-            self.texts.append(f"<|{part.type}|>" if part.text is None else part.text)
-
-    def prompt(self) -> EncodedPrompt:
-        token_ids = encode("".join(self.texts))
-        images = [
-            MultiModalInput(identifier, count_tokens("".join(self.texts[:place])), IMAGE_TOKENS)
-            for place, identifier in self._images
-        ]
-        return EncodedPrompt(token_ids, images)
 
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -309,16 +289,10 @@ class Tool(msgspec.Struct):
     function: Function
 
 
-class FunctionName(msgspec.Struct):
-    """The name of a function."""
-
-    name: str
-
-
 class NamedTool(msgspec.Struct):
     """``tool_choice`` of one function."""
 
-    function: FunctionName
+    function: Function
 
 
 ToolChoice = Literal["none", "auto", "required"] | NamedTool

@@ -1,4 +1,4 @@
-"""The records of one answer and of one engine, and counts of the gaps between outputs."""
+"""The record of one answer, and counts of the gaps between outputs."""
 
 from __future__ import annotations
 
@@ -50,16 +50,3 @@ class AnswerRecord:
         self.last_token = arrival
         self.output_tokens = 0
         self.cached_tokens = 0
-
-
-class InstanceRecord:
-    """Counts of one engine. ``batches``: the sum of its batch sizes. ``busy``: its seconds of computing.
-
-    ``peak_kv_use``: the largest sampled share of blocks in use, 0 to 1.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.requests = self.input_tokens = self.cached_tokens = self.output_tokens = 0
-        self.preemptions = self.steps = self.batches = 0
-        self.busy = self.peak_kv_use = 0.0

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from enginehouse import ConfigError, parse_duration
-from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord, InstanceRecord
+from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 
 
 class Slo(msgspec.Struct, frozen=True):
@@ -41,6 +41,24 @@ class Slo(msgspec.Struct, frozen=True):
             and (self.tpot is None or tpot <= self.tpot)
             and (self.latency is None or latency <= self.latency)
         )
+
+
+class InstanceRecord(msgspec.Struct):
+    """Counts of one engine. ``batches``: the sum of its batch sizes. ``busy``: its seconds of computing.
+
+    ``peak_kv_use``: the largest sampled share of blocks in use, 0 to 1.
+    """
+
+    name: str
+    requests: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    steps: int = 0
+    batches: int = 0
+    busy: float = 0.0
+    peak_kv_use: float = 0.0
 
 
 _SAMPLES = 600
