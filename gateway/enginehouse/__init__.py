@@ -283,16 +283,17 @@ if _typing.TYPE_CHECKING:
     from enginehouse_kit.limits.lease_book import LeaseBook as LeaseBook
 
     # --- Continued streams
-    from enginehouse.interfaces.continuers import AnswerDiffers as AnswerDiffers
-    from enginehouse.interfaces.continuers import ContinuationWay as ContinuationWay
-    from enginehouse.interfaces.continuers import KeptStream as KeptStream
-    from enginehouse.interfaces.continuers import MemoryShare as MemoryShare
-    from enginehouse.interfaces.continuers import NewShare as NewShare
-    from enginehouse.interfaces.continuers import PieceMeter as PieceMeter
-    from enginehouse.interfaces.continuers import Question as Question
-    from enginehouse.interfaces.continuers import Rest as Rest
-    from enginehouse.interfaces.continuers import Translator as Translator
-    from enginehouse.interfaces.continuers import Gathering as Gathering
+    from enginehouse.interfaces.kept_streams import AnswerDiffers as AnswerDiffers
+    from enginehouse.interfaces.kept_streams import ContinuationWay as ContinuationWay
+    from enginehouse.interfaces.kept_streams import KeptStream as KeptStream
+    from enginehouse.interfaces.kept_streams import MemoryShare as MemoryShare
+    from enginehouse.interfaces.kept_streams import NewShare as NewShare
+    from enginehouse.interfaces.kept_streams import PieceMeter as PieceMeter
+    from enginehouse.interfaces.kept_streams import Question as Question
+    from enginehouse.interfaces.kept_streams import Rest as Rest
+    from enginehouse.interfaces.kept_streams import Translator as Translator
+    from enginehouse.interfaces.kept_streams import Gathering as Gathering
+    from enginehouse.interfaces.moving_streams import StreamMove as StreamMove
     from enginehouse.domain.stream_tokens import StreamTokens as StreamTokens
     from enginehouse.relay.events.added_fields import cutter as cutter
     from enginehouse.relay.events.sse import is_whole as is_whole
@@ -302,6 +303,7 @@ if _typing.TYPE_CHECKING:
     from enginehouse.domain.continuation import PartialAnswer as PartialAnswer
     from enginehouse.domain.continuation import StreamTraits as StreamTraits
     from enginehouse.interfaces.hand_over import add_field as add_field
+    from enginehouse.interfaces.hand_over import one_token as one_token
     from enginehouse_kit.drivers.continuing import continue_answer as continue_answer
     from enginehouse_kit.drivers.continuing import continue_ids as continue_ids
     from enginehouse_kit.drivers.continuing import continue_text as continue_text

@@ -1,4 +1,4 @@
-"""Keeps the part of a stream that the client has, and continues the stream at another engine.
+"""Keeps the part of a stream that the client has, continues the stream at another engine, and moves it there.
 
 Everything here decides only; the gateway carries it out.
 
@@ -13,6 +13,8 @@ Everything here decides only; the gateway carries it out.
     typed_history    the same for streams whose events have types
     asking           asks the driver for the request that continues
     rest             the ways to ask for the rest of a broken stream
+    moves            moves live streams on purpose
+    reading_ahead    bounds the text that a backend reads for moves
     translator       turns the answer into the client's events
     gathered_answer  makes one answer of a stream
 """

@@ -9,28 +9,25 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse import (
-    Candidate,
     CannotContinue,
     Continuer,
     DriverSupport,
-    EngineClient,
     KeptStream,
     NewShare,
     Protocol,
     ProtocolRequest,
-    Question,
     RequestError,
     Rest,
+    StreamMove,
     SupportsContinuation,
 )
-from enginehouse_continuation.asking import continuation_of
 from enginehouse_continuation.gathered_answer import MOST_GATHERED, GatheredAnswer
 from enginehouse_continuation.kept_events import MOST_KEPT
+from enginehouse_continuation.moves import Moves
 from enginehouse_continuation.progress import SavedStream
 from enginehouse_continuation.rest import RestOfStream
 from enginehouse_continuation.restrictions import PATHS, why_not
 from enginehouse_continuation.stream_history import StreamHistory
-from enginehouse_continuation.translator import ContinuationTranslator
 from enginehouse_continuation.typed_history import TypedHistory, typed_answer
 
 _object: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -39,6 +36,9 @@ _saved_stream: Final = msgspec.msgpack.Decoder(SavedStream).decode
 
 class StreamContinuer(Continuer):
     """Continues streams after their tokens, after their text, or from the beginning, as far as drivers can."""
+
+    def __init__(self) -> None:
+        self._moves = Moves()
 
     def keep(
         self, path: str, body: bytes, driver: SupportsContinuation, share: NewShare
@@ -64,20 +64,8 @@ class StreamContinuer(Continuer):
         assert isinstance(kept, StreamHistory)
         return RestOfStream(kept, rule)
 
-    async def moved(
-        self,
-        kept: KeptStream,
-        candidate: Candidate,
-        driver: SupportsContinuation,
-        engine: EngineClient,
-        engine_request: str = "",
-    ) -> Question:
-        assert isinstance(kept, StreamHistory)
-        continuation = await continuation_of(kept, kept.body_for(candidate), driver, engine)
-        if engine_request:
-            continuation = driver.following(continuation, engine_request)
-        translator = ContinuationTranslator(kept, continuation, driver.streams)
-        return Question(continuation.path, continuation.body, "tokens" if continuation.exact else "text", translator)
+    async def move(self, move: StreamMove) -> None:
+        await self._moves.move(move)
 
     def restore(
         self, path: str, saved: bytes, drivers: Mapping[str, DriverSupport], share: NewShare

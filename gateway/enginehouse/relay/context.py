@@ -12,15 +12,15 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.accounting import ClientAddresses, RequestMeter
-from enginehouse.interfaces.continuers import Continuer, NewShare
+from enginehouse.interfaces.continuers import Continuer
 from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.kept_streams import NewShare
 from enginehouse.interfaces.protocols import Protocol
 from enginehouse.relay.continuation_rules import ContinuationRules
 from enginehouse.relay.endpoints import Endpoints
 from enginehouse.relay.engine_facts import EngineFacts
 from enginehouse.relay.engine_memory import EngineMemory, EngineShare
 from enginehouse.relay.intercepting.interceptors import Interceptors
-from enginehouse.relay.reading_ahead import ReadingAhead
 from enginehouse.relay.retrying.hedge_delay import HedgeDelay
 from enginehouse.relay.retrying.retry_after import retry_after
 from enginehouse.relay.retrying.retry_budget import RetryBudget
@@ -53,7 +53,6 @@ class RelayContext:
     - ``key_names``: those of the keys, or an empty one if none are set.
     - ``unlisted_models``: those that no list and no error names.
     - ``upstreams``: every backend, by name. ``drivers``: theirs.
-    - ``reading_ahead``: the texts that backends read for moves, by name.
     - ``engine_memory``: what is held of engines' answers. ``continuation_share``, ``gathered_share``: in it.
     - ``continuer``: keeps streams, so that another engine can go on with them; ``None`` if no plugin does.
     - ``shares``: gives requests their turns, if the scheduler wants that.
@@ -111,7 +110,6 @@ class RelayContext:
         self.shares = shares
         self.hedging = None
         self.budget = RetryBudget(0.0)
-        self.reading_ahead: dict[str, ReadingAhead] = {}
         self.counters = Counters(max_series)
         self.decisions = Decisions(clock.epoch)
         self.activity = Activity()

@@ -11,7 +11,8 @@ from enginehouse.domain.stream_tokens import StreamTokens
 from enginehouse.domain.ticket import Phase
 from enginehouse.fleet.verdicts import REFUSALS
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.interfaces.continuers import Continuer, KeptStream
+from enginehouse.interfaces.continuers import Continuer
+from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why_misfit
@@ -490,10 +491,13 @@ class RelayedRequest(Request):
     async def move(self, destination: str, engine_request: str = "", cause: str = "operator") -> MovedStream:
         if self.moving is not None:
             raise CannotContinue("The request is being moved already")
-        move = Move(self, self.job.context, destination, engine_request, cause)
+        context = self.job.context
+        if context.continuer is None:
+            raise CannotContinue("The request stays where it is: no plugin moves live streams")
+        move = Move(self, context, destination, engine_request, cause)
         self.moving = move.abandon
         try:
-            return await move.run()
+            return await move.run(context.continuer)
         finally:
             self.moving = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from enginehouse.aio.write_batch import BatchedTransport
-from enginehouse.interfaces.continuers import KeptStream
+from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.events.added_fields import Cut
 from enginehouse.relay.events.chunk import framed
 from enginehouse.relay.events.plain_event import data_of, data_of_typed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from enginehouse.domain.errors import UpstreamError, status_of
-from enginehouse.interfaces.continuers import Gathering
+from enginehouse.interfaces.kept_streams import Gathering
 from enginehouse.relay.answers.passing_door import PassingDoor
 from enginehouse.relay.door import Door
 from enginehouse.relay.heads.headers import lines_without

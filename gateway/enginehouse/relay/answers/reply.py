@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from enginehouse.domain.errors import RequestError, UpstreamError
-from enginehouse.interfaces.continuers import KeptStream
+from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.json_answer import JsonInPieces
 from enginehouse.relay.answers.passing_door import CuttingDoor

@@ -9,7 +9,7 @@ from typing import Final
 from enginehouse.domain.errors import RequestError, UpstreamError, UpstreamTimeout
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.route import Reason, Route
-from enginehouse.interfaces.continuers import KeptStream
+from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.attempts.attempt import Attempt
 from enginehouse.relay.attempts.dispatch import Dispatch
 from enginehouse.relay.heads.answer_head import AnswerHead

@@ -11,7 +11,7 @@ from enginehouse.domain.requirements import Requirements
 from enginehouse.domain.route import Route
 from enginehouse.fleet.verdicts import EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
-from enginehouse.interfaces.continuers import ContinuationWay, KeptStream, Rest, Translator
+from enginehouse.interfaces.kept_streams import ContinuationWay, KeptStream, Rest, Translator
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
 from enginehouse.relay.jobs.prompt_request import PromptRequest

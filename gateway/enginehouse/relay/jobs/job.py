@@ -18,7 +18,7 @@ from enginehouse.domain.ticket import Ticket
 from enginehouse.domain.tokens import Tokens
 from enginehouse.interfaces.accounting import ClientAddresses
 from enginehouse.interfaces.authenticators import AdmittedCaller, Reserved
-from enginehouse.interfaces.continuers import KeptStream
+from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.interfaces.protocols import Translation
 from enginehouse.relay.context import RelayContext
 from enginehouse.relay.engine_facts import PATHS, with_priority

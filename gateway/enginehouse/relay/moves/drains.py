@@ -83,7 +83,7 @@ class Drains:
         return sorted(found, key=lambda each: each.began)
 
     def _begin(self, place: tuple[str, str], live: _Live, lasts: Callable[[], bool]) -> None:
-        if place not in self._tasks and live():
+        if self._context.continuer is not None and place not in self._tasks and live():
             task = asyncio.ensure_future(self._drain(live, lasts))
             self._tasks[place] = task
             task.add_done_callback(lambda _: self._tasks.pop(place, None))

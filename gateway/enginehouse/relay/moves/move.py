@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -11,8 +11,8 @@ from enginehouse.aio.timeouts import run_unless
 from enginehouse.domain.errors import CannotContinue, NotFound
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request_record import StreamGap
-from enginehouse.interfaces.continuers import KeptStream, Question
-from enginehouse.interfaces.hand_over import one_token
+from enginehouse.interfaces.continuers import Continuer
+from enginehouse.interfaces.kept_streams import KeptStream, Question
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import NEVER, Attempt
@@ -22,11 +22,10 @@ from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.hand_over_rules import never_alone
 from enginehouse.relay.jobs.job import Job
 from enginehouse.relay.live.live_request import MovedStream
-from enginehouse.relay.reading_ahead import ReadingAhead, ReadingTurn
 from enginehouse.relay.upstream.client import Client
 from enginehouse.relay.upstream.connection import Receiver
 
-_Result = TypeVar("_Result")
+T = TypeVar("T")
 
 
 class MovableStream(Receiver, Protocol):
@@ -66,64 +65,50 @@ class MovableStream(Receiver, Protocol):
 
 
 class Move:
-    """One move of one stream.
+    """One move of one stream. A ``StreamMove``.
 
-    The destination first reads the text so far, in a request for one token that fills its prefix cache, while the
-    source still answers. Then comes the cut: the gateway stops reading it, and the destination continues. If the
-    destination fails, the gateway reads the source on, and the client notices nothing.
-
-    ``engine_request``: the request's id at the destination, if engines have moved it there themselves. Then the
-    destination need not read anything first, and is asked for the rest. ``cause``: who wants the move, for its trace.
+    The source serves the stream until ``cut``. If the destination fails then, the gateway reads the source on, and the
+    client notices nothing. ``cause``: who wants the move, for its trace.
     """
 
     def __init__(
         self, stream: MovableStream, context: RelayContext, destination: str, engine_request: str, cause: str
     ) -> None:
         self._cause = cause
-        self._engine_request = engine_request
         self._stream = stream
         self._context = context
         self._source = stream.current_attempt()
-        candidate = self._candidate(destination)
-        self._driver = context.drivers[destination].continuation
-        upstream = context.upstreams[destination]
-        self._engine = Client(upstream, context.continuation.migrate_timeout)
+        self.candidate = candidate = self._candidate(destination)
+        self.driver = context.drivers[destination].continuation
+        self.engine_request = engine_request
+        self.timeout = context.continuation.migrate_timeout
+        upstream, needs = context.upstreams[destination], stream.job.requirements
+        self.engine = Client(upstream, self.timeout)
+        self.estimated_tokens = needs.estimated_tokens if needs is not None else 0
+        self.now = context.clock.now
         route = replace(self._source.route, chosen=candidate, details=None, placement=None)
         self._attempt = Attempt(route, upstream, NEVER)
-        self._readings = context.reading_ahead.setdefault(destination, ReadingAhead(destination))
-        self._turn: ReadingTurn | None = None
         self._question: Question | None = None
         self._reply: JoinedReply | None = None
-        self._reading = 0.0  # the seconds for which the destination has read ahead
-        self._cut_at = 0.0
+        self._cut_at = self._gap_s = 0.0
         self._adopted = False
         # The reason for a failure, or "". Not an exception: that would refer to this move, and keep it.
         self._end: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def run(self) -> MovedStream:
-        """Move the stream. Raises ``CannotContinue``, or the error of the destination; then the stream has stayed."""
+    async def run(self, continuer: Continuer) -> MovedStream:
+        """Have ``continuer`` move the stream. Raises a ``RequestError`` if it stays where it is."""
         try:
-            if not self._engine_request:
-                await self._take_turn()
-            await self._take_slot()
-            history = self._stream.movable()
-            if self._turn is not None and self._driver.streams.caches_prefixes:
-                await self._read_ahead(history)
-            await self._cut()
-            gap = self._context.clock.now() - self._cut_at
-            if self._turn is not None and self._reading:
-                self._readings.note(self._turn.tokens, self._reading, gap)
+            await continuer.move(self)
         finally:
-            if self._turn is not None:
-                self._turn.end()
             if not self._adopted:
                 self._attempt.cancel()
                 self._attempt.release()
             self._reply = None  # which refers to this move
-        source, destination = self._source.route.chosen.backend, self._attempt.route.chosen.backend
-        assert self._question is not None
-        self._context.moved(self._stream.job.request_id, source, destination, gap, self._question.way)
-        return MovedStream(self._stream.job.request_id.decode(), source, destination, round(gap * 1000, 1))
+        if not self._adopted or self._question is None:
+            raise CannotContinue("The stream stays where it is")
+        source, destination, request_id = self._source.route.chosen, self.candidate, self._stream.job.request_id
+        self._context.moved(request_id, source.backend, destination.backend, self._gap_s, self._question.way)
+        return MovedStream(request_id.decode(), source.backend, destination.backend, round(self._gap_s * 1000, 1))
 
     def abandon(self) -> None:
         """Cancel the move: the stream has ended."""
@@ -154,39 +139,18 @@ class Move:
             raise CannotContinue(f"Backend '{destination}' is not ready")
         return found
 
-    async def _take_slot(self) -> None:
-        chosen = self._attempt.route.chosen
+    def kept(self) -> KeptStream:
+        return self._stream.movable()
+
+    async def reserve(self) -> None:
+        chosen = self.candidate
         queue = self._context.queue_of(chosen)
         if queue is not None:
             await queue.reserve(chosen.replica)
             if not self._attempt.take_free_slot(queue, self._stream.job):
                 raise CannotContinue(f"Backend '{chosen.backend}' is full", retry_after=1)
 
-    async def _take_turn(self) -> None:
-        """Wait until the destination may read this text. Its length is estimated where no engine has told it."""
-        history, needs = self._stream.movable(), self._stream.job.requirements
-        known = history.tokens()
-        prompt = known.prompt or (needs.estimated_tokens if needs is not None else 0)
-        tokens = max(1, prompt + (known.output or 0))
-        self._turn = turn = ReadingTurn(self._readings, tokens)
-        await self._unless_ended(turn.begin(self._context.continuation.migrate_timeout / 2))
-
-    async def _read_ahead(self, history: KeptStream) -> None:
-        asked = await self._ask(history, "")
-        request = self._engine.request("POST", asked.path, one_token(asked.body))
-        began = self._context.clock.now()
-        response = await self._unless_ended(request)
-        if response is not None and response.status != 200:
-            raise self._failed(f"answered {response.status} to the text so far")
-        self._reading = self._context.clock.now() - began
-
-    async def _ask(self, history: KeptStream, engine_request: str) -> Question:
-        continuer, chosen = self._context.continuer, self._attempt.route.chosen
-        assert continuer is not None
-        return await continuer.moved(history, chosen, self._driver, self._engine, engine_request)
-
-    async def _unless_ended(self, step: Coroutine[Any, Any, _Result]) -> _Result | None:
-        """The result of ``step``. Raises ``CannotContinue`` at once if the stream ends meanwhile."""
+    async def unless_ended(self, step: Coroutine[Any, Any, T]) -> T | None:
         result = await run_unless(self._end, step)
         if self._end.done():
             raise self._failed(self._end.result())
@@ -194,24 +158,26 @@ class Move:
 
     # --- the cut
 
-    async def _cut(self) -> None:
+    async def cut(self, ask: Callable[[KeptStream], Awaitable[Question]]) -> float:
         stream = self._stream
         history = stream.movable()
         if stream.current_attempt() is not self._source:
             raise CannotContinue("The stream's engine broke while it was moved")
         stream.hold()
-        self._cut_at = self._context.clock.now()
+        self._cut_at = self.now()
         try:
-            self._question = await self._ask(history, self._engine_request)
+            self._question = await ask(history)
             self._reply = JoinedReply(stream.reply, self._adopt)
             self._send()
-            if why := await asyncio.wait_for(self._end, self._context.continuation.migrate_timeout):
+            if why := await asyncio.wait_for(self._end, self.timeout):
                 raise self._failed(why)
         except asyncio.TimeoutError:
             raise self._failed("was too slow") from None
         finally:
             if not self._adopted:
                 stream.read_on()
+        self._gap_s = self.now() - self._cut_at
+        return self._gap_s
 
     def _send(self, *, reuse: bool = True) -> None:
         assert self._question is not None
@@ -236,7 +202,7 @@ class Move:
             attempt.connection = None
         if head is not None:
             attempt.head = head
-            attempt.begins_answer(self._context.clock.now())
+            attempt.begins_answer(self.now())
             if head.status != 200 or not head.stream:
                 self._fail(f"answered {head.status}")
                 return
@@ -278,8 +244,8 @@ class Move:
 
     def _gap(self) -> StreamGap:
         """The gap of the stream, which ends now."""
-        asked, history, now = self._question, self._stream.reply.history, self._context.clock.now()
+        asked, history, now = self._question, self._stream.reply.history, self.now()
         prompt = history.prompt_tokens if history is not None else None
         again = asked.translator.tokens if asked is not None and asked.translator is not None else 0
-        tokens = 0 if self._engine_request else (prompt or 0) + again
+        tokens = 0 if self.engine_request else (prompt or 0) + again
         return StreamGap(self._cause, self._attempt.began, now - self._cut_at, now, tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from enginehouse.domain.errors import CannotContinue
+from enginehouse import CannotContinue
 
 _SHORT_S = 0.02
 """About a step of a busy engine: streams that are cut already wait so long for the texts of others anyway."""
@@ -66,12 +66,12 @@ class ReadingAhead:
 
 
 class ReadingTurn:
-    """The turn of one text of so many ``tokens``, until ``end``."""
+    """The turn of one text of so many ``tokens`` among ``readings``, until ``end``."""
 
     def __init__(self, readings: ReadingAhead, tokens: int) -> None:
         self.tokens = tokens
         self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._readings = readings
+        self.readings = readings
         readings.ask(self)
 
     async def begin(self, longest_wait: float) -> None:
@@ -79,8 +79,8 @@ class ReadingTurn:
         if not self.granted.done():
             await asyncio.wait([self.granted], timeout=longest_wait)
         if not self.granted.done():
-            raise CannotContinue(f"Backend '{self._readings.backend}' is reading other streams", retry_after=1)
+            raise CannotContinue(f"Backend '{self.readings.backend}' is reading other streams", retry_after=1)
 
     def end(self) -> None:
         """The backend continues the stream, or the stream stays where it is."""
-        self._readings.leave(self)
+        self.readings.leave(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from enginehouse.domain.errors import CannotContinue
-from enginehouse.relay.reading_ahead import ReadingAhead, ReadingTurn
+from enginehouse_continuation.reading_ahead import ReadingAhead, ReadingTurn
 
 
 def granted(*turns: ReadingTurn) -> list[bool]:
