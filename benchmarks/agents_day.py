@@ -27,7 +27,7 @@ import httpx
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # for the support of the tests
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.real_engines import RealEngine
 from tests.support.real_gateways import gateway_for, llama_server, llama_table
 

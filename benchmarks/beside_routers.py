@@ -29,8 +29,8 @@ from placement import FLEETS, LOADS, SLO
 from placement_traces import trace
 
 from enginehouse import GatewayError
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from enginehouse_sim.simulator.calibration.streams import EngineAddress, stream
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.figures.report import Distribution, Record

@@ -23,7 +23,7 @@ import trustme
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 
 _EVERY_S = 0.1
 _DRIVERS = ("openai", "llamacpp")

@@ -25,7 +25,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.real_engines import RealEngine, find_llama_server
 
 ARGS = ["-t", "1", "--no-warmup", "-np", "4"]

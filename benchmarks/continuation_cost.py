@@ -39,8 +39,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from enginehouse.testing.gateway import RunningGateway
 from enginehouse_bench.contenders import Contender
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.real_engines import find_llama_server
 from tests.support.tiny_gguf import write_tiny_gguf
 

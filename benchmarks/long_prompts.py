@@ -21,8 +21,8 @@ from bursts import Client, CountingEngine
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import Prompt
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.prefixes import Prompt
 from enginehouse_routing.shared_index import SharedPrefixIndex
 
 _ROUNDS = 30

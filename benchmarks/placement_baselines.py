@@ -6,19 +6,12 @@ from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from enginehouse import (
-    Candidate,
-    ChunkExtractor,
-    Extractor,
-    InferenceRequest,
-    Placement,
-    PrefixIndex,
-    Requirements,
-    Strategy,
-    chunks_of,
-)
+from enginehouse import Candidate, Extractor, InferenceRequest, Requirements, Strategy
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
+from enginehouse.routing_facts import Placement
+from enginehouse_kit.prefix_index import PrefixIndex
+from enginehouse_kit.prefixes import ChunkExtractor, chunks_of
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.virtual import VirtualEngines, VirtualGateway, VirtualSettings

@@ -13,7 +13,7 @@ import click
 import msgspec
 import psutil
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 
 _MODELS = b'{"object":"list","data":[{"id":"m"}]}'
 _BEGINNING = (

@@ -30,7 +30,7 @@ from failing_engine import FailingEngine
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 
 CONNECTIONS, AT_ONCE = 32, 200
 SAMPLES = 40

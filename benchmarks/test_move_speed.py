@@ -10,9 +10,9 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from enginehouse.domain.continuation import Continuation
 from enginehouse.interfaces.hand_over import one_token
-from enginehouse.testing import FakeShare
 from enginehouse_continuation.stream_history import StreamHistory
 from enginehouse_continuation.translator import ContinuationTranslator
+from enginehouse_kit.testing import FakeShare
 from enginehouse_vllm import VllmDriver
 
 PATH = "/v1/chat/completions"

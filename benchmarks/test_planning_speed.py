@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from enginehouse import ClusterView, InstanceStatus, InstanceView, RequestView, Role
+from enginehouse import Role
 from enginehouse.config.rescheduling_settings import ReschedulingSettings
-from enginehouse.testing import FakeServiceGateway
+from enginehouse.rescheduling import ClusterView, InstanceStatus, InstanceView, RequestView
+from enginehouse_kit.testing import FakeServiceGateway
 from enginehouse_rescheduling.rounds.planner import build_planner
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
 

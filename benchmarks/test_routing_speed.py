@@ -14,7 +14,7 @@ from time import perf_counter_ns, thread_time_ns
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from enginehouse import Candidate, Capabilities, Health, Placement, Requirements, Route, Strategy, WeightedScorer
+from enginehouse import Candidate, Capabilities, Health, Requirements, Route, Strategy
 from enginehouse.app.plugin_instances import identity
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.schema import CheckSettings, PluginSettings
@@ -25,6 +25,7 @@ from enginehouse.routing.body.read import read_request
 from enginehouse.routing.body.replace_model import replace_model
 from enginehouse.routing.router import Router
 from enginehouse.routing.strategy_table import StrategyTable
+from enginehouse.routing_facts import Placement, WeightedScorer
 
 ABLE = Capabilities(context_length=32768, vision=False, tools=True, json_mode=True)
 CHAT = json.dumps(

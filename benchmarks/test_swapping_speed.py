@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from enginehouse import HostedReplica, HostFacts, Swapper
-from enginehouse.testing import create
+from enginehouse import Swapper
+from enginehouse.tickets import HostedReplica, HostFacts
+from enginehouse_kit.testing import create
 
 APART = [[f"model-{part}-{each}" for each in range(10)] for part in range(6)]
 POOL = [f"model-{each}" for each in range(10)]

@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway, Status
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway, Status
 
 _ENGINES = 6
 _LOOK_S = 0.002

@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 
 FILE = Path(__file__).parents[1] / "docs/images/dashboard.png"
 SIZE = {"width": 1280, "height": 960}

@@ -5,69 +5,64 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from pkgutil import iter_modules
 from textwrap import dedent, indent
 
-from enginehouse._door import public_names
 from enginehouse.plugin_manager.kinds import KINDS
 
 _HEAD = """\
 # Types
 
-The types and functions that a plugin may use. Import those of the first part from `enginehouse`. The second part is the
-test kit: import from `enginehouse.testing`, the real processes from `enginehouse.testing.gateway` and
-`enginehouse.testing.engines`, the types of fixtures from `enginehouse.testing.pytest_plugin`. [Hooks](hooks.md) has the
+The types and functions that a plugin may use, by the module to import them from: `enginehouse`, the modules beside it,
+and `enginehouse_kit`, the kit for authors. Other modules may change without notice. [Hooks](hooks.md) has the
 interfaces that a plugin implements.
 """
-
-_BESIDE_THE_KIT = {
-    "Installed plugins": {"enginehouse_kit.installed.listing": ["Row"]},
-    "Real processes": {
-        "enginehouse.testing.gateway": ["RunningGateway", "Status"],
-        "enginehouse.testing.engines": ["SimEngine", "SeenRequest"],
-    },
-    "Fixtures of pytest": {
-        "enginehouse.testing.pytest_plugin": [
-            "enginehouse_gateway",
-            "enginehouse_engine",
-            "enginehouse_plugins",
-            "enginehouse_check",
-            "StartGateway",
-            "StartEngine",
-            "CheckType",
-        ],
-    },
-}
-"""Types that belong to the kit, although ``enginehouse.testing`` itself does not export them, by section and module."""
 
 
 def types_page() -> str:
     """The whole page."""
-    testing = _sections("enginehouse.testing")
-    for title, modules in _BESIDE_THE_KIT.items():
-        section = testing.setdefault(title, {})
-        section.update({module: [*section.get(module, ()), *names] for module, names in modules.items()})
-    return "\n".join([_HEAD, *_part("enginehouse", _sections("enginehouse")), *_part("enginehouse.testing", testing)])
+    return "\n".join([_HEAD, *(text for module, names in public_names().items() for text in _section(module, names))])
 
 
-def _sections(package: str) -> dict[str, dict[str, list[str]]]:
-    """The names that ``package`` offers, except the interfaces of hooks, by section and module."""
-    importlib.import_module(package)
+def public_names() -> dict[str, list[str]]:
+    """The names of each public module, which says ``__all__``; packages of ``enginehouse`` are internal."""
+    modules = [module for package in ("enginehouse", "enginehouse_kit") for module in _modules(package)]
+    return {module: list(importlib.import_module(module).__all__) for module in modules if _has_list(module)}
+
+
+def _modules(package: str) -> Iterator[str]:
+    yield package
+    for found in sorted(iter_modules(importlib.import_module(package).__path__), key=lambda found: found.name):
+        if package != "enginehouse" or not found.ispkg:
+            yield f"{package}.{found.name}"
+
+
+def _has_list(module: str) -> bool:
+    return any(_name(node) == "__all__" for node in _tree(module).body)
+
+
+def _section(module: str, names: list[str]) -> Iterator[str]:
+    """The text of a module, and of what it offers: interfaces of hooks are on their own page."""
     interfaces = {kind.interface.__name__ for kind in KINDS if kind.interface}
-    sections: dict[str, dict[str, list[str]]] = {}
-    for name, place in public_names(package).items():
-        if name not in interfaces:
-            sections.setdefault(place.section, {}).setdefault(place.module, []).append(name)
-    return sections
+    yield f"## `{module}`\n"
+    yield (ast.get_docstring(_tree(module)) or "").partition("\n\n")[0].replace("``", "`") + "\n"
+    homes: dict[str, list[str]] = {}
+    for name in names:
+        if name not in interfaces and not name.startswith("__"):
+            homes.setdefault(_home(module, name), []).append(name)
+    for home in homes:
+        yield from _entries(home, homes[home])
 
 
-def _part(package: str, sections: Mapping[str, Mapping[str, list[str]]]) -> Iterator[str]:
-    yield f"## `{package}`\n"
-    for title, modules in sections.items():
-        yield f"### {title}\n"
-        for module, names in modules.items():
-            yield from _entries(module, names)
+def _home(module: str, name: str) -> str:
+    """The module that defines what ``module`` offers as ``name``."""
+    for node in ast.walk(_tree(module)):
+        if isinstance(node, ast.ImportFrom) and node.module and name in [alias.name for alias in node.names]:
+            return _home(node.module, name)
+    return module
 
 
 def _entries(module: str, names: list[str]) -> Iterator[str]:
@@ -77,18 +72,18 @@ def _entries(module: str, names: list[str]) -> Iterator[str]:
     for node, following in zip(body, [*body[1:], None], strict=True):
         if _name(node) in names:
             documentation = _text(node, following)
-            yield f"#### {_name(node)}\n\n" + (f"{documentation}\n\n" if documentation else "") + _code(node, source)
+            yield f"### {_name(node)}\n\n" + (f"{documentation}\n\n" if documentation else "") + _code(node, source)
 
 
 def _source(module: str) -> str:
     """The source of a module. It may be compiled, and then its own ``__file__`` may be in another folder."""
     package, _, name = module.rpartition(".")
-    folders: list[str] | None = getattr(importlib.import_module(module), "__path__", None)
-    if folders is not None:
-        return Path(folders[0], "__init__.py").read_text()
-    return Path(importlib.import_module(package).__path__[0], f"{name}.py").read_text()
+    folder = Path(importlib.import_module(package or module).__path__[0])
+    file = folder / f"{name}.py"
+    return (file if package and file.exists() else folder / (name if package else "") / "__init__.py").read_text()
 
 
+@cache
 def _tree(module: str) -> ast.Module:
     return ast.parse(_source(module))
 

@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse import InvalidRequest, ServiceGateway
+from enginehouse import InvalidRequest
+from enginehouse.services import ServiceGateway
 from enginehouse_batches.file_pages import json, most_of, owner_of
 from enginehouse_batches.objects import ENDPOINTS, WINDOW_S, Batch, listed, new_id
 from enginehouse_batches.storage import Storage

@@ -10,7 +10,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import GatewayClient, gateway_options, print_json, printable
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
+from enginehouse_kit.output import print_json, printable
 
 
 class _Counts(msgspec.Struct):

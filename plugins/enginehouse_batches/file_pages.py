@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse import InvalidRequest, ServiceGateway
+from enginehouse import InvalidRequest
+from enginehouse.services import ServiceGateway
 from enginehouse_batches.objects import listed
 from enginehouse_batches.storage import Storage
 

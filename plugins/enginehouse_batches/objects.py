@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from enginehouse import GatewayCaller
+from enginehouse.services import GatewayCaller
 
 Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
 ENDED: Final = frozenset({"failed", "completed", "expired", "cancelled"})

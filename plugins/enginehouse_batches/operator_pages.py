@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse import ServiceGateway
+from enginehouse.services import ServiceGateway
 from enginehouse_batches.file_pages import json, most_of
 from enginehouse_batches.runner import Runner
 from enginehouse_batches.storage import Storage

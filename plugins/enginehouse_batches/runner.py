@@ -10,7 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import Candidate, Phase, RequestError, ServiceGateway, ShuttingDown
+from enginehouse import Candidate, RequestError
+from enginehouse.errors import ShuttingDown
+from enginehouse.services import ServiceGateway
+from enginehouse.tickets import Phase
 from enginehouse_batches.input_file import read_input
 from enginehouse_batches.objects import Batch, not_run
 from enginehouse_batches.plan import HostUse, Person, RunningLine, plan

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from enginehouse import Measured, MetricInfo, Service, ServiceGateway
+from enginehouse import Service
+from enginehouse.services import Measured, MetricInfo, ServiceGateway
 from enginehouse_batches.runner import Runner
 from enginehouse_batches.settings import BatchSettings
 from enginehouse_batches.storage import Storage

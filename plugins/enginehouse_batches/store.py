@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from enginehouse import InvalidRequest, NotFound, Overloaded
+from enginehouse import InvalidRequest
+from enginehouse.errors import NotFound, Overloaded
 from enginehouse_batches.input_file import InputLine, body_of
 from enginehouse_batches.objects import ENDED, Batch, Status, StoredFile, answered, new_id
 from enginehouse_batches.settings import BatchSettings

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 
 from enginehouse import GatewayError
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 
 _LISTENING = re.compile(r"listening on (http://\S+)")
 _BACKENDS = ("a", "b", "c")

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from enginehouse import printable
 from enginehouse_bench.clients import Question
 from enginehouse_bench.contenders import Contender, Cores, listener, own_engine, own_gateway, pinned
 from enginehouse_bench.rounds import Comparison, ContenderFigures, Spread, Workload, WorkloadReport, measure
+from enginehouse_kit.output import printable
 
 OURS = "enginehouse"
 

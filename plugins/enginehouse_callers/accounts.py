@@ -8,21 +8,19 @@ from datetime import datetime, timezone
 from fnmatch import fnmatchcase
 from typing import Final
 
-from enginehouse import (
+from enginehouse import LimitStore, Requirements
+from enginehouse.callers import (
     AdmittedCaller,
-    Forbidden,
     KeyLimitSettings,
     KeySettings,
     Limit,
     LimitAmounts,
     LimitLeft,
-    LimitStore,
-    RateLimited,
-    Requirements,
-    Tokens,
     UsageRow,
     moment,
 )
+from enginehouse.errors import Forbidden, RateLimited
+from enginehouse.requests import Tokens
 from enginehouse_callers.caller_metrics import Totals
 from enginehouse_callers.limit_set import LEAST_COST, LimitSet, NamedLimit, named_limits, token_limit
 from enginehouse_callers.prices import Prices

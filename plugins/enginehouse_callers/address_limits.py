@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 
-from enginehouse import Headers, LimitAmounts, Requirements, ServerSettings, kept_name
+from enginehouse import Headers, Requirements
+from enginehouse.callers import LimitAmounts, ServerSettings
+from enginehouse.requests import kept_name
 from enginehouse_callers.accounts import Account, CallerLimits, Reservation
 from enginehouse_callers.limit_set import LimitSet, named_limits
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from enginehouse import LimitLeft, MetricInfo
+from enginehouse.callers import LimitLeft
+from enginehouse.services import MetricInfo
 
 MOST_SERIES: Final = 1000
 """The most series of a metric: callers of identity providers are many, and operators may make many keys."""

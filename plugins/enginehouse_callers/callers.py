@@ -10,26 +10,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from enginehouse import (
+from enginehouse import Authenticator, ConfigError, Headers, LimitStore
+from enginehouse.callers import (
     NAMESPACES,
     Accounting,
     AdmittedCaller,
     AuditEntry,
-    Authenticator,
-    BackgroundTasks,
     Caller,
-    ConfigError,
-    Configured,
     CountedGateway,
-    Headers,
     KeySettings,
     LimitAmounts,
     LimitLeft,
-    LimitStore,
-    Measured,
     TakenLimit,
     UsageRow,
 )
+from enginehouse.runtime import BackgroundTasks
+from enginehouse.services import Configured, Measured
 from enginehouse_callers.accounts import Account, CallerLimits, KeyHolder, month_of
 from enginehouse_callers.address_limits import AddressLimits
 from enginehouse_callers.caller_metrics import (

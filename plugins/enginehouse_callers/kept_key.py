@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import KeySettings
+from enginehouse.callers import KeySettings
 
 
 class KeptKey(msgspec.Struct, frozen=True, kw_only=True):

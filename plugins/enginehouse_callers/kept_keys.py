@@ -13,15 +13,10 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import (
-    NAMESPACES,
-    ConfigError,
-    InvalidRequest,
-    KeySettings,
-    NotFound,
-    Overloaded,
-    replace_file,
-)
+from enginehouse import ConfigError, InvalidRequest
+from enginehouse.callers import NAMESPACES, KeySettings
+from enginehouse.errors import NotFound, Overloaded
+from enginehouse.runtime import replace_file
 from enginehouse_callers.accounts import CallerLimits, KeyHolder, configured
 from enginehouse_callers.kept_key import KeptKey, NewKey
 

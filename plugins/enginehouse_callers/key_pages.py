@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse import InvalidRequest, KeySettings, LimitLeft
+from enginehouse import InvalidRequest
+from enginehouse.callers import KeySettings, LimitLeft
 from enginehouse_callers.kept_key import NewKey
 from enginehouse_callers.kept_keys import KeptKeys
 

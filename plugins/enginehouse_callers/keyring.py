@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from time import time
 from typing import Final, Protocol
 
-from enginehouse import Headers, KeySettings, Overloaded, RequestError, Unauthorized
+from enginehouse import Headers, RequestError
+from enginehouse.callers import KeySettings
+from enginehouse.errors import Overloaded, Unauthorized
 from enginehouse_callers.accounts import CallerLimits, KeyHolder, configured
 from enginehouse_kit.credentials import bare, credential_header, credential_headers
 

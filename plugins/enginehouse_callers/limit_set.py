@@ -7,16 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
-from enginehouse import (
-    BudgetExhausted,
-    Limit,
-    LimitAmounts,
-    LimitLeft,
-    LimitPeriod,
-    LimitRule,
-    LimitStore,
-    RateLimited,
-)
+from enginehouse import LimitStore
+from enginehouse.callers import Limit, LimitAmounts, LimitLeft, LimitPeriod, LimitRule
+from enginehouse.errors import BudgetExhausted, RateLimited
 
 LEAST_COST: Final = 1e-9
 """What a request costs at least, so that a spent budget refuses those without a price too."""

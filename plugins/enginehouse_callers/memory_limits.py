@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from time import perf_counter, time
 
-from enginehouse import Limit, LimitRule
+from enginehouse.callers import Limit, LimitRule
 from enginehouse_kit.limits.local_limit import LocalLimit, LocalLimitStore, PassingLimits
 
 

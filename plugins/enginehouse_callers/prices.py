@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 
-from enginehouse import PriceSettings
+from enginehouse.callers import PriceSettings
 
 _MOST_KNOWN = 10_000
 

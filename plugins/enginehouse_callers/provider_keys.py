@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.request import urlopen
 
-from enginehouse import JwtSettings
+from enginehouse.callers import JwtSettings
 
 _log = logging.getLogger(__name__)
 

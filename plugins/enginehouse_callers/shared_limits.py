@@ -11,7 +11,7 @@ from hashlib import blake2b
 from time import perf_counter, time
 from typing import Final, get_args
 
-from enginehouse import Limit, LimitPeriod, LimitRule
+from enginehouse.callers import Limit, LimitPeriod, LimitRule
 from enginehouse_kit.limits.local_limit import (
     MINUTE_S,
     CountedLimit,

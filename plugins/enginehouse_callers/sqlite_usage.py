@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from enginehouse import AuditEntry, UsageRow, UsageStore
+from enginehouse import UsageStore
+from enginehouse.callers import AuditEntry, UsageRow
 
 _FILE = "usage.sqlite"
 _SCHEMA = """

@@ -7,19 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from enginehouse import (
-    Authenticator,
-    Caller,
-    ConfigError,
-    Configured,
-    Headers,
-    JwtSettings,
-    LimitAmounts,
-    Unauthorized,
-    kept_name,
-    shown_credentials,
-)
+from enginehouse import Authenticator, ConfigError, Headers
+from enginehouse.callers import Caller, JwtSettings, LimitAmounts
+from enginehouse.errors import Unauthorized
+from enginehouse.requests import kept_name
+from enginehouse.services import Configured
 from enginehouse_callers.provider_keys import ProviderKeys
+from enginehouse_kit.credentials import shown_credentials
 
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Of keys whose public part is no secret: with others, whoever knows it could sign."""

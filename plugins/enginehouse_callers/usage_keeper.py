@@ -12,7 +12,9 @@ from time import monotonic
 from traceback import format_exception_only
 from typing import TypeVar
 
-from enginehouse import AuditEntry, ShuttingDown, UsageRow, UsageStore
+from enginehouse import UsageStore
+from enginehouse.callers import AuditEntry, UsageRow
+from enginehouse.errors import ShuttingDown
 from enginehouse_callers.usage_meter import UsageMeter
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from enginehouse import EndedFacts, UsageRow
+from enginehouse.callers import EndedFacts, UsageRow
 from enginehouse_callers.caller_metrics import Totals
 from enginehouse_callers.prices import Prices
 

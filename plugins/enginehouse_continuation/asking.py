@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse import CannotContinue, Continuation, EngineClient, SupportsContinuation
+from enginehouse.drivers import Continuation, EngineClient, SupportsContinuation
+from enginehouse.errors import CannotContinue
 from enginehouse_continuation.stream_history import StreamHistory
 
 

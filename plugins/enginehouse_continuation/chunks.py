@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse import read_events
+from enginehouse.continuers import read_events
 
 ABSENT = msgspec.Raw()
 """The value of a field that is not there."""

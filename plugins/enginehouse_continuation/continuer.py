@@ -8,19 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import (
-    CannotContinue,
-    Continuer,
-    DriverSupport,
-    KeptStream,
-    NewShare,
-    Protocol,
-    ProtocolRequest,
-    RequestError,
-    Rest,
-    StreamMove,
-    SupportsContinuation,
-)
+from enginehouse import Continuer, Protocol, RequestError
+from enginehouse.continuers import KeptStream, NewShare, Rest, StreamMove
+from enginehouse.drivers import DriverSupport, SupportsContinuation
+from enginehouse.errors import CannotContinue
+from enginehouse.protocols import ProtocolRequest
 from enginehouse_continuation.gathered_answer import MOST_GATHERED, GatheredAnswer
 from enginehouse_continuation.kept_events import MOST_KEPT
 from enginehouse_continuation.moves import Moves

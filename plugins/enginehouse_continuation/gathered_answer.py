@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import Gathering, MemoryShare, read_events
+from enginehouse.continuers import Gathering, MemoryShare, read_events
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import KeptStream, MemoryShare, PieceMeter, StreamTraits, cutter, is_whole
+from enginehouse.continuers import KeptStream, MemoryShare, PieceMeter, cutter, is_whole
+from enginehouse.drivers import StreamTraits
 from enginehouse_continuation.chunks import ABSENT, StreamChunk, common_fields, read_chunks
 from enginehouse_continuation.progress import AnswerProgress
 from enginehouse_continuation.restrictions import number

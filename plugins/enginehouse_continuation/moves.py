@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from enginehouse import CannotContinue, KeptStream, Question, StreamMove, one_token
+from enginehouse.continuers import KeptStream, Question, StreamMove
+from enginehouse.drivers import one_token
+from enginehouse.errors import CannotContinue
 from enginehouse_continuation.asking import continuation_of
 from enginehouse_continuation.reading_ahead import ReadingAhead, ReadingTurn
 from enginehouse_continuation.stream_history import StreamHistory

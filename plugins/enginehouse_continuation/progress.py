@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import AnswerDiffers
+from enginehouse.continuers import AnswerDiffers
 
 _STEPS_KEPT = 256
 _PER_NUMBER = 40

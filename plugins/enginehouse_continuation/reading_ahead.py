@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from enginehouse import CannotContinue
+from enginehouse.errors import CannotContinue
 
 _SHORT_S = 0.02
 """About a step of a busy engine: streams that are cut already wait so long for the texts of others anyway."""

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from enginehouse import (
-    Candidate,
-    CannotContinue,
-    Continuation,
-    ContinuationWay,
-    EngineClient,
-    Question,
-    RequestError,
-    Rest,
-    SupportsContinuation,
-)
+from enginehouse import Candidate, RequestError
+from enginehouse.continuers import ContinuationWay, Question, Rest
+from enginehouse.drivers import Continuation, EngineClient, SupportsContinuation
+from enginehouse.errors import CannotContinue
 from enginehouse_continuation.asking import continuation_of
 from enginehouse_continuation.stream_history import StreamHistory
 from enginehouse_continuation.translator import AnswerAnew, ContinuationTranslator

@@ -7,14 +7,9 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import (
-    Candidate,
-    PartialAnswer,
-    StreamTokens,
-    SupportsContinuation,
-    cutter,
-    replace_model,
-)
+from enginehouse import Candidate
+from enginehouse.continuers import StreamTokens, cutter, replace_model
+from enginehouse.drivers import PartialAnswer, SupportsContinuation
 from enginehouse_continuation.chunks import ABSENT, DONE, AnswerPiece
 from enginehouse_continuation.kept_events import KeptEvents
 from enginehouse_continuation.progress import SavedStream

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import AnswerDiffers, Continuation, StreamTraits, Translator, cutter
+from enginehouse.continuers import AnswerDiffers, Translator, cutter
+from enginehouse.drivers import Continuation, StreamTraits
 from enginehouse_continuation.chunks import DONE, AnswerPiece, ChunkChoice, StreamChunk, choices_of, read_chunks
 from enginehouse_continuation.restrictions import number
 from enginehouse_continuation.stream_history import StreamHistory

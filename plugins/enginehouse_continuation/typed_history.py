@@ -7,21 +7,11 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import (
-    AnswerDiffers,
-    Candidate,
-    ChatPiece,
-    MemoryShare,
-    PluginId,
-    Protocol,
-    RequestError,
-    StreamTraits,
-    SupportsContinuation,
-    TypedAnswer,
-    log_plugin_failure,
-    read_events,
-    replace_model,
-)
+from enginehouse import Candidate, Protocol, RequestError
+from enginehouse.continuers import AnswerDiffers, MemoryShare, read_events, replace_model
+from enginehouse.drivers import StreamTraits, SupportsContinuation
+from enginehouse.protocols import ChatPiece, TypedAnswer
+from enginehouse.runtime import PluginId, log_plugin_failure
 from enginehouse_continuation.chunks import ABSENT, AnswerPiece, ChunkChoice, StreamChunk
 from enginehouse_continuation.stream_history import StreamHistory
 

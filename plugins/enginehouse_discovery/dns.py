@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 
-from enginehouse import ConfigError, Discoverer, FoundBackend, Period
+from enginehouse import ConfigError, Discoverer, Period
+from enginehouse.backends import FoundBackend
 
 _WITH_PORT = re.compile(r"(?:\[(?P<v6>[^\]]+)\]|(?P<v4>[^:]+))(?::(?P<port>\d{1,5}))?")
 

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from enginehouse import ConfigError, Discoverer, FoundBackend, Period
+from enginehouse import ConfigError, Discoverer, Period
+from enginehouse.backends import FoundBackend
 
 if TYPE_CHECKING:
     from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf

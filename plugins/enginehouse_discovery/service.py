@@ -7,18 +7,11 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from enginehouse import (
-    BackgroundTasks,
-    Discoverer,
-    DiscoverySettings,
-    EnginehouseError,
-    FoundBackend,
-    Measured,
-    MetricInfo,
-    Service,
-    ServiceGateway,
-    dotted,
-)
+from enginehouse import Discoverer, EnginehouseError, Service
+from enginehouse.backends import DiscoverySettings, FoundBackend
+from enginehouse.runtime import BackgroundTasks
+from enginehouse.services import Measured, MetricInfo, ServiceGateway
+from enginehouse.settings import dotted
 from enginehouse_discovery.sources import Source, Sources
 from enginehouse_discovery.status import DiscoveryStatus, FoundStatus
 

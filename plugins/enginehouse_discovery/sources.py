@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from enginehouse import DiscoverySettings, FoundBackend
+from enginehouse.backends import DiscoverySettings, FoundBackend
 
 _TAKEN = "there is a backend of this name already; set another 'prefix'"
 

@@ -10,7 +10,9 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from enginehouse import ConfigError, Discoverer, FoundBackend, Period, is_base_url
+from enginehouse import ConfigError, Discoverer, Period
+from enginehouse.backends import FoundBackend
+from enginehouse.settings import is_base_url
 
 _LONGEST = 4 << 20
 """Bytes of a list."""

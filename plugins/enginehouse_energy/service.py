@@ -10,7 +10,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from enginehouse import Measured, MetricInfo, Service, ServiceGateway, UsageRow
+from enginehouse import Service
+from enginehouse.callers import UsageRow
+from enginehouse.services import Measured, MetricInfo, ServiceGateway
 from enginehouse_energy.meters import Meter, Nvml, Rapl
 from enginehouse_energy.shares import IDLE, Share, split, used
 

@@ -6,15 +6,9 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 
-from enginehouse import (
-    BackgroundTasks,
-    EnginehouseError,
-    GatewayRequest,
-    Measured,
-    MetricInfo,
-    Service,
-    ServiceGateway,
-)
+from enginehouse import EnginehouseError, Service
+from enginehouse.runtime import BackgroundTasks
+from enginehouse.services import GatewayRequest, Measured, MetricInfo, ServiceGateway
 from enginehouse_hung.silences import SeenRequest, Silences
 
 _log = logging.getLogger(__name__)

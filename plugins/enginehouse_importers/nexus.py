@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import ConfigError, did_you_mean
+from enginehouse import ConfigError
+from enginehouse.settings import did_you_mean
 from enginehouse_importers.kit.aliases import followed, targets
 from enginehouse_importers.kit.backends import Backends, driver_of, read_base_url, seconds
 from enginehouse_importers.kit.document import table_of

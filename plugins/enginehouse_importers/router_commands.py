@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from enginehouse import is_base_url
+from enginehouse.settings import is_base_url
 from enginehouse_importers.kit.backends import Backends, base_url, name_of, seconds
 from enginehouse_importers.kit.table import Converted, Note, Table
 

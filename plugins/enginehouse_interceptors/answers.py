@@ -7,7 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse import Answer, AnswerFilter, InterceptedRequest, Interceptor, Period
+from enginehouse import Interceptor, Period
+from enginehouse.interceptors import Answer, AnswerFilter, InterceptedRequest
 from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers, asked_of, key_of
 
 

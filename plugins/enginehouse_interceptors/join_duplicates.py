@@ -8,7 +8,8 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse import Answer, AnswerFilter, InterceptedRequest, Interceptor, Join, Period, Refuse
+from enginehouse import Interceptor, Period
+from enginehouse.interceptors import Answer, AnswerFilter, InterceptedRequest, Join, Refuse
 from enginehouse_interceptors.kept_answers import KeepingFilter, KeptAnswers, key_of
 
 _MOST = 10_000

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse import AnswerFilter, Event, InterceptedRequest, Interceptor, Refuse
+from enginehouse import Interceptor
+from enginehouse.interceptors import AnswerFilter, Event, InterceptedRequest, Refuse
 
 _PROBE = 24
 """Characters at the end of a text; the distance to their last earlier place is the length of a repeated piece."""

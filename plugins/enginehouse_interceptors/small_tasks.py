@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from enginehouse import Change, InterceptedRequest, Interceptor
+from enginehouse import Interceptor
+from enginehouse.interceptors import Change, InterceptedRequest
 from enginehouse_interceptors.kept_answers import asked_of
 
 PATTERNS = (

@@ -9,7 +9,8 @@ from uuid import uuid4
 
 import msgspec
 
-from enginehouse import AnswerFilter, Event, InterceptedRequest, Interceptor
+from enginehouse import Interceptor
+from enginehouse.interceptors import AnswerFilter, Event, InterceptedRequest
 from enginehouse_interceptors.call_markers import LeakedCall, Marker, first_marker, read_calls
 from enginehouse_interceptors.kept_answers import asked_of
 

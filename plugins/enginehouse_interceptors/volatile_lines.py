@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from enginehouse import Change, ConfigError, InterceptedRequest, Interceptor
+from enginehouse import ConfigError, Interceptor
+from enginehouse.interceptors import Change, InterceptedRequest
 from enginehouse_interceptors.kept_answers import asked_of
 from enginehouse_kit.prefixes.volatile_lines import VOLATILE_LINES, without_volatile_lines
 

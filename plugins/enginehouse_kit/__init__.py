@@ -1,4 +1,4 @@
-"""The kit for authors of plugins: what ``enginehouse.testing`` offers, and what only plugins use of ``enginehouse``.
+"""The kit for authors of plugins: base classes and helpers of theirs, and what tests them.
 
 ::
 
@@ -10,9 +10,12 @@
     prefixes/, prefix_index          prompts in chunks; remembers which of them each engine has read
     gateway_client, new_file, output   asks a running gateway, writes a new file, and prints, for commands
     virtual_loop                     an event loop that jumps to the next event instead of waiting
+    testing                          all that tests of plugins import, from these:
     make, fake_*, played_server      test data, and fakes of what a plugin gets
     checks/, by_kind, expect         the conformance checks
     engines, gateway, process        simulated engines and gateways, as real processes
+    pytest_plugin                    fixtures
+    plugin_manager                   the installed plugins, as the core sees them
     installed/                       lists, checks and searches plugins
     scaffold, new, template/         the first files of a new plugin
 """

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import enginehouse.testing
-from enginehouse.testing.installed import KINDS, create
+from enginehouse_kit import checks
+from enginehouse_kit.plugin_manager import KINDS, create
 
 CHECKS: Mapping[str, Callable[[Callable[[], Any]], None]] = {
-    kind.name: getattr(enginehouse.testing, f"check_{kind.name}") for kind in KINDS
+    kind.name: getattr(checks, f"check_{kind.name}") for kind in KINDS
 }
 """The check of each kind, by name, in the order of the hooks."""
 

@@ -6,6 +6,8 @@ from typing import Final
 
 from enginehouse import Headers
 
+__all__ = ["shown_credentials"]
+
 _BEARER: Final = b"bearer "
 _MOST_SHOWN: Final = 4
 """The most credentials in one head that are tried."""

@@ -12,6 +12,8 @@ import msgspec
 
 from enginehouse_kit.process import RunningServer, ServerProcess, fetch
 
+__all__ = ["SeenRequest", "SimEngine"]
+
 _METRIC = re.compile(r"vllm:(\w+)\{(.*)\} (\S+)")
 
 

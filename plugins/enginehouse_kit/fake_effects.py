@@ -6,20 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from enginehouse import (
-    AT_REST,
-    GuardedSwapper,
-    HostedReplica,
-    HostFacts,
-    LoadFailed,
-    ReplicaState,
-    Scheduler,
-    SchedulingLimits,
-    SwapDone,
-    SwapId,
-    Swapper,
-    Ticket,
-)
+from enginehouse import ReplicaState, Scheduler, Swapper
+from enginehouse.errors import LoadFailed
+from enginehouse.routing_facts import AT_REST
+from enginehouse.scheduling.guarded_swapper import GuardedSwapper
+from enginehouse.tickets import HostedReplica, HostFacts, SchedulingLimits, SwapDone, SwapId, Ticket
 from enginehouse_kit.expect import expect
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import EngineResponse, UpstreamError, read_events
+from enginehouse.continuers import read_events
+from enginehouse.drivers import EngineResponse
+from enginehouse.errors import UpstreamError
 from enginehouse_kit.expect import expect
 
 

@@ -9,29 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from enginehouse import (
-    BackendStatus,
-    BackgroundTasks,
-    Candidate,
-    Clock,
-    ClusterView,
-    EngineClient,
-    FoundBackend,
-    GatewayCaller,
-    GatewayRequest,
-    Headers,
-    InstanceReport,
-    LoadingBackend,
-    ModelServer,
-    NotFound,
-    Phase,
-    PluginId,
-    RequestView,
-    Route,
-    Submitted,
-    UsageRow,
-)
-from enginehouse.testing.installed import create, default_table
+from enginehouse import Candidate, Headers, Route
+from enginehouse.backends import BackendStatus, FoundBackend, LoadingBackend, ModelServer
+from enginehouse.callers import UsageRow
+from enginehouse.drivers import EngineClient
+from enginehouse.errors import NotFound
+from enginehouse.rescheduling import ClusterView, InstanceReport, RequestView
+from enginehouse.runtime import BackgroundTasks, Clock, PluginId
+from enginehouse.services import GatewayCaller, GatewayRequest, Submitted
+from enginehouse.tickets import Phase
+from enginehouse_kit.plugin_manager import create, default_table
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute

@@ -15,6 +15,8 @@ from typing import Any, ClassVar
 
 from enginehouse_kit.process import RunningServer, ServerProcess, fetch
 
+__all__ = ["RunningGateway", "Status"]
+
 _PAUSE = 0.02
 
 Status = dict[str, Any]

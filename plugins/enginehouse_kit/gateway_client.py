@@ -15,7 +15,10 @@ from urllib.request import ProxyHandler, Request, build_opener
 import click
 import msgspec
 
-from enginehouse import GatewayError, config_option, configured_url
+from enginehouse import GatewayError
+from enginehouse.commands import config_option, configured_url
+
+__all__ = ["GatewayClient", "gateway_options"]
 
 T = TypeVar("T")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import AttemptRecord, Body, Candidate, InferenceRequest, Load, Reason, RequestRecord, Requirements
+from enginehouse import AttemptRecord, Body, Candidate, InferenceRequest, RequestRecord, Requirements
+from enginehouse.routing_facts import Load, Reason
 
 MODEL = "llama3:8b"
 

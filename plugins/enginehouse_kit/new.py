@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from enginehouse.testing.installed import KINDS
+from enginehouse_kit.plugin_manager import KINDS
 from enginehouse_kit.scaffold import write_plugin
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from enginehouse import ConfigError
 
+__all__ = ["write_new_file"]
+
 
 def write_new_file(file: Path, text: str) -> None:
     """Write ``text`` to ``file``, which must not exist. Raises ``ConfigError``."""

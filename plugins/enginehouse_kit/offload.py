@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+__all__ = ["OFFLOAD_ORDERS", "OffloadCandidate", "OffloadPlan", "plan_offload"]
+
 
 class OffloadCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request that may be offloaded."""

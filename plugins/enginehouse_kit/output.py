@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 import click
 import msgspec
 
-from enginehouse import escaped
+from enginehouse.requests import escaped
+
+__all__ = ["print_json", "printable"]
 
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,32}m)")
 _UNFINISHED = re.compile(r"\r\Z|\x1b(?:\[[0-9;]{0,32})?\Z")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 
+__all__ = ["PrefixIndex"]
+
 
 class PrefixIndex:
     """Remembers the chunks that were sent to each engine last. It may be wrong, because it does not ask engines."""

@@ -13,6 +13,8 @@ from itertools import accumulate
 
 import msgspec
 
+__all__ = ["ProjectionParams", "RequestFigures", "RequestProjection", "WorstCaseProjection", "project"]
+
 
 class ProjectionParams(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of a projection."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+__all__ = ["gateway_request_ids"]
+
 _PREFIX = re.compile(r"^(?:chat)?cmpl-")
 
 

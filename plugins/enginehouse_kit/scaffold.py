@@ -10,8 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from enginehouse import PluginError, did_you_mean
-from enginehouse.testing.installed import KINDS, Kind
+from enginehouse import PluginError
+from enginehouse.settings import did_you_mean
+from enginehouse_kit.plugin_manager import KINDS, Kind
 
 _TEMPLATES = files("enginehouse_kit") / "template"
 _FILES = {

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from enginehouse import Migration, RequestView
+from enginehouse.rescheduling import Migration, RequestView
+
+__all__ = ["MIGRATION_ORDERS", "MIGRATION_RULES", "migration_budget", "select_requests"]
 
 Requests = Sequence[RequestView]
 _Phases = Callable[[Requests, Requests], Sequence[Requests]]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from enginehouse import ClusterView, ConfigError
+from enginehouse import ConfigError
+from enginehouse.rescheduling import ClusterView
 from enginehouse_kit.files import read_file
 
 

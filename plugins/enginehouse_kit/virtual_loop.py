@@ -11,6 +11,8 @@ from contextvars import Context
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
+__all__ = ["VirtualLoop"]
+
 _THREAD_S = 0.003
 """How long work in a thread seems to take."""
 

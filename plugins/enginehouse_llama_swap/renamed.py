@@ -8,7 +8,8 @@ import msgspec
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from enginehouse import Envelope, Forwarded, Protocol, ProtocolRequest
+from enginehouse import Protocol
+from enginehouse.protocols import Envelope, Forwarded, ProtocolRequest
 
 
 class Versionless(Protocol):

@@ -6,18 +6,9 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import (
-    CannotContinue,
-    Continuation,
-    EngineClient,
-    PartialAnswer,
-    StreamTraits,
-    SupportsContinuation,
-    add_field,
-    continue_ids,
-    continue_text,
-    read_json,
-)
+from enginehouse.drivers import Continuation, EngineClient, PartialAnswer, StreamTraits, SupportsContinuation, add_field
+from enginehouse.errors import CannotContinue
+from enginehouse_kit.drivers import continue_ids, continue_text, read_json
 from enginehouse_llamacpp.token_finder import TokenFinder
 
 _CHAT = "/v1/chat/completions"

@@ -8,22 +8,20 @@ from typing import Final
 
 import msgspec
 
-from enginehouse import (
-    Capabilities,
+from enginehouse import Capabilities
+from enginehouse.drivers import (
     EngineClient,
     FoundModel,
-    InstanceStatus,
     KeepsCache,
     LaunchSpec,
     ModelFacts,
-    OpenAICompatibleDriver,
     ServedModel,
     SupportsLaunch,
     ThinkingFields,
     add_field,
-    option_arguments,
-    read_json,
 )
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.drivers import OpenAICompatibleDriver, option_arguments, read_json
 from enginehouse_llamacpp.continuing import LlamaServerStreams
 from enginehouse_llamacpp.found_models import find_models
 from enginehouse_llamacpp.model_file import model_facts, renders_tools, shards

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from enginehouse import FoundModel
+from enginehouse.drivers import FoundModel
 from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header
 from enginehouse_llamacpp.model_file import computes_embeddings, reranks
 from enginehouse_llamacpp.ollama_store import StoredModel, stored_models

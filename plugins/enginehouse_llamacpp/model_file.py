@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from enginehouse import Capabilities, LaunchSpec, ModelFacts
+from enginehouse import Capabilities
+from enginehouse.drivers import LaunchSpec, ModelFacts
 from enginehouse_llamacpp.file_types import FILE_TYPES
 from enginehouse_llamacpp.gguf_header import read_gguf_header
 from enginehouse_llamacpp.options import LlamaCppOptions

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from enginehouse import EngineOptions
+from enginehouse.drivers import EngineOptions
 
 SWITCHES = ("embedding", "reranking")
 """Options without a negative flag."""

@@ -7,21 +7,18 @@ from contextlib import suppress
 
 import msgspec
 
-from enginehouse import (
-    Capabilities,
+from enginehouse import Capabilities
+from enginehouse.drivers import (
     EngineClient,
     EventClient,
     LaunchSpec,
     LoadedModel,
-    LoadFailed,
-    LoadingDriver,
     LoadNews,
-    NotEnoughMemory,
     ServedModel,
     ThinkingFields,
-    read_json,
-    read_model_list,
 )
+from enginehouse.errors import LoadFailed, NotEnoughMemory
+from enginehouse_kit.drivers import LoadingDriver, read_json, read_model_list
 from enginehouse_llamacpp.continuing import LlamaServerStreams
 from enginehouse_llamacpp.thinking import THINKING
 

@@ -6,7 +6,9 @@ from time import time
 
 import msgspec
 
-from enginehouse import EngineClient, InstanceStatus, metric_sums, read_json, read_metrics
+from enginehouse.drivers import EngineClient
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.drivers import metric_sums, read_json, read_metrics
 
 _RUNNING, _WAITING = "llamacpp:requests_processing", "llamacpp:requests_deferred"
 

@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from enginehouse import EngineClient, UpstreamError, read_json
+from enginehouse.drivers import EngineClient
+from enginehouse.errors import UpstreamError
+from enginehouse_kit.drivers import read_json
 
 _LEADS = ("", "\n")
 """What comes before each piece. Tokenizers such as Llama 2's put a blank before a text, so its first token is another:

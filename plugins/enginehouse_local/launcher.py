@@ -18,7 +18,9 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import EngineOutput, EngineProcess, Exit, Gpu, Launcher, LaunchLine, LoadFailed
+from enginehouse import Launcher
+from enginehouse.errors import LoadFailed
+from enginehouse.launchers import EngineOutput, EngineProcess, Exit, Gpu, LaunchLine
 from enginehouse_local.log_file import LogFile
 from enginehouse_local.nvml import Nvml
 from enginehouse_local.processes import (

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from enginehouse import EngineOutput
+from enginehouse.launchers import EngineOutput
 
 _MOST = 256 * 1024
 """The most bytes read at once: as many as the gateway's log of an engine keeps. Older output is skipped."""

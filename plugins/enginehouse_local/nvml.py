@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from enginehouse import Gpu
+from enginehouse.launchers import Gpu
 
 _log = logging.getLogger(__name__)
 

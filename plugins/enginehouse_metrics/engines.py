@@ -12,7 +12,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import Response
 
-from enginehouse import PageFacts, RequestError
+from enginehouse import RequestError
+from enginehouse.pages import PageFacts
 from enginehouse_metrics.merged_pages import merged
 from enginehouse_metrics.page import shown_facts
 

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from enginehouse import PageFacts
+from enginehouse.pages import PageFacts
 
 _OPEN_METRICS = "application/openmetrics-text"
 _WEIGHT = re.compile(r"[01](\.\d{0,3})?")

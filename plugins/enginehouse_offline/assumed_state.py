@@ -6,8 +6,9 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse import UNKNOWN, ConfigError
+from enginehouse import ConfigError
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.routing_facts import UNKNOWN
 
 
 class BackendState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

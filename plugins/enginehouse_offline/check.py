@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from enginehouse import ConfigError, PluginError, config_option, warn
+from enginehouse import ConfigError, PluginError
+from enginehouse.commands import config_option, warn
 from enginehouse_offline.checked_config import CheckedConfig, check_config
 from enginehouse_offline.config_page import page
 

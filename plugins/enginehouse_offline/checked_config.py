@@ -10,16 +10,17 @@ from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from enginehouse import ConfigError, LoadedConfig, dotted
+from enginehouse import ConfigError
 from enginehouse.app import rehearse_start
 from enginehouse.app.build_router import settle
-from enginehouse.config.load_config import find_document, read_document
+from enginehouse.config.load_config import LoadedConfig, find_document, read_document
 from enginehouse.config.schema import Config
 from enginehouse.config.server import WorkerCount, worker_count
 from enginehouse.config.warnings import hints
 from enginehouse.domain.errors import ConfigErrors
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.settings import dotted
 from enginehouse_offline.all_errors import check_all
 from enginehouse_offline.render import changed, effective, effective_data
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 
 import psutil
 
-from enginehouse import Launcher, ModelSettings, SupportsLaunch, support_of
+from enginehouse import Launcher
+from enginehouse.backends import ModelSettings
 from enginehouse.config.schema import PluginSettings
+from enginehouse.drivers import SupportsLaunch, support_of
 from enginehouse.engines.launch_line import launch_line
 from enginehouse.engines.missing_program import missing_program
 from enginehouse.plugin_manager.discovery import load_plugins

@@ -6,22 +6,27 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from enginehouse import ClusterView, Explanation, Headers, PulledModels, RequestError, SwapPlan, warn
+from enginehouse import Headers, RequestError
 from enginehouse.app.build import build_drivers, build_swapper
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_relay import drivers_by_backend
 from enginehouse.app.build_router import build_router, settle
 from enginehouse.app.plugin_instances import ConfiguredPlugins
+from enginehouse.commands import warn
 from enginehouse.config.load_config import load_config_or_embedded
 from enginehouse.config.rules import LOCAL_HOST
+from enginehouse.model_sources import PulledModels
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.relay.upstream.outside import Outside
+from enginehouse.rescheduling import ClusterView
 from enginehouse.routing.body.end_user import end_user
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.recorder import explain_unread
+from enginehouse.routing_facts import Explanation
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.scheduling_rules import host_facts
+from enginehouse.tickets import SwapPlan
 from enginehouse_offline.assumed_state import impose, read_state
 
 

@@ -12,7 +12,9 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from enginehouse import PulledFile, PulledModels, PulledNote, config_option, print_json, printable
+from enginehouse.commands import config_option
+from enginehouse.model_sources import PulledFile, PulledModels, PulledNote
+from enginehouse_kit.output import print_json, printable
 from enginehouse_offline.offline_gateway import OfflineGateway
 
 

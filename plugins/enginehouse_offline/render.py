@@ -9,7 +9,8 @@ import msgspec
 import tomli_w
 from msgspec.inspect import DictType, EnumType, Field, ListType, StructType, Type
 
-from enginehouse import DiscoverySettings, format_duration
+from enginehouse import format_duration
+from enginehouse.backends import DiscoverySettings
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.config.secrets import MASK, Secret, masked_arguments, masked_line, masked_parameters, shown
 from enginehouse.config.shape import config_type, shape_of

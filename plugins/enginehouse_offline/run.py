@@ -10,7 +10,10 @@ from pathlib import Path
 import click
 import tomli_w
 
-from enginehouse import ConfigError, serve_document, take_over_option, write_new_file
+from enginehouse import ConfigError
+from enginehouse.cli.options import take_over_option
+from enginehouse.cli.serve import serve_document
+from enginehouse_kit.new_file import write_new_file
 from enginehouse_offline.installed_engines import InstalledEngines
 from enginehouse_offline.model_folders import model_places
 from enginehouse_offline.served_files import ServedFiles, served_files

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from enginehouse import ConfigError, FoundModel, LaunchSpec, SupportsLaunch, did_you_mean
+from enginehouse import ConfigError
+from enginehouse.drivers import FoundModel, LaunchSpec, SupportsLaunch
+from enginehouse.settings import did_you_mean
 from enginehouse_offline.installed_engines import InstalledEngines
 from enginehouse_offline.model_folders import is_current, model_places
 

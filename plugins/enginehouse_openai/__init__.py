@@ -9,20 +9,10 @@ from typing import Literal
 
 import msgspec
 
-from enginehouse import (
-    CannotContinue,
-    Continuation,
-    Driver,
-    OpenAICompatibleDriver,
-    PartialAnswer,
-    Register,
-    StreamTraits,
-    SupportsContinuation,
-    add_field,
-    continue_answer,
-    continue_text,
-    hookimpl,
-)
+from enginehouse import Driver, Register, hookimpl
+from enginehouse.drivers import Continuation, PartialAnswer, StreamTraits, SupportsContinuation, add_field
+from enginehouse.errors import CannotContinue
+from enginehouse_kit.drivers import OpenAICompatibleDriver, continue_answer, continue_text
 from enginehouse_openai.koboldcpp import KoboldCppDriver
 from enginehouse_openai.lemonade import LemonadeDriver
 from enginehouse_openai.litellm import LiteLLMDriver

@@ -7,16 +7,11 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from enginehouse import (
-    Capabilities,
-    EngineClient,
-    InstanceStatus,
-    LoadedModel,
-    LoadFailed,
-    LoadingDriver,
-    ServedModel,
-    read_json,
-)
+from enginehouse import Capabilities
+from enginehouse.drivers import EngineClient, LoadedModel, ServedModel
+from enginehouse.errors import LoadFailed
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.drivers import LoadingDriver, read_json
 
 _NOTHING = "inactive"
 """The name of the model that KoboldCpp has when it has none."""

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from enginehouse import Capabilities, EngineClient, OpenAICompatibleDriver, ServedModel, read_json
+from enginehouse import Capabilities
+from enginehouse.drivers import EngineClient, ServedModel
+from enginehouse_kit.drivers import OpenAICompatibleDriver, read_json
 
 
 class LiteLLMDriver(OpenAICompatibleDriver):

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enginehouse import Capabilities, EngineClient, LoadedModel, LoadingDriver, ServedModel, UpstreamError, read_json
+from enginehouse import Capabilities
+from enginehouse.drivers import EngineClient, LoadedModel, ServedModel
+from enginehouse.errors import UpstreamError
+from enginehouse_kit.drivers import LoadingDriver, read_json
 
 
 class TabbyAPIDriver(LoadingDriver):

@@ -54,7 +54,7 @@ def register_routes(register: Register[Any]) -> None:
 
 def _pages() -> Any:
     """All of ``/api`` but what other plugins add: status, live requests, events, logs, figures over time, usage."""
-    from enginehouse import guarded
+    from enginehouse.pages import guarded
     from enginehouse_operations.pages.events import EventPages
     from enginehouse_operations.pages.history import HISTORY_ROUTES
     from enginehouse_operations.pages.lifecycle import LIFECYCLE_ROUTES

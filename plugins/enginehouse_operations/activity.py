@@ -13,7 +13,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import GatewayClient, gateway_options, printable
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
+from enginehouse_kit.output import printable
 from enginehouse_operations.csv_rows import csv_text
 
 _FOLLOW_S = 1.0

@@ -11,7 +11,9 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse import GatewayClient, GatewayError, escaped, gateway_options
+from enginehouse import GatewayError
+from enginehouse.requests import escaped
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_operations import completion
 
 Messages = list[dict[str, str]]

@@ -8,7 +8,8 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse import EnginehouseError, GatewayClient
+from enginehouse import EnginehouseError
+from enginehouse_kit.gateway_client import GatewayClient
 
 _TIMEOUT_S = 1.0
 

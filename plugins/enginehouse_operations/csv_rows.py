@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from enginehouse import escaped
+from enginehouse.requests import escaped
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 

@@ -9,7 +9,9 @@ from collections.abc import Callable
 import click
 import msgspec
 
-from enginehouse import GatewayClient, GatewayError, gateway_options, print_json
+from enginehouse import GatewayError
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
+from enginehouse_kit.output import print_json
 from enginehouse_operations import completion
 from enginehouse_operations.options import Duration, answer_as_json
 

@@ -11,7 +11,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import GatewayClient, gateway_options, print_json, printable
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
+from enginehouse_kit.output import print_json, printable
 from enginehouse_operations.options import answer_as_json
 
 _AMOUNTS = (

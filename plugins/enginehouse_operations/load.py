@@ -8,7 +8,8 @@ from urllib.parse import quote
 import click
 import msgspec
 
-from enginehouse import GatewayClient, gateway_options, print_json
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
+from enginehouse_kit.output import print_json
 from enginehouse_operations import completion
 from enginehouse_operations.options import answer_as_json
 from enginehouse_operations.waiting import wait_for

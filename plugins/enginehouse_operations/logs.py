@@ -8,7 +8,7 @@ from contextlib import suppress
 import click
 import msgspec
 
-from enginehouse import GatewayClient, gateway_options
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_kit.output import coloured_text
 from enginehouse_operations import completion
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 import msgspec
 
-from enginehouse import GatewayClient, gateway_options, print_json
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
+from enginehouse_kit.output import print_json
 from enginehouse_operations import completion
 from enginehouse_operations.options import answer_as_json
 

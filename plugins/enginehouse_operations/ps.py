@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from enginehouse import GatewayClient, gateway_options, printable
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
+from enginehouse_kit.output import printable
 
 _AT_REST = ("stopped", "unreachable", "unknown")
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import click
 
-from enginehouse import GatewayClient, Reloaded, gateway_options, print_json, warn
+from enginehouse.app.reload import Reloaded
+from enginehouse.commands import warn
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
+from enginehouse_kit.output import print_json
 
 _TIMEOUT_S = 60.0
 

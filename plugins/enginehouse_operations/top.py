@@ -15,7 +15,9 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from enginehouse import GatewayClient, GatewayError, gateway_options, print_json
+from enginehouse import GatewayError
+from enginehouse_kit.gateway_client import GatewayClient, gateway_options
+from enginehouse_kit.output import print_json
 from enginehouse_operations.options import Duration
 from enginehouse_operations.status import StatusAnswer, backend_table, headline, worker_table
 from enginehouse_operations.top_view import RequestAct, TopRequest, TopView

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 from rich.table import Table
 
-from enginehouse import printable
+from enginehouse_kit.output import printable
 
 HELP = "↑↓ select   s sort   r reverse   / filter   m move   c cancel   q quit"
 _KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Za-z]|.", re.DOTALL)

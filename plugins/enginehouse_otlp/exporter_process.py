@@ -11,7 +11,7 @@ from time import perf_counter, perf_counter_ns, time_ns
 
 import msgspec
 
-from enginehouse import ExportCounters, TracedRequest
+from enginehouse.records import ExportCounters, TracedRequest
 from enginehouse_otlp.framing import frame
 from enginehouse_otlp.messages import ExportSettings, Message, MetricBatch, Report, RequestBatch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse import TracedRequest
+from enginehouse.records import TracedRequest
 
 
 class ExportSettings(msgspec.Struct, frozen=True, tag="settings"):

@@ -9,7 +9,7 @@ from time import time_ns
 from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
-from enginehouse import BackgroundTasks
+from enginehouse.runtime import BackgroundTasks
 from enginehouse_otlp.messages import MetricBatch, MetricRecord, Point
 
 

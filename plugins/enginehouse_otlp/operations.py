@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from enginehouse import TracedRequest
+from enginehouse.records import TracedRequest
 
 _OPERATIONS: Mapping[str, str] = {
     "/v1/chat/completions": "chat",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from enginehouse import TelemetrySettings
+from enginehouse.records import TelemetrySettings
 
 Traces = Literal["off", "otlp", "console"]
 

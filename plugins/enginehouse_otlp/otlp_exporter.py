@@ -10,7 +10,8 @@ from importlib.util import find_spec
 
 from prometheus_client.core import Metric
 
-from enginehouse import ConfigError, Exporter, Observer, Sampling, TelemetrySettings, TracedRequest
+from enginehouse import ConfigError, Exporter, Observer
+from enginehouse.records import Sampling, TelemetrySettings, TracedRequest
 from enginehouse_otlp.exporter_process import ExporterProcess
 from enginehouse_otlp.genai_metrics import GenaiMetrics
 from enginehouse_otlp.messages import ExportSettings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from enginehouse import BodyTooLarge
+from enginehouse.errors import BodyTooLarge
 
 _MOST_WORK: Final = 40_000_000
 """Of a body's bytes, in nanoseconds: 32 MiB of an image in base64 pass, and 6 MiB of nothing but escapes."""

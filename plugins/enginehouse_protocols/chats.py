@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import ThinkingFields, Translation
+from enginehouse.drivers import ThinkingFields
+from enginehouse.protocols import Translation
 from enginehouse_protocols.thinking import as_engine_takes_it, says_how_much
 
 CHATS = "/v1/chat/completions"

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from enginehouse import InvalidRequest, UpstreamError
+from enginehouse import InvalidRequest
+from enginehouse.errors import UpstreamError
 from enginehouse_protocols.bounds import check_body
 
 T = TypeVar("T")

@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse import Envelope, Forwarded, ModelNotFound, Protocol, ProtocolRequest
+from enginehouse import Protocol
+from enginehouse.errors import ModelNotFound
+from enginehouse.protocols import Envelope, Forwarded, ProtocolRequest
 
 _OWN: Final = "/api/v0/"
 _MODELS: Final = "/api/v0/models"

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from enginehouse import ThinkingFields
+from enginehouse.drivers import ThinkingFields
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _LEVELS: Final = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}

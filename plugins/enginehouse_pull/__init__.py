@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from enginehouse import ModelSource, Register, guarded, hookimpl
+from enginehouse import ModelSource, Register, hookimpl
+from enginehouse.pages import guarded
 from enginehouse_pull.hugging_face import HuggingFace
 from enginehouse_pull.ollama_registry import OllamaRegistry
 from enginehouse_pull.plain_url import PlainUrl

@@ -14,7 +14,8 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import BinaryIO
 
-from enginehouse import PulledFile, PullFailed, PullProgress
+from enginehouse.errors import PullFailed
+from enginehouse.model_sources import PulledFile, PullProgress
 from enginehouse_pull.remote_file import RemoteFile
 from enginehouse_pull.web import BrokeOff, Refused, opened
 

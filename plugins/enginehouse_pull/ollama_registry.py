@@ -11,7 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from enginehouse import ModelSource, PulledModel, PullFailed, PullProgress, PullSettings
+from enginehouse import ModelSource
+from enginehouse.errors import PullFailed
+from enginehouse.model_sources import PulledModel, PullProgress, PullSettings
 from enginehouse_pull.download import download, refusal
 from enginehouse_pull.remote_file import RemoteFile, inner_path
 from enginehouse_pull.web import Refused, read

@@ -17,7 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from enginehouse import PageFacts, PulledModels, PullFailed
+from enginehouse.errors import PullFailed
+from enginehouse.model_sources import PulledModels
+from enginehouse.pages import PageFacts
 
 _SUCCESS = {"status": "success"}
 _LINES = "application/x-ndjson"

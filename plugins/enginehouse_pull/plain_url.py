@@ -6,7 +6,8 @@ import hashlib
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from enginehouse import ModelSource, PulledModel, PullProgress, PullSettings
+from enginehouse import ModelSource
+from enginehouse.model_sources import PulledModel, PullProgress, PullSettings
 from enginehouse_pull.download import download
 from enginehouse_pull.remote_file import RemoteFile, inner_path
 

@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from enginehouse import PullFailed
+from enginehouse.errors import PullFailed
 
 
 class RemoteFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from enginehouse import PullFailed
+from enginehouse.errors import PullFailed
 
 T = TypeVar("T")
 

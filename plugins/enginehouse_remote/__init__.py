@@ -7,7 +7,9 @@
 
 from __future__ import annotations
 
-from enginehouse import LoadingBackend, Register, Service, ServiceGateway, hookimpl
+from enginehouse import Register, Service, hookimpl
+from enginehouse.backends import LoadingBackend
+from enginehouse.services import ServiceGateway
 from enginehouse_remote.server import RemoteServer
 
 

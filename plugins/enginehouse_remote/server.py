@@ -9,20 +9,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from enginehouse import (
-    BackgroundTasks,
-    EngineOutput,
-    EngineProcess,
-    EventClient,
-    Exit,
-    LoadedModel,
-    LoadFailed,
-    LoadingBackend,
-    LoadNews,
-    ModelServer,
-    RequestError,
-    run_within,
-)
+from enginehouse import RequestError
+from enginehouse.backends import LoadingBackend, ModelServer
+from enginehouse.drivers import EventClient, LoadedModel, LoadNews
+from enginehouse.errors import LoadFailed
+from enginehouse.launchers import EngineOutput, EngineProcess, Exit
+from enginehouse.runtime import BackgroundTasks, run_within
 
 _log = logging.getLogger(__name__)
 

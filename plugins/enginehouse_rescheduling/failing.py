@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from enginehouse import ClusterView, InstanceView
+from enginehouse.rescheduling import ClusterView, InstanceView
 
 Domain = Callable[[ClusterView, Collection[str]], set[str]]
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from enginehouse import ConfigError, InstanceView, did_you_mean
+from enginehouse import ConfigError
+from enginehouse.rescheduling import InstanceView
+from enginehouse.settings import did_you_mean
 from enginehouse_rescheduling.float32 import LARGEST, float32
 from enginehouse_rescheduling.latency.predictor import LatencyPredictor
 

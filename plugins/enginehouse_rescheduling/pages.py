@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse import ClusterView
+from enginehouse.rescheduling import ClusterView
 from enginehouse_rescheduling.rounds.dispatcher import MigrationRecord
 
 

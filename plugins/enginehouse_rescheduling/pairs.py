@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from enginehouse import InstanceView
+from enginehouse.rescheduling import InstanceView
 
 
 class Pair(NamedTuple):

@@ -5,19 +5,10 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from enginehouse import (
-    ClusterView,
-    Measured,
-    MetricInfo,
-    Migrated,
-    Migration,
-    Migrator,
-    Plan,
-    PluginId,
-    ReschedulingSettings,
-    Service,
-    ServiceGateway,
-)
+from enginehouse import Migrator, Service
+from enginehouse.rescheduling import ClusterView, Migrated, Migration, Plan, ReschedulingSettings
+from enginehouse.runtime import PluginId
+from enginehouse.services import Measured, MetricInfo, ServiceGateway
 from enginehouse_rescheduling.rounds.cluster import Cluster
 from enginehouse_rescheduling.rounds.dispatcher import MigrationDispatcher
 from enginehouse_rescheduling.rounds.means import GatewayMeans

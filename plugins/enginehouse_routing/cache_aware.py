@@ -9,21 +9,10 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from enginehouse import (
-    Candidate,
-    EngineCaches,
-    Extractor,
-    Placement,
-    PrefixFacts,
-    Prompt,
-    PromptExtractor,
-    PromptTokens,
-    ReplicaState,
-    Requirements,
-    Strategy,
-    Verdict,
-    prompt_of,
-)
+from enginehouse import Candidate, Extractor, ReplicaState, Requirements, Strategy
+from enginehouse.engine_caches import EngineCaches, PromptTokens
+from enginehouse.routing_facts import Placement, PrefixFacts, Verdict
+from enginehouse_kit.prefixes import Prompt, PromptExtractor, prompt_of
 from enginehouse_routing.cache_aware_config import CacheAwareConfig, LearnedMemory
 from enginehouse_routing.cached_blocks import CachedBlocks
 from enginehouse_routing.engine_costs import CostParts, EngineCosts

@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from enginehouse import BlocksRemoved, BlocksStored, CacheCleared, EventsComplete, EventsLost, Prompt, PromptTokens
+from enginehouse.engine_caches import (
+    BlocksRemoved,
+    BlocksStored,
+    CacheCleared,
+    EventsComplete,
+    EventsLost,
+    PromptTokens,
+)
+from enginehouse_kit.prefixes import Prompt
 from enginehouse_routing.shared_index import SharedPrefixIndex
 
 BlockHash = int | bytes

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from enginehouse import Extractor, InferenceRequest, Input, Message, Part, Requirements
+from enginehouse import Extractor, InferenceRequest, Requirements
+from enginehouse.requests import Input, Message, Part
 from enginehouse_routing.documents import in_documents
 
 LONGEST_TOKENS: Final = "routing.longest_tokens"

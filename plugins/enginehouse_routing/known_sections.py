@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from enginehouse import Prompt
+from enginehouse_kit.prefixes import Prompt
 
 _MOST_RECENT: Final = 32_768
 _CHARACTERS_PER_TOKEN: Final = 4

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from enginehouse import Candidate, Placement, PrefixFacts, Tokens
+from enginehouse import Candidate
+from enginehouse.requests import Tokens
+from enginehouse.routing_facts import Placement, PrefixFacts
 from enginehouse_routing.engine_costs import EngineCosts
 from enginehouse_routing.learned_rate import EngineState, UnreadPrompt
 

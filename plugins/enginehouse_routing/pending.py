@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from enginehouse import Candidate, Requirements, Strategy, Verdict
+from enginehouse import Candidate, Requirements, Strategy
+from enginehouse.routing_facts import Verdict
 from enginehouse_routing.draws import Draws
 from enginehouse_routing.parameters import RandomConfig
 

@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from enginehouse import Candidate, Requirements, Strategy, Verdict
+from enginehouse import Candidate, Requirements, Strategy
+from enginehouse.routing_facts import Verdict
 from enginehouse_routing.draws import Draws
 from enginehouse_routing.pending import fewest_pending
 

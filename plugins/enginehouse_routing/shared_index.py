@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import compress
 from typing import Final
 
-from enginehouse import Prompt
+from enginehouse_kit.prefixes import Prompt
 from enginehouse_routing.prefix_news import PrefixNews
 
 _MOST_KEPT: Final = (8 << 20) // 10

@@ -8,7 +8,8 @@ from itertools import accumulate
 from operator import attrgetter, mul
 from typing import ClassVar
 
-from enginehouse import Candidate, Requirements, Strategy, Verdict, WeightedScorer
+from enginehouse import Candidate, Requirements, Strategy
+from enginehouse.routing_facts import Verdict, WeightedScorer
 from enginehouse_routing.choices import best_of, first_of, forget_oldest, longest_ago, scores_of
 from enginehouse_routing.draws import Draws
 from enginehouse_routing.parameters import RandomConfig

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse import Configured, ModelLoad, PluginId, Scaler, ScaleView, WantedReplicas, plugin_errors, wrong_result
+from enginehouse import Scaler
+from enginehouse.backends import ModelLoad, ScaleView, WantedReplicas
+from enginehouse.runtime import PluginId, plugin_errors, wrong_result
+from enginehouse.services import Configured
 
 
 def make_scaler(gateway: Configured) -> tuple[PluginId, Scaler]:

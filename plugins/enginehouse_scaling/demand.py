@@ -7,16 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from enginehouse import (
-    Candidate,
-    Health,
-    ModelLoad,
-    ModelSettings,
-    ReplicaRange,
-    ReplicaState,
-    ScaleView,
-    ServiceGateway,
-)
+from enginehouse import Candidate, Health, ReplicaState
+from enginehouse.backends import ModelLoad, ModelSettings, ReplicaRange, ScaleView
+from enginehouse.services import ServiceGateway
 
 _RUNS = (ReplicaState.PLACING, ReplicaState.STARTING, ReplicaState.READY)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse import ModelLoad, Scaler, ScaleView, WantedReplicas, format_duration
+from enginehouse import Scaler, format_duration
+from enginehouse.backends import ModelLoad, ScaleView, WantedReplicas
 
 
 class ExpectedWait(Scaler):

@@ -11,20 +11,12 @@ from msgspec import Meta
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import (
-    ConfigError,
-    GatewayClient,
-    GatewayError,
-    ModelLoad,
-    ModelSettings,
-    ReplicaRange,
-    ScaleView,
-    config_option,
-    print_json,
-    printable,
-    warn,
-)
+from enginehouse import ConfigError, GatewayError
+from enginehouse.backends import ModelLoad, ModelSettings, ReplicaRange, ScaleView
+from enginehouse.commands import config_option, warn
 from enginehouse_kit.files import read_file
+from enginehouse_kit.gateway_client import GatewayClient
+from enginehouse_kit.output import print_json, printable
 from enginehouse_offline.offline_gateway import OfflineGateway
 from enginehouse_scaling.decide import decide, make_scaler
 from enginehouse_scaling.demand import least, ranges

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from enginehouse import NotFound
+from enginehouse.errors import NotFound
 from enginehouse_scaling.scale_status import ScaleStatus
 
 

@@ -6,17 +6,9 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from enginehouse import (
-    EnginehouseError,
-    Measured,
-    MetricInfo,
-    ModelLoad,
-    ReplicaRange,
-    Service,
-    ServiceGateway,
-    SizedRange,
-    WantedReplicas,
-)
+from enginehouse import EnginehouseError, Service
+from enginehouse.backends import ModelLoad, ReplicaRange, SizedRange, WantedReplicas
+from enginehouse.services import Measured, MetricInfo, ServiceGateway
 from enginehouse_scaling.decide import decide, make_scaler
 from enginehouse_scaling.demand import Demand, ranges
 from enginehouse_scaling.scale_status import ScaleStatus

@@ -5,32 +5,22 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 
-from enginehouse import (
+from enginehouse import RequestError, Scheduler, Swapper
+from enginehouse.errors import LoadFailed, ModelNotFound, NotEnoughMemory, QueueFull, QueueTimeout, ReplicaLost
+from enginehouse.tickets import (
     Effects,
     HostFacts,
-    LoadFailed,
-    ModelNotFound,
-    NotEnoughMemory,
     Phase,
-    QueueFull,
-    QueueTimeout,
     ReplicaLine,
-    ReplicaLost,
-    RequestError,
-    Scheduler,
     SchedulingLimits,
-    SchedulingState,
-    StarvationClaims,
     SwapDone,
-    SwapInFlight,
-    SwapObstacle,
-    Swapper,
     Ticket,
     TicketAge,
     TicketQueue,
     Waiting,
     WaitingTicket,
 )
+from enginehouse_kit.schedulers import SchedulingState, StarvationClaims, SwapInFlight, SwapObstacle
 
 
 class Fifo(Scheduler):

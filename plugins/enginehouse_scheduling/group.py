@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from enginehouse import ConfigError, GroupSettings, HostedReplica, HostFacts, Swapper, SwapPlan
+from enginehouse import ConfigError, Swapper
+from enginehouse.settings import GroupSettings
+from enginehouse.tickets import HostedReplica, HostFacts, SwapPlan
 from enginehouse_scheduling.model_names import check_model
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse import HostFacts, LoadFailed, Swapper
+from enginehouse import Swapper
+from enginehouse.errors import LoadFailed
+from enginehouse.tickets import HostFacts
 
 _GIB = 1024**3
 _MIB = 1024**2

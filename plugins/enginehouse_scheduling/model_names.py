@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from enginehouse import ConfigError, HostFacts, did_you_mean
+from enginehouse import ConfigError
+from enginehouse.settings import did_you_mean
+from enginehouse.tickets import HostFacts
 
 
 def models_of(host: HostFacts) -> list[str]:

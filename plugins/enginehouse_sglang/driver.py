@@ -9,28 +9,28 @@ from pathlib import Path
 
 import msgspec
 
-from enginehouse import (
-    UNKNOWN,
-    CannotContinue,
-    Capabilities,
+from enginehouse import Capabilities, Role
+from enginehouse.drivers import (
     Continuation,
     EngineClient,
     EngineResponse,
     FoundModel,
-    InstanceStatus,
     LaunchSpec,
     ModelFacts,
-    OpenAICompatibleDriver,
     PartialAnswer,
-    Role,
     ServedModel,
     StreamTraits,
     SupportsBootstrap,
     SupportsContinuation,
     SupportsLaunch,
     SupportsSleep,
-    UpstreamError,
     add_field,
+)
+from enginehouse.errors import CannotContinue, UpstreamError
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse.routing_facts import UNKNOWN
+from enginehouse_kit.drivers import (
+    OpenAICompatibleDriver,
     continue_answer,
     continue_ids,
     continue_text,

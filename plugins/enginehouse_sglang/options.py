@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from enginehouse import EngineOptions
+from enginehouse.drivers import EngineOptions
 
 
 class SglangOptions(EngineOptions, frozen=True, forbid_unknown_fields=True):

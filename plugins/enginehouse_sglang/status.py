@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from time import time
 
-from enginehouse import EngineResponse, InstanceStatus, MetricSample, metric_sums, read_metrics
+from enginehouse.drivers import EngineResponse
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.drivers import MetricSample, metric_sums, read_metrics
 
 _RUNNING = "sglang:num_running_reqs"
 _WAITING = "sglang:num_queue_reqs"

@@ -11,7 +11,8 @@ from typing import Any
 import click
 import msgspec
 
-from enginehouse import ConfigError, print_json
+from enginehouse import ConfigError
+from enginehouse_kit.output import print_json
 from enginehouse_sim.simulator.core.options import (
     FORMAT_OPTION,
     JSON_OPTION,

@@ -8,15 +8,11 @@ from importlib.util import find_spec
 
 import msgspec
 
-from enginehouse import (
-    CannotContinue,
-    Capabilities,
+from enginehouse import Capabilities
+from enginehouse.drivers import (
     Continuation,
     EngineClient,
-    InstanceMetadata,
-    InstanceStatus,
     LaunchSpec,
-    OpenAICompatibleDriver,
     PartialAnswer,
     ServedModel,
     StreamTraits,
@@ -25,9 +21,10 @@ from enginehouse import (
     SupportsLaunch,
     SupportsSleep,
     add_field,
-    continue_answer,
-    read_json,
 )
+from enginehouse.errors import CannotContinue
+from enginehouse.rescheduling import InstanceMetadata, InstanceStatus
+from enginehouse_kit.drivers import OpenAICompatibleDriver, continue_answer, read_json
 from enginehouse_sim.options import SimOptions, engine_flags
 
 

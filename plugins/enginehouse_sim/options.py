@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, defstruct
 
-from enginehouse import EngineOptions, LaunchSpec, option_arguments
+from enginehouse.drivers import EngineOptions, LaunchSpec
+from enginehouse_kit.drivers import option_arguments
 
 _Order = Literal["fewest_blocks", "most_remaining", "least_urgent"]
 

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from enginehouse import (
+from enginehouse.drivers import (
     Continuation,
     EngineClient,
     FoundModel,
-    InstanceStatus,
     LaunchSpec,
     ModelFacts,
-    OpenAICompatibleDriver,
     PartialAnswer,
     StreamTraits,
     SupportsContinuation,
@@ -23,6 +21,10 @@ from enginehouse import (
     SupportsSleep,
     ThinkingFields,
     add_field,
+)
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.drivers import (
+    OpenAICompatibleDriver,
     continue_answer,
     fill_in_tokens,
     find_model_folders,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from enginehouse import EngineOptions
+from enginehouse.drivers import EngineOptions
 
 Table = dict[str, Any]
 

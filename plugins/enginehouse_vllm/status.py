@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from time import time
 
-from enginehouse import EngineResponse, InstanceStatus, metric_sums, read_metrics
+from enginehouse.drivers import EngineResponse
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.drivers import metric_sums, read_metrics
 
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")  # older servers have the second

@@ -7,7 +7,9 @@ import random
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed
+from enginehouse import Launcher
+from enginehouse.errors import LoadFailed
+from enginehouse.launchers import EngineOutput, EngineProcess, Exit, LaunchLine
 from tests.chaos.engines import Bench, Engine
 from tests.chaos.floods import WORDS
 from tests.chaos.network import Network

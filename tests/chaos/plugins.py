@@ -6,19 +6,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
-from enginehouse import (
-    Candidate,
-    EngineClient,
-    Filter,
-    Observer,
-    OpenAICompatibleDriver,
-    RequestRecord,
-    Requirements,
-    ServedModel,
-    SupportsSleep,
-)
+from enginehouse import Candidate, Filter, Observer, RequestRecord, Requirements
 from enginehouse.api.admission import INFERENCE_PATHS
+from enginehouse.drivers import EngineClient, ServedModel, SupportsSleep
 from enginehouse.plugin_manager.registry import Registered
+from enginehouse_kit.drivers import OpenAICompatibleDriver
 from tests.support.unspeakable import Unspeakable, UnspeakableError
 
 DETAIL = "DETAIL-of-a-plugin"

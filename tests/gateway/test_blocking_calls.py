@@ -28,7 +28,6 @@ COMMAND = "in a command, which has no loop or no streams"
 OWN = "in a process of its own"
 KERNEL = "of files that the kernel keeps in memory"
 ALLOWED = {
-    "gateway/enginehouse/_door.py": BEFORE,
     "gateway/enginehouse/app/callers.py": BEFORE,
     "gateway/enginehouse/app/strategy_memory.py": THREAD,
     "gateway/enginehouse/app/watch.py": THREAD,

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from enginehouse_sim.simulator.domain.constants import SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState

@@ -6,9 +6,10 @@ import ast
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from runpy import run_path
 
 import enginehouse_sim
-from enginehouse._door import public_names
+from tests.support.paths import DOCS
 
 WORDS = {
     *("Model", "Host", "Backend", "Replica", "Driver", "Requirements", "Candidate", "Route", "Ticket", "Swap", "Relay"),
@@ -27,5 +28,7 @@ def test_no_class_name_stands_twice() -> None:
     assert [name for name, count in Counter(class_names()).items() if count > 1] == []
 
 
-def test_no_class_has_a_name_of_the_door_or_a_word_of_the_design() -> None:
-    assert WORDS.union(public_names("enginehouse")).intersection(class_names()) == set()
+def test_no_class_has_a_public_name_or_a_word_of_the_design() -> None:
+    public = run_path(str(DOCS / "pages" / "types.py"))["public_names"]()
+    del public["enginehouse_kit.testing"]
+    assert WORDS.union(*public.values()).intersection(class_names()) == set()

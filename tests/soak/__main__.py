@@ -19,8 +19,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.soak.clients import Client, Tally, expected_answers
 from tests.soak.faults import Faults
 from tests.soak.flooding import FloodingEngine

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 
 _BETWEEN_S = (0.5, 3.0)
 _LASTS_S = (1.0, 8.0)

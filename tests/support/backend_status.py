@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import BackendStatus, Health, ReplicaState, Role
+from enginehouse import Health, ReplicaState, Role
+from enginehouse.backends import BackendStatus
 
 _STATUS = BackendStatus(
     name="b",

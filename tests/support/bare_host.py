@@ -8,9 +8,10 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
-from enginehouse import EngineClient, EngineProcess, Launcher, PluginId, ReplicaState, RequestError
+from enginehouse import Launcher, ReplicaState, RequestError
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ShuttingDown
+from enginehouse.drivers import EngineClient
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.gpus import GpuReader
 from enginehouse.engines.host import Host
@@ -20,6 +21,8 @@ from enginehouse.engines.launches import Ports
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.state_file import StateFile
+from enginehouse.launchers import EngineProcess
+from enginehouse.runtime import PluginId
 from enginehouse.telemetry.observers import Observers
 
 

@@ -9,12 +9,13 @@ from tempfile import TemporaryDirectory
 
 from starlette.routing import BaseRoute
 
-from enginehouse import MetricInfo, Service
+from enginehouse import Service
 from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.services import MetricInfo
 from enginehouse.telemetry.metric_list import ALL
-from enginehouse.testing import FakeServiceGateway
 from enginehouse_callers import Callers
+from enginehouse_kit.testing import FakeServiceGateway
 
 _REGISTRY = load_plugins(PluginSettings(enabled=[])).registry
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import psutil
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from enginehouse_local.launcher import ENGINE
 
 _RUN_S, _PAUSE_S = 0.001, 0.049

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.engine_groups import engine_groups, live
 from tests.support.plain_httpx import get, post
 from tests.support.read_streams import StreamReader, many_streams, start

@@ -8,20 +8,10 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import (
-    Driver,
-    EngineClient,
-    EngineOutput,
-    EngineProcess,
-    EngineResponse,
-    Exit,
-    Launcher,
-    LaunchLine,
-    ServedModel,
-    SupportsFigures,
-    SupportsSleep,
-    UpstreamError,
-)
+from enginehouse import Driver, Launcher
+from enginehouse.drivers import EngineClient, EngineResponse, ServedModel, SupportsFigures, SupportsSleep
+from enginehouse.errors import UpstreamError
+from enginehouse.launchers import EngineOutput, EngineProcess, Exit, LaunchLine
 
 
 class FakeClient:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from enginehouse.testing import PlayedServer
+from enginehouse_kit.testing import PlayedServer
 
 MODEL = "qwen/qwen2.5-0.5b-instruct"
 WORDS = [" one", " two", " three", " four", " five", " six", " seven", " eight"]

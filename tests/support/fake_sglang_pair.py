@@ -24,7 +24,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from enginehouse.testing import PlayedServer
+from enginehouse_kit.testing import PlayedServer
 from tests.support.fake_sglang import FakeSglang
 
 _LONGEST_S = 30

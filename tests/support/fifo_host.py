@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from enginehouse import HostedReplica, LoadFailed, Swapper, Ticket
-from enginehouse.testing import FakeEffects
+from enginehouse import Swapper
+from enginehouse.errors import LoadFailed
+from enginehouse.tickets import HostedReplica, Ticket
+from enginehouse_kit.testing import FakeEffects
 from enginehouse_scheduling.fifo import Fifo
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
-from enginehouse import HostedReplica, HostFacts, ReplicaState, SchedulingLimits, SwapDone, Ticket
+from enginehouse import ReplicaState
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener, TicketHolder
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import Observers
-from enginehouse.testing import OneAtATime
+from enginehouse.tickets import HostedReplica, HostFacts, SchedulingLimits, SwapDone, Ticket
+from enginehouse_kit.testing import OneAtATime
 from enginehouse_scheduling.fifo import Fifo
 
 

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Protocol, cast
 
-from enginehouse import HostedReplica, HostFacts, ReplicaState, SchedulingLimits
+from enginehouse import ReplicaState
 from enginehouse.app import Gateway
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import Observers
-from enginehouse.testing import OneAtATime
+from enginehouse.tickets import HostedReplica, HostFacts, SchedulingLimits
+from enginehouse_kit.testing import OneAtATime
 from enginehouse_scheduling.fifo import Fifo
 from tests.support.served_gateway import MODEL
 from tests.support.waiting import until

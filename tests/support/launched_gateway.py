@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from enginehouse import EngineOutput, EngineProcess, Launcher, LaunchLine
+from enginehouse import Launcher
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.engines.state_file import StateFile
+from enginehouse.launchers import EngineOutput, EngineProcess, LaunchLine
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from tests.support.fake_engines import FakeLauncher, FakeProcess

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import httpx
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from enginehouse_kit.llumlet.llumlet_pb2 import MigrateRequest, MigrateResponse
 from tests.support import plain_httpx as http
 from tests.support.sampled_text import generate

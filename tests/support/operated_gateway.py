@@ -18,7 +18,7 @@ from typing import BinaryIO, Protocol, TypedDict, TypeVar
 import httpx
 import psutil
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.paths import SUPPORT
 

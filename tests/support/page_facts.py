@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from enginehouse import PageFacts
+from enginehouse.pages import PageFacts
 
 
 def page_facts(**known: Any) -> PageFacts:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.paths import ROOT
 from tests.support.real_engines import RealEngine, find_llama_server, find_vllm
 

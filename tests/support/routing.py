@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from enginehouse import Candidate, Extractor, Filter, Requirements, Strategy, WeightedScorer
+from enginehouse import Candidate, Extractor, Filter, Requirements, Strategy
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.config.aliases import Aliases, AliasSettings
 from enginehouse.domain.plugin_id import PluginId
@@ -13,6 +13,7 @@ from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.router import Router
 from enginehouse.routing.snapshot import RoutingSnapshot
 from enginehouse.routing.strategy_table import StrategyTable
+from enginehouse.routing_facts import WeightedScorer
 from tests.support.installed_plugins import installed_plugins
 
 EXTRACTORS = ("tokens", "vision", "tools", "json_mode")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from enginehouse import HostedReplica, HostFacts, Swapper
+from enginehouse import Swapper
+from enginehouse.tickets import HostedReplica, HostFacts
 from tests.support.installed_plugins import installed_plugins
 
 GIB = 1024**3

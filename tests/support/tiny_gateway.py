@@ -16,11 +16,13 @@ from typing import Any
 import msgspec
 import uvloop
 
-from enginehouse import Driver, EngineClient, EngineResponse, ReplicaState, ServedModel, UpstreamError
+from enginehouse import Driver, ReplicaState
 from enginehouse.config.schema import ModelSettings
+from enginehouse.drivers import EngineClient, EngineResponse, ServedModel
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import StateFile
+from enginehouse.errors import UpstreamError
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.bare_host import BareHost
 from tests.support.launchers import local_launcher

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import httpx
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 
 CLIENT = "b7ad6b7169203331"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 
 _LIMIT_S, _PAUSE_S = 60.0, 0.02
 _FEW = 20

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import VirtualLoop
+from enginehouse_kit.virtual_loop import VirtualLoop
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 """Runs a scenario to its end."""

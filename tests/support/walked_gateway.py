@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from enginehouse import LoadFailed, Observer, ReplicaState, RequestError, RequestRecord, VirtualLoop
+from enginehouse import Observer, ReplicaState, RequestError, RequestRecord
 from enginehouse.aio.clock import Clock
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.engines.state_file import StateFile
+from enginehouse.errors import LoadFailed
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.outside import Connector, Outside
+from enginehouse_kit.virtual_loop import VirtualLoop
 from tests.chaos.gauges import leftovers
 from tests.support.garbage import unreachable
 from tests.support.http_server import connect, http_server

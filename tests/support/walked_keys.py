@@ -6,7 +6,8 @@ import copy
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from enginehouse import ConfigError, dotted
+from enginehouse import ConfigError
+from enginehouse.settings import dotted
 from enginehouse_importers.kit.table import Converted
 
 Path = tuple[str | int, ...]

@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from enginehouse.config.environment import TEST_WORKERS
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.operated_gateway import (
     ADMIN_KEY,

@@ -11,8 +11,8 @@ import httpx
 import msgspec
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 
 COUNT = 500
 AT_ONCE = 125

@@ -15,8 +15,8 @@ import openai
 import pytest
 from openai.types import Batch
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.openai_clients import openai_client
 

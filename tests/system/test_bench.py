@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
 from enginehouse.domain.errors import GatewayError
-from enginehouse.testing.engines import SimEngine
 from enginehouse_bench.contenders import Contender, Cores, listener, own_gateway, taking_turns, turn
+from enginehouse_kit.engines import SimEngine
 
 QUICK = ["--rounds", "2", "--seconds", "0.05", "--connections", "2"]
 

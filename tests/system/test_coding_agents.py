@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tools.clients.__main__ import NPM
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -18,8 +18,8 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 
 WIDE = {"COLUMNS": "200"}
 

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from enginehouse.cli import enginehouse
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.stream_reader import Reader, percentile
 from tests.support.waiting import until

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.openai_clients import openai_client
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import Status
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import Status
 from tests.support.operated_gateway import OperatedGateway, Serve
 from tests.support.parallel import all_of
 

@@ -15,7 +15,7 @@ from random import Random
 import psutil
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.hostile_requests import MODELS, hostile_request
 from tests.support.loop_turns import install_turns, longest_turn
 from tests.support.plugins import Install

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from enginehouse.cli import enginehouse
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.plain_httpx import post
 from tests.support.real_engines import find_llama_server
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.operated_gateway import engines_of
 from tests.support.real_engines import RealEngine

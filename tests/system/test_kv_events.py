@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx as http
 
 pytest.importorskip("zmq")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support.operated_gateway import OperatedGateway, ServeAlone
 
 

@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import Status
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import Status
 from tests.support.operated_gateway import Serve
 from tests.support.parallel import all_of
 

@@ -13,8 +13,8 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from enginehouse.testing import check_driver
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.testing import check_driver
 from enginehouse_llamacpp import LlamaCppRouterDriver
 from tests.support.plain_httpx import get, post
 from tests.support.real_gateways import llama_server

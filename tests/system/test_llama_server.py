@@ -10,8 +10,8 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from enginehouse import Driver
-from enginehouse.testing import check_driver
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.testing import check_driver
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
 from tests.support.engine_runs import (

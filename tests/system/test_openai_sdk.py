@@ -10,8 +10,8 @@ import pytest
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionMessageParam
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.openai_clients import async_openai_client, openai_client
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hello, engine"}]

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
-from enginehouse.testing.pytest_plugin import StartGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.pytest_plugin import StartGateway
 from tests.support.operated_gateway import OperatedGateway, Serve
 from tests.support.paths import EXAMPLES
 from tests.support.plugins import Install, PipInstall

@@ -8,7 +8,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.openai_clients import openai_client
 from tests.support.operated_gateway import Serve

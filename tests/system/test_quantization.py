@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from click.testing import CliRunner
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from enginehouse_operations.models import models
 from tests.support.gguf_header import write_gguf
 from tests.support.plain_httpx import get

@@ -9,7 +9,7 @@ import ollama
 import openai
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.openai_clients import openai_client
 from tests.support.real_gateways import VLLM_START_S, llama_server, llama_table, ready_gateway, vllm, vllm_table
 

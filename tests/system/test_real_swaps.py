@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.operated_gateway import engines_of
 from tests.support.real_engines import RealEngine

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.operated_gateway import MARK
 from tests.support.real_gateways import llama_server, llama_table

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import httpx
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.clear_prompts import ClearAnswer, clear_answers
 from tests.support.engine_groups import EngineGroup, backend, engine_groups, held_still, live, slow_motion
 from tests.support.plain_httpx import post

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support.operated_gateway import OperatedGateway, ServeAlone
 from tests.support.upgraded_gateway import UpgradedGateway
 

@@ -9,14 +9,16 @@ import httpx
 import msgspec
 import pytest
 
-from enginehouse import Accounting, Caller, ConfigError, Forbidden, LimitAmounts
+from enginehouse import ConfigError
 from enginehouse.app import Gateway
 from enginehouse.app.callers import check_callers
+from enginehouse.callers import Accounting, Caller, LimitAmounts
 from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.errors import Forbidden
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from enginehouse_offline.checked_config import check_config
 from tests.support import plain_httpx
 

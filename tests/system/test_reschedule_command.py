@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.parallel import all_of
 from tests.support.stream_reader import Reader

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import httpx
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway, Status
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway, Status
 from tests.support import plain_httpx
 from tests.support.operated_gateway import OperatedGateway, Serve
 

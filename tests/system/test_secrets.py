@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.paths import SUPPORT
 
 ADMIN, CLIENT, ENGINE, WRONG = "adm1n-s3cret", "cl1ent-s3cret", "eng1ne-s3cret", "wr0ng-s3cret"

@@ -12,8 +12,8 @@ import httpx
 import psutil
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.operated_gateway import ServeAlone, table
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from enginehouse.cli import enginehouse
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 
 
 def run(*words: str) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.parallel import all_of
 from tests.support.waiting import until

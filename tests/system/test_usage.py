@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.waiting import until
 
 KEYS = [f"k{number}" for number in range(5)]

@@ -8,9 +8,10 @@ from functools import partial
 import msgspec
 import pytest
 
-from enginehouse import Continuation, Driver, PartialAnswer
-from enginehouse.testing import HttpEngineClient, check_driver
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse import Driver
+from enginehouse.drivers import Continuation, PartialAnswer
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.testing import HttpEngineClient, check_driver
 from enginehouse_openai import OpenAIConfig, OpenAIDriver
 from enginehouse_vllm import VllmDriver
 from tests.support.engine_runs import (

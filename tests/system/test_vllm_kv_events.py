@@ -12,8 +12,8 @@ import msgspec
 import psutil
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway, Status
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway, Status
 from tests.support.engine_groups import engine_groups, held_still
 from tests.support.plain_httpx import post
 from tests.support.real_gateways import VLLM_START_S, ready_gateway, vllm, vllm_table

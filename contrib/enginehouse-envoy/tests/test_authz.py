@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from running import BODY, Answer, RunningPicker, ask, running_picker, until
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 
 DESTINATION = "x-gateway-destination-endpoint"
 

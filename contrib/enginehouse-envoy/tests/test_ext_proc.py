@@ -15,7 +15,7 @@ from enginehouse_envoy.health import SERVICE as HEALTH
 from running import BODY, RunningPicker, running_picker, until
 from streams import MODE, POST, Stream, destination, http_headers, run, set_by, subset
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 
 FORMS = (pb.HealthCheckRequest.SerializeToString, pb.HealthCheckResponse.FromString)
 

@@ -10,8 +10,9 @@ from enginehouse_kubernetes.discoverer import KubernetesConfig, KubernetesDiscov
 from enginehouse_kubernetes.endpoints import Serving, found_backends
 from fake_api_server import PODS, SLICES, FakeApiServer, endpoint, endpoint_slice, pod
 
-from enginehouse import ConfigError, FoundBackend, Role
-from enginehouse.testing import create
+from enginehouse import ConfigError, Role
+from enginehouse.backends import FoundBackend
+from enginehouse_kit.testing import create
 
 SERVING = Serving("vllm", "http", "http")
 Lists = AsyncIterator[Mapping[str, FoundBackend]]

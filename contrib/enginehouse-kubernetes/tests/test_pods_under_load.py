@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 from fake_api_server import SLICES, FakeApiServer, endpoint, endpoint_slice
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 
 CLIENTS, REQUESTS, ROUNDS, TOKENS = 8, 20, 12, 80
 WAYS = ("deleted", "killed", "deleted without the API server", "killed without the API server")

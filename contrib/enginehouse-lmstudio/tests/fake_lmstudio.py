@@ -15,7 +15,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from enginehouse.testing import PlayedServer
+from enginehouse_kit.testing import PlayedServer
 
 
 class FakeLMStudio(PlayedServer):

@@ -11,9 +11,11 @@ import pytest
 from enginehouse_lmstudio import LMStudioDriver
 from fake_lmstudio import FakeLMStudio
 
-from enginehouse import Capabilities, LoadedModel, LoadFailed, NotEnoughMemory
-from enginehouse.testing import HttpEngineClient, check_driver
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse import Capabilities
+from enginehouse.drivers import LoadedModel
+from enginehouse.errors import LoadFailed, NotEnoughMemory
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.testing import HttpEngineClient, check_driver
 
 REAL = "ENGINEHOUSE_TEST_LMSTUDIO"
 """The address of a real server, which has at least one model."""

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from enginehouse.testing import PlayedServer
+from enginehouse_kit.testing import PlayedServer
 
 SIZE = 5_137_025_024
 

@@ -12,9 +12,11 @@ from enginehouse_ollama import OllamaDriver
 from enginehouse_ollama.pull import ollama
 from fake_ollama import SIZE, FakeOllama
 
-from enginehouse import Capabilities, LoadedModel, LoadFailed, NotEnoughMemory
-from enginehouse.testing import HttpEngineClient, check_driver
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse import Capabilities
+from enginehouse.drivers import LoadedModel
+from enginehouse.errors import LoadFailed, NotEnoughMemory
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.testing import HttpEngineClient, check_driver
 
 REAL = "ENGINEHOUSE_TEST_OLLAMA"
 """The address of a real server, which has at least one model."""

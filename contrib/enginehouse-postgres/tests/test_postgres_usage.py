@@ -11,10 +11,11 @@ import pytest
 from enginehouse_postgres.postgres_usage import PostgresUsage
 from running_postgres import INITDB, SERVER, RunningPostgres
 
-from enginehouse import AuditEntry, ConfigError, UsageRow
-from enginehouse.testing import check_usage_store
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse import ConfigError
+from enginehouse.callers import AuditEntry, UsageRow
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.testing import check_usage_store
 
 pytestmark = pytest.mark.skipif(SERVER is None or INITDB is None, reason="PostgreSQL is not installed")
 

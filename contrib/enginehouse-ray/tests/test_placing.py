@@ -11,7 +11,8 @@ from enginehouse_ray import RayConfig, RayLauncher, RayPlacement, launcher
 from enginehouse_ray.cluster import ActorLost, Cluster
 from enginehouse_ray.messages import Node
 
-from enginehouse import EngineNeeds, LoadFailed, Place
+from enginehouse.errors import LoadFailed
+from enginehouse.launchers import EngineNeeds, Place
 
 NODE = Node("n", "10.0.0.2", "n", {}, {"CPU": 4.0}, {"CPU": 4.0})
 

@@ -22,8 +22,8 @@ from enginehouse_ray import RayConfig, RayLauncher, RayPlacement
 from enginehouse_ray.process import RayProcess
 from two_nodes import FAR, NEAR, TwoNodes, may_unshare
 
-from enginehouse import EngineNeeds, LaunchLine, Place
-from enginehouse.testing import check_launcher
+from enginehouse.launchers import EngineNeeds, LaunchLine, Place
+from enginehouse_kit.testing import check_launcher
 
 pytestmark = [
     pytest.mark.slow,

@@ -16,7 +16,7 @@ pytest.importorskip("ray")
 
 from two_nodes import FAR, TwoNodes, may_unshare
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not may_unshare(), reason="needs network namespaces")]
 

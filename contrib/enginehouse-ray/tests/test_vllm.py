@@ -21,7 +21,7 @@ pytest.importorskip("ray")
 
 from two_nodes import FAR, NEAR, TwoNodes, may_unshare
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 
 JSON = {"content-type": "application/json"}
 ROOT = Path(__file__).parents[3]

@@ -13,8 +13,10 @@ from enginehouse_redis.redis_limits import RedisLimits
 from redis import Redis
 from running_redis import SERVER, RunningRedis
 
-from enginehouse import ConfigError, LeaseAsk, LeaseBook, LimitRule
-from enginehouse.testing import check_limit_store, create
+from enginehouse import ConfigError
+from enginehouse.callers import LimitRule
+from enginehouse_kit.limits import LeaseAsk, LeaseBook
+from enginehouse_kit.testing import check_limit_store, create
 
 needs_redis = pytest.mark.skipif(SERVER is None, reason="redis-server is not installed")
 

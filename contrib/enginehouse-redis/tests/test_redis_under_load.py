@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 from running_redis import SERVER, RunningRedis, until
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 
 pytestmark = pytest.mark.skipif(SERVER is None, reason="redis-server is not installed")
 

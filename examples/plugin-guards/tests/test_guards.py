@@ -8,8 +8,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from enginehouse import Change, Guard, GuardRequest, Refuse
-from enginehouse.testing import check_guard, create, installed_plugins
+from enginehouse import Guard
+from enginehouse.interceptors import Change, GuardRequest, Refuse
+from enginehouse_kit.testing import check_guard, create, installed_plugins
 
 
 class Service(BaseHTTPRequestHandler):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from enginehouse import ConfigError
-from enginehouse.testing import (
+from enginehouse_kit.testing import (
     candidate,
     check_filter,
     check_scorer,

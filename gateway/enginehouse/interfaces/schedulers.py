@@ -83,7 +83,7 @@ class Scheduler(ABC):
 
     Each event is one call, one at a time, and no call may wait. Every ticket must be granted or refused exactly once,
     unless it is cancelled. ``TicketQueue``, ``SchedulingState`` and ``StarvationClaims`` do the bookkeeping;
-    ``check_scheduler`` of ``enginehouse.testing`` checks a scheduler against these rules.
+    ``check_scheduler`` of ``enginehouse_kit.testing`` checks a scheduler against these rules.
     """
 
     shares: ClassVar[bool] = False

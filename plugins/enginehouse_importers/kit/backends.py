@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from enginehouse import is_base_url
+from enginehouse.settings import is_base_url
 from enginehouse_importers.kit.table import Table
 
 DRIVERS: Mapping[str, str] = {

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from enginehouse import ConfigError, write_new_file
+from enginehouse import ConfigError
+from enginehouse_kit.new_file import write_new_file
 
 if TYPE_CHECKING:
     from enginehouse_importers.kit.table import Converted, Note

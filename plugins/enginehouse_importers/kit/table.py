@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from enginehouse import ConfigError, dotted
+from enginehouse import ConfigError
+from enginehouse.settings import dotted
 
 T = TypeVar("T")
 UNKNOWN = "left out: the importer does not know this setting"

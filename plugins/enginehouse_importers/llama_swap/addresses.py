@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from enginehouse import is_base_url
+from enginehouse.settings import is_base_url
 from enginehouse_importers.kit.table import Table
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
+from enginehouse.engine_caches import BlocksRemoved, BlocksStored, CacheCleared, CacheEvent
 
 _FIELDS: Mapping[str, Sequence[str]] = {
     "BlockStored": (

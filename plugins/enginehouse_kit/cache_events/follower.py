@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from enginehouse import BackgroundTasks, CacheEvent, KvEventSettings
+from enginehouse.engine_caches import CacheEvent, KvEventSettings
+from enginehouse.runtime import BackgroundTasks
 from enginehouse_kit.cache_events.numbered import CacheEvents, Message, read_message
 
 _log = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse import CacheCleared, CacheEvent, EventsLost
+from enginehouse.engine_caches import CacheCleared, CacheEvent, EventsLost
 from enginehouse_kit.cache_events.decode import decode_batch
 
 Message = tuple[int, Sequence[CacheEvent]]

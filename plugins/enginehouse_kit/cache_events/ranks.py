@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from enginehouse import (
+from enginehouse.engine_caches import (
     BlockHash,
     BlocksRemoved,
     BlocksStored,

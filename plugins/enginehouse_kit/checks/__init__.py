@@ -7,3 +7,33 @@ Pass a factory that returns a new instance::
 
 A violation raises ``AssertionError`` with the rule and the offending value. A slow plugin gets a ``SlowPluginWarning``.
 """
+
+from __future__ import annotations
+
+from enginehouse_kit.checks.authenticators import check_authenticator as check_authenticator
+from enginehouse_kit.checks.continuers import check_continuer as check_continuer
+from enginehouse_kit.checks.discoverers import check_discoverer as check_discoverer
+from enginehouse_kit.checks.drivers import check_driver as check_driver
+from enginehouse_kit.checks.extractors import check_extractor as check_extractor
+from enginehouse_kit.checks.guards import check_guard as check_guard
+from enginehouse_kit.checks.interceptors import check_interceptor as check_interceptor
+from enginehouse_kit.checks.launchers import check_launcher as check_launcher
+from enginehouse_kit.checks.limit_stores import check_limit_store as check_limit_store
+from enginehouse_kit.checks.live_engine import HttpEngineClient as HttpEngineClient
+from enginehouse_kit.checks.live_engine import check_live_engine as check_live_engine
+from enginehouse_kit.checks.model_sources import check_model_source as check_model_source
+from enginehouse_kit.checks.observers import check_observer as check_observer
+from enginehouse_kit.checks.protocols import check_protocol as check_protocol
+from enginehouse_kit.checks.rescheduling_checks import check_migrator as check_migrator
+from enginehouse_kit.checks.rescheduling_checks import check_rescheduling_policy as check_rescheduling_policy
+from enginehouse_kit.checks.routing import check_filter as check_filter
+from enginehouse_kit.checks.routing import check_scorer as check_scorer
+from enginehouse_kit.checks.routing import check_strategy as check_strategy
+from enginehouse_kit.checks.scalers import check_scaler as check_scaler
+from enginehouse_kit.checks.schedulers import check_scheduler as check_scheduler
+from enginehouse_kit.checks.services import check_service as check_service
+from enginehouse_kit.checks.speed import SlowPluginWarning as SlowPluginWarning
+from enginehouse_kit.checks.surfaces import check_command as check_command
+from enginehouse_kit.checks.surfaces import check_routes as check_routes
+from enginehouse_kit.checks.swappers import check_swapper as check_swapper
+from enginehouse_kit.checks.usage_stores import check_usage_store as check_usage_store

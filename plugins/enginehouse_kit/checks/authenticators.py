@@ -6,18 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from enginehouse import (
-    Accounting,
-    AdmittedCaller,
-    Authenticator,
-    Caller,
-    Clock,
-    Headers,
-    LimitAmounts,
-    RateLimited,
-    RequestError,
-    Requirements,
-)
+from enginehouse import Authenticator, Headers, RequestError, Requirements
+from enginehouse.callers import Accounting, AdmittedCaller, Caller, LimitAmounts
+from enginehouse.errors import RateLimited
+from enginehouse.runtime import Clock
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect
 from enginehouse_kit.fake_service_gateway import FakeServiceGateway

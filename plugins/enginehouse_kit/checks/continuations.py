@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import CannotContinue, Continuation, PartialAnswer, SupportsContinuation
+from enginehouse.drivers import Continuation, PartialAnswer, SupportsContinuation
+from enginehouse.errors import CannotContinue
 from enginehouse_kit.expect import expect
 
 _LIMIT = 32

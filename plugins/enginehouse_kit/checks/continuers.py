@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from enginehouse import (
-    CannotContinue,
-    Continuation,
-    Continuer,
-    Gathering,
-    KeptStream,
-    PartialAnswer,
-    Rest,
-    StreamTokens,
-    SupportsContinuation,
-)
+from enginehouse import Continuer
+from enginehouse.continuers import Gathering, KeptStream, Rest, StreamTokens
+from enginehouse.drivers import Continuation, PartialAnswer, SupportsContinuation
+from enginehouse.errors import CannotContinue
 from enginehouse_kit.expect import expect
 from enginehouse_kit.fake_share import FakeShare
 

@@ -6,28 +6,25 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
-from enginehouse import (
-    Driver,
-    InstanceMetadata,
-    InstanceStatus,
+from enginehouse import Driver, RequestError
+from enginehouse.drivers import (
     LaunchSpec,
     LoadedModel,
-    RequestError,
     ServedModel,
     SupportsFigures,
     SupportsLaunch,
     SupportsLoading,
     SupportsSleep,
-    UpstreamError,
-    UpstreamTimeout,
     support_of,
 )
-from enginehouse.testing.installed import faults
+from enginehouse.errors import UpstreamError, UpstreamTimeout
+from enginehouse.rescheduling import InstanceMetadata, InstanceStatus
 from enginehouse_kit.checks.continuations import check_continuations
 from enginehouse_kit.checks.live_engine import check_live_engine
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect, expect_sequence
 from enginehouse_kit.fake_engine import FakeEngineClient
+from enginehouse_kit.plugin_manager import faults
 
 _ODD: tuple[Any, ...] = (b"", b"<html>", [], {}, {"data": None}, {"data": [{}]}, {"data": [{"id": 7}]}, "text", 7.5)
 """Answers with status 200 that are not model lists."""

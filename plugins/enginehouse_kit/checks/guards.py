@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from enginehouse import Change, Guard, GuardAnswer, GuardRequest, Refuse
+from enginehouse import Guard
+from enginehouse.interceptors import Change, GuardAnswer, GuardRequest, Refuse
 from enginehouse_kit.expect import expect
 
 BODIES: tuple[Any, ...] = (

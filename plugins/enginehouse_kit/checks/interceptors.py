@@ -8,7 +8,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from enginehouse import Answer, AnswerFilter, Change, Event, InterceptedRequest, Interceptor, Join, Refuse
+from enginehouse import Interceptor
+from enginehouse.interceptors import Answer, AnswerFilter, Change, Event, InterceptedRequest, Join, Refuse
 from enginehouse_kit.checks.guards import ANSWERS, BODIES, check_change, check_refusal, encoded, escaped
 from enginehouse_kit.expect import expect
 

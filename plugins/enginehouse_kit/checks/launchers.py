@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from enginehouse import EngineNeeds, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed, Place
+from enginehouse import Launcher
+from enginehouse.errors import LoadFailed
+from enginehouse.launchers import EngineNeeds, EngineProcess, Exit, LaunchLine, Place
 from enginehouse_kit.expect import expect
 
 T = TypeVar("T")

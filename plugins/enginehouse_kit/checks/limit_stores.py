@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable
 from uuid import uuid4
 
-from enginehouse import LeaseAsk, LeasedLimitStore, LimitRule, LimitStore
+from enginehouse import LimitStore
+from enginehouse.callers import LimitRule
 from enginehouse_kit.expect import expect
+from enginehouse_kit.limits.leased_limits import LeaseAsk, LeasedLimitStore
 
 _MINUTE = LimitRule(60, "minute")
 _TOTALS = (LimitRule(60, "day"), LimitRule(60, "month"))

@@ -6,20 +6,14 @@ import asyncio
 import json
 from typing import Any
 
-from enginehouse import (
-    AnswerDiffers,
-    Candidate,
-    CannotContinue,
-    Continuer,
-    EngineClient,
-    EngineResponse,
-    SupportsContinuation,
-    read_events,
-)
-from enginehouse.testing.installed import create
+from enginehouse import Candidate, Continuer
+from enginehouse.continuers import AnswerDiffers, read_events
+from enginehouse.drivers import EngineClient, EngineResponse, SupportsContinuation
+from enginehouse.errors import CannotContinue
 from enginehouse_kit.expect import expect
 from enginehouse_kit.fake_share import FakeShare
 from enginehouse_kit.make import candidate
+from enginehouse_kit.plugin_manager import create
 
 _LIMIT = 16
 _PROMPTS: dict[str, dict[str, Any]] = {

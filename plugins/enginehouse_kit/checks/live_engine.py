@@ -12,18 +12,17 @@ from urllib.parse import quote, urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from enginehouse import (
-    Driver,
+from enginehouse import Driver, RequestError
+from enginehouse.drivers import (
     DriverSupport,
     EngineResponse,
-    InstanceStatus,
-    RequestError,
     SupportsContinuation,
     SupportsFigures,
     SupportsLoading,
-    UpstreamError,
     support_of,
 )
+from enginehouse.errors import UpstreamError
+from enginehouse.rescheduling import InstanceStatus
 from enginehouse_kit.checks.live_continuation import check_live_continuation
 from enginehouse_kit.expect import expect
 

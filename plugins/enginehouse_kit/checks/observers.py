@@ -8,21 +8,13 @@ from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
-from enginehouse import (
-    AuditEntry,
-    Exporter,
-    Health,
-    LoadFailed,
-    Migrated,
-    Migration,
-    Observer,
-    Reason,
-    ReplicaState,
-    Route,
-    SwapDone,
-    SwapId,
-    TelemetrySettings,
-)
+from enginehouse import Exporter, Health, Observer, ReplicaState, Route
+from enginehouse.callers import AuditEntry
+from enginehouse.errors import LoadFailed
+from enginehouse.records import TelemetrySettings
+from enginehouse.rescheduling import Migrated, Migration
+from enginehouse.routing_facts import Reason
+from enginehouse.tickets import SwapDone, SwapId
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect
 from enginehouse_kit.make import candidate, request_record, requirements

@@ -8,17 +8,10 @@ import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
-from enginehouse import (
-    Forwarded,
-    InvalidRequest,
-    ModelNotFound,
-    Native,
-    Protocol,
-    ProtocolRequest,
-    RequestError,
-    ThinkingFields,
-    Translation,
-)
+from enginehouse import InvalidRequest, Protocol, RequestError
+from enginehouse.drivers import ThinkingFields
+from enginehouse.errors import ModelNotFound
+from enginehouse.protocols import Forwarded, Native, ProtocolRequest, Translation
 from enginehouse_kit.expect import expect
 
 T = TypeVar("T")

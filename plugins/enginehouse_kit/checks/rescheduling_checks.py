@@ -6,26 +6,23 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
-from enginehouse import (
-    MIGRATION_ORDERS,
-    MIGRATION_RULES,
+from enginehouse import Migrator, ReschedulingPolicy, Role
+from enginehouse.drivers import EngineClient
+from enginehouse.errors import NotFound
+from enginehouse.rescheduling import (
     ClusterView,
     DroppedPair,
-    EngineClient,
     InstanceAddress,
     InstanceStatus,
     InstanceView,
     Migration,
-    Migrator,
-    NotFound,
     Plan,
     RequestView,
-    ReschedulingPolicy,
     ReschedulingSettings,
-    Role,
 )
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect
+from enginehouse_kit.selection import MIGRATION_ORDERS, MIGRATION_RULES
 
 _NOW_MS = 1_000_000
 _MANY = 100

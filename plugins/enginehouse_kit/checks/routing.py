@@ -10,20 +10,8 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from enginehouse import (
-    MOST_REMEMBERED,
-    Candidate,
-    ConfigError,
-    Filter,
-    Load,
-    Placement,
-    RequestError,
-    Requirements,
-    Scorer,
-    Strategy,
-    Verdict,
-    WeightedScorer,
-)
+from enginehouse import Candidate, ConfigError, Filter, RequestError, Requirements, Scorer, Strategy
+from enginehouse.routing_facts import MOST_REMEMBERED, Load, Placement, Verdict, WeightedScorer
 from enginehouse_kit.checks.samples import MANY, batches, needs
 from enginehouse_kit.checks.speed import affordable
 from enginehouse_kit.expect import expect, expect_sequence

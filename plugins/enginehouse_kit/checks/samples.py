@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from itertools import cycle, islice, product
 from typing import Any
 
-from enginehouse import UNKNOWN, Candidate, Capabilities, Health, InferenceRequest, ReplicaState, Requirements, Role
+from enginehouse import Candidate, Capabilities, Health, InferenceRequest, ReplicaState, Requirements, Role
+from enginehouse.routing_facts import UNKNOWN
 from enginehouse_kit.make import candidate, request, requirements
 
 MANY = 1000

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 
-from enginehouse import ModelLoad, Scaler, ScaleView, WantedReplicas
+from enginehouse import Scaler
+from enginehouse.backends import ModelLoad, ScaleView, WantedReplicas
 from enginehouse_kit.expect import expect, expect_sequence
 
 

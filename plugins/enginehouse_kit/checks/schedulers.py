@@ -7,18 +7,9 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from enginehouse import (
-    HostedReplica,
-    LoadFailed,
-    NotEnoughMemory,
-    Phase,
-    ReplicaLost,
-    ReplicaState,
-    Scheduler,
-    ShuttingDown,
-    SwapDone,
-    SwapId,
-)
+from enginehouse import ReplicaState, Scheduler
+from enginehouse.errors import LoadFailed, NotEnoughMemory, ReplicaLost, ShuttingDown
+from enginehouse.tickets import HostedReplica, Phase, SwapDone, SwapId
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect, expect_sequence
 from enginehouse_kit.fake_effects import FakeEffects

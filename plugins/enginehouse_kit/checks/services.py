@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import MetricInfo, Service
+from enginehouse import Service
+from enginehouse.services import MetricInfo
 from enginehouse_kit.expect import expect
 from enginehouse_kit.fake_service_gateway import FakeServiceGateway
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 
-from enginehouse import HostedReplica, HostFacts, LoadFailed, Swapper, SwapPlan
+from enginehouse import Swapper
+from enginehouse.errors import LoadFailed
+from enginehouse.tickets import HostedReplica, HostFacts, SwapPlan
 from enginehouse_kit.checks.speed import warn_if_slow
 from enginehouse_kit.expect import expect, expect_sequence
 

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from enginehouse import AuditEntry, UsageRow, UsageStore
+from enginehouse import UsageStore
+from enginehouse.callers import AuditEntry, UsageRow
 from enginehouse_kit.expect import expect
 
 _HOUR_S = 3600

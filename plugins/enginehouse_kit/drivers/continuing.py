@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import CannotContinue, Continuation, PartialAnswer
+from enginehouse.drivers import Continuation, PartialAnswer
+from enginehouse.errors import CannotContinue
 
 _COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
 _Fields = dict[str, Any]

@@ -6,7 +6,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from enginehouse import EngineResponse, UpstreamError
+from enginehouse.drivers import EngineResponse
+from enginehouse.errors import UpstreamError
 
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? +(?P<value>\S+)(?: +-?\d+)?")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from enginehouse import EngineOptions
+from enginehouse.drivers import EngineOptions
 
 
 def option_arguments(options: EngineOptions, *, switches: Collection[str] = ()) -> list[str]:

@@ -7,15 +7,9 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse import (
-    EngineClient,
-    EngineResponse,
-    InstanceStatus,
-    LoadFailed,
-    NotEnoughMemory,
-    SupportsLoading,
-    tells_of_too_little_memory,
-)
+from enginehouse.drivers import EngineClient, EngineResponse, SupportsLoading, tells_of_too_little_memory
+from enginehouse.errors import LoadFailed, NotEnoughMemory
+from enginehouse.rescheduling import InstanceStatus
 from enginehouse_kit.drivers.openai_driver import OpenAICompatibleDriver
 
 _NOT_LOADED: Final = re.compile(r"\b(not loaded|unloaded|no models? loaded)\b", re.IGNORECASE)

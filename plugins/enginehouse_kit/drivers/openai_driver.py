@@ -8,21 +8,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse import (
-    CacheEvent,
-    CacheFollower,
-    Capabilities,
-    ConfigError,
-    Driver,
-    EngineClient,
-    EngineResponse,
-    InstanceStatus,
-    KvEventSettings,
-    PromptTokens,
-    ServedModel,
-    SupportsCacheEvents,
-    SupportsFigures,
-)
+from enginehouse import Capabilities, ConfigError, Driver
+from enginehouse.drivers import EngineClient, EngineResponse, ServedModel, SupportsCacheEvents, SupportsFigures
+from enginehouse.engine_caches import CacheEvent, CacheFollower, KvEventSettings, PromptTokens
+from enginehouse.rescheduling import InstanceStatus
 from enginehouse_kit.drivers.read_json import read_json
 from enginehouse_kit.drivers.tokenizing import prompt_tokens
 

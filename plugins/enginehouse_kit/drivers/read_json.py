@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
-from enginehouse import EngineResponse, UpstreamError
+from enginehouse.drivers import EngineResponse
+from enginehouse.errors import UpstreamError
 
 T = TypeVar("T")
 

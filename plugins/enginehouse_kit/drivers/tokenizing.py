@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from enginehouse import EngineClient, PartialAnswer, PromptTokens
+from enginehouse.drivers import EngineClient, PartialAnswer
+from enginehouse.engine_caches import PromptTokens
 from enginehouse_kit.drivers.read_json import read_json
 
 _OF_CHATS: Final = (

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 
 from enginehouse import PluginError
-from enginehouse.testing.installed import GROUP, LoadedPlugins, PluginOrigin
 from enginehouse_kit.installed.naming import name_faults
+from enginehouse_kit.plugin_manager import GROUP, LoadedPlugins, PluginOrigin
 
 
 def audit(loaded: LoadedPlugins, misplaced: Callable[[str], str]) -> Iterator[PluginError]:

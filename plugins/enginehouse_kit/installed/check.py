@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from enginehouse import ConfigError, PluginError
-from enginehouse.testing.installed import PluginSettings, Registered, Registry, collect, describe, misplaced
 from enginehouse_kit.by_kind import check_without_effects
 from enginehouse_kit.installed.audit import audit
+from enginehouse_kit.plugin_manager import PluginSettings, Registered, Registry, collect, describe, misplaced
 
 
 class PluginFault(msgspec.Struct, frozen=True, kw_only=True):

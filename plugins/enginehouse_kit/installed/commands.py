@@ -12,10 +12,12 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import ConfigError, config_option, print_json, printable, warn
-from enginehouse.testing.installed import PluginSettings, collect, configured_plugins, known_plugins
+from enginehouse import ConfigError
+from enginehouse.commands import config_option, warn
 from enginehouse_kit.installed.check import CheckedPlugins, check_plugins
 from enginehouse_kit.installed.listing import PluginState, Row, rows
+from enginehouse_kit.output import print_json, printable
+from enginehouse_kit.plugin_manager import PluginSettings, collect, configured_plugins, known_plugins
 
 _WIDE = 1000
 _COLORS = {PluginState.EMPTY: "yellow", PluginState.DISABLED: "dim", PluginState.BROKEN: "red"}
@@ -52,7 +54,7 @@ def check(context: click.Context, as_json: bool) -> None:
     The exit status is 1 if anything is wrong.
 
     Checks names, entry points, hooks, interfaces and constructors. Every type of a plugin that is not bundled is made
-    without parameters, where it can be, and tried with the checks of `enginehouse.testing`, except those that start
+    without parameters, where it can be, and tried with the checks of `enginehouse_kit.testing`, except those that start
     processes, reach other machines or write what an observer writes.
     """
     root = context.find_root().command

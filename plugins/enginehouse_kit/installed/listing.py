@@ -6,7 +6,7 @@ from enum import Enum
 
 import msgspec
 
-from enginehouse.testing.installed import LoadedPlugins, PluginOrigin, PluginSettings, load_plugins
+from enginehouse_kit.plugin_manager import LoadedPlugins, PluginOrigin, PluginSettings, load_plugins
 
 
 class PluginState(str, Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from enginehouse.testing.installed import PluginOrigin
+from enginehouse_kit.plugin_manager import PluginOrigin
 
 
 def distribution_name(entry_point: str) -> str:

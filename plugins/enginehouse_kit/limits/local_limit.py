@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Generic, Protocol, TypeVar
 
-from enginehouse import Limit, LimitPeriod, LimitRule, LimitStore, TakenLimit
+from enginehouse import LimitStore
+from enginehouse.callers import Limit, LimitPeriod, LimitRule, TakenLimit
 
 _log = logging.getLogger(__name__)
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import cast
 
-from enginehouse import Body, Extractor, InferenceRequest, Message, Part, Requirements
+from enginehouse import Body, Extractor, InferenceRequest, Requirements
+from enginehouse.requests import Message, Part
 from enginehouse_kit.prefixes.volatile_lines import without_volatile_lines
 
 _CHARACTERS_PER_TOKEN = 4

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from enginehouse import ReplicaLine, RequestError, TicketAge, TicketQueue
+from enginehouse import RequestError
+from enginehouse.tickets import ReplicaLine, TicketAge, TicketQueue
 from enginehouse_kit.schedulers.state import SchedulingState, SwapObstacle, collide
 
 

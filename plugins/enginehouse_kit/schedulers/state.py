@@ -9,7 +9,8 @@ from enum import Enum, auto
 
 import msgspec
 
-from enginehouse import Effects, HostedReplica, HostFacts, ReplicaState, SchedulingLimits, SwapId, Swapper
+from enginehouse import ReplicaState, Swapper
+from enginehouse.tickets import Effects, HostedReplica, HostFacts, SchedulingLimits, SwapId
 
 
 class SwapObstacle(Enum):

@@ -11,8 +11,12 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import ConfigError, Explanation, GatewayClient, Headers, config_option, print_json, printable
+from enginehouse import ConfigError, Headers
+from enginehouse.commands import config_option
+from enginehouse.routing_facts import Explanation
 from enginehouse_kit.files import read_file
+from enginehouse_kit.gateway_client import GatewayClient
+from enginehouse_kit.output import print_json, printable
 from enginehouse_kit.view_file import read_view
 from enginehouse_offline.offline_gateway import OfflineGateway
 

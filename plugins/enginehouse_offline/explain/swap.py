@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from enginehouse import SwapPlan, config_option, print_json
+from enginehouse.commands import config_option
+from enginehouse.tickets import SwapPlan
+from enginehouse_kit.output import print_json
 from enginehouse_offline.offline_gateway import OfflineGateway
 
 

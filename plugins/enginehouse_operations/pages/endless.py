@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from enginehouse import Overloaded, ShuttingDown
+from enginehouse.errors import Overloaded, ShuttingDown
 from enginehouse_operations.pages.reading import facts_of
 
 Pieces = AsyncGenerator[bytes, None]

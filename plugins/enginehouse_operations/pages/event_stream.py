@@ -8,7 +8,10 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from enginehouse import PageFacts, Phase, RequestRecord, Requirements, Route, wait_within
+from enginehouse import RequestRecord, Requirements, Route
+from enginehouse.pages import PageFacts
+from enginehouse.runtime import wait_within
+from enginehouse.tickets import Phase
 from enginehouse_operations.pages.named_events import LiveStates, NamedEvents
 
 _PACE_S = 0.1

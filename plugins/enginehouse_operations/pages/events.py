@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from enginehouse import PageFacts
+from enginehouse.pages import PageFacts
 from enginehouse_operations.pages.endless import endless
 from enginehouse_operations.pages.event_stream import EventStream
 from enginehouse_operations.pages.kept_events import KeptEvents

@@ -12,7 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from enginehouse import EndedRequest, EngineTimings, Headers, PageFacts, RequestRecord
+from enginehouse import Headers, RequestRecord
+from enginehouse.pages import EndedRequest, PageFacts
+from enginehouse.records import EngineTimings
 from enginehouse_operations.pages.reading import facts_of, json_response, read_query
 
 _MOST = 1000

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import PageFacts, RequestRecord
+from enginehouse import RequestRecord
+from enginehouse.pages import PageFacts
 from enginehouse_operations.pages.named_events import LiveStates, NamedEvents
 
 _FILE: Final = "events.jsonl"

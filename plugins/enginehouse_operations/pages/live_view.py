@@ -8,13 +8,16 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import AT_REST, AttemptRecord, BackendStatus, Candidate, Health, Phase, ReplicaState, RequestError
+from enginehouse import AttemptRecord, Candidate, Health, ReplicaState, RequestError
 from enginehouse.api.metrics.fleet import waiting_by_replica
 from enginehouse.api.operated import OperatedGateway
+from enginehouse.backends import BackendStatus
 from enginehouse.domain.explanation import ExplainedCandidate
 from enginehouse.relay.live.live_request import LiveRequest
 from enginehouse.relay.live.live_state import LiveState
+from enginehouse.routing_facts import AT_REST
 from enginehouse.telemetry.activity import Activity
+from enginehouse.tickets import Phase
 
 RequestProgress = tuple[Phase, int | None]
 """The phase of a live request, and its position in the queue if it waits there."""

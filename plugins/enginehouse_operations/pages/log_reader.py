@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
-from enginehouse import LogLine, LogRing, wait_within
+from enginehouse.pages import LogLine, LogRing
+from enginehouse.runtime import wait_within
 
 Rings = Mapping[str, LogRing]
 """Logs by name. Each line begins with the name in brackets, unless the name is empty."""

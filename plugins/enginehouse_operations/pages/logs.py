@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from enginehouse import NotFound, PageFacts
+from enginehouse.errors import NotFound
+from enginehouse.pages import PageFacts
 from enginehouse_operations.pages.endless import Pieces, endless
 from enginehouse_operations.pages.log_reader import Rings, follow, history
 from enginehouse_operations.pages.reading import facts_of, read_query

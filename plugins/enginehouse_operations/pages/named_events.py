@@ -8,17 +8,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from enginehouse import (
-    AuditEntry,
-    Health,
-    Migrated,
-    Migration,
-    Observer,
-    PageFacts,
-    Phase,
-    ReplicaState,
-    SwapDone,
-)
+from enginehouse import Health, Observer, ReplicaState
+from enginehouse.callers import AuditEntry
+from enginehouse.pages import PageFacts
+from enginehouse.rescheduling import Migrated, Migration
+from enginehouse.tickets import Phase, SwapDone
 
 
 class LiveStates(Protocol):

@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from enginehouse import InvalidRequest, NotFound
+from enginehouse import InvalidRequest
+from enginehouse.errors import NotFound
 from enginehouse.relay.jobs.hand_over_rules import hand_over_rules
 from enginehouse.routing.body.end_user import end_user
 from enginehouse.routing.body.read import read_request

@@ -9,8 +9,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from enginehouse import InvalidRequest, PageFacts
+from enginehouse import InvalidRequest
 from enginehouse.api.operated import OperatedGateway
+from enginehouse.pages import PageFacts
 
 T = TypeVar("T")
 

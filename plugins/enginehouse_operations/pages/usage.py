@@ -10,7 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from enginehouse import InvalidRequest, UsageRow, parse_duration
+from enginehouse import InvalidRequest, parse_duration
+from enginehouse.callers import UsageRow
 from enginehouse_operations.pages.reading import facts_of, json_response
 
 FIELDS = ("key", "model", "user", "day")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import inf
 
-from enginehouse import ModelTotals
+from enginehouse.pages import ModelTotals
 
 
 class Amounts:

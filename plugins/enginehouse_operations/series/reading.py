@@ -8,7 +8,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from enginehouse import InvalidRequest, did_you_mean
+from enginehouse import InvalidRequest
+from enginehouse.settings import did_you_mean
 from enginehouse_operations.series.bucket_ring import BucketRing
 from enginehouse_operations.series.series_store import SeriesStore
 

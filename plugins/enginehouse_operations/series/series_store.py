@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from enginehouse import ModelTotals, PageFacts
+from enginehouse.pages import ModelTotals, PageFacts
 from enginehouse_operations.series.amounts import Amounts
 from enginehouse_operations.series.bucket_ring import WHOLE, BucketRing, SeriesKey
 

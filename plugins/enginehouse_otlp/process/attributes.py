@@ -7,7 +7,10 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from enginehouse import AttemptRecord, RequestRecord, RouteDetails, StreamGap, SwapRecord, TracedRequest, shortened
+from enginehouse import AttemptRecord, RequestRecord
+from enginehouse.errors import shortened
+from enginehouse.records import StreamGap, SwapRecord, TracedRequest
+from enginehouse.routing_facts import RouteDetails
 from enginehouse_otlp.operations import method_of, operation, route_of
 from enginehouse_otlp.process.content import answer_attributes, prompt_attributes
 from enginehouse_otlp.process.engine_answer import engine_answer

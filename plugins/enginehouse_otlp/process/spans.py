@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from opentelemetry.trace import SpanKind, TraceState
 
-from enginehouse import UPSTREAM_SPAN, AttemptRecord, StreamGap, TracedRequest, span_number
+from enginehouse import AttemptRecord
+from enginehouse.records import UPSTREAM_SPAN, StreamGap, TracedRequest, span_number
 from enginehouse_otlp.operations import root_name
 from enginehouse_otlp.process.attributes import (
     decision_attributes,

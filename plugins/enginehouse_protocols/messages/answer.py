@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import Envelope
+from enginehouse.protocols import Envelope
 from enginehouse_protocols.chats import ChatTranslation, new_id
 from enginehouse_protocols.fields import parsed
 from enginehouse_protocols.said.blocks import Block, Blocks

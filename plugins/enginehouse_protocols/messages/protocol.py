@@ -6,7 +6,8 @@ from typing import ClassVar
 
 import msgspec
 
-from enginehouse import Envelope, Protocol, ProtocolRequest, Translation, TypedAnswer
+from enginehouse import Protocol
+from enginehouse.protocols import Envelope, ProtocolRequest, Translation, TypedAnswer
 from enginehouse_protocols.fields import read
 from enginehouse_protocols.messages.answer import CountedTokens, error_object
 from enginehouse_protocols.messages.native import MessageEvents

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import Envelope
+from enginehouse.protocols import Envelope
 from enginehouse_protocols.chats import ChatTranslation
 from enginehouse_protocols.fields import event_bytes
 from enginehouse_protocols.messages.answer import (

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse import Envelope
+from enginehouse.protocols import Envelope
 from enginehouse_protocols.chats import CHATS, ChatTranslation
 from enginehouse_protocols.fields import parsed
 from enginehouse_protocols.said.blocks import Block, Blocks, BlockWriter, whole

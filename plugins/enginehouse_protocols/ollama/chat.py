@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import Translation
+from enginehouse.protocols import Translation
 from enginehouse_protocols.bounds import ItemCount
 from enginehouse_protocols.chats import (
     function_tool,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import Translation
+from enginehouse.protocols import Translation
 from enginehouse_protocols.fields import of_engine, put
 from enginehouse_protocols.said.engine_chat import read_usage
 

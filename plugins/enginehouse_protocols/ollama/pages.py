@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import ModelNotFound
+from enginehouse.errors import ModelNotFound
 from enginehouse_protocols.fields import read
 
 Cards = Sequence[Mapping[str, Any]]

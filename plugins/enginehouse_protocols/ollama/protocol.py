@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from enginehouse import Envelope, Protocol, ProtocolRequest, Translation
+from enginehouse import Protocol
+from enginehouse.protocols import Envelope, ProtocolRequest, Translation
 from enginehouse_protocols.fields import read
 from enginehouse_protocols.ollama.chat import ChatBody, GenerateBody, chat, generate
 from enginehouse_protocols.ollama.embed import EmbedBody, EmbeddingsBody, embed, embeddings

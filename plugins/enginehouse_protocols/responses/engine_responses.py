@@ -10,7 +10,10 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from enginehouse import EngineClient, EngineResponse, InvalidRequest, NotFound, RequestError, UpstreamError, read_events
+from enginehouse import InvalidRequest, RequestError
+from enginehouse.continuers import read_events
+from enginehouse.drivers import EngineClient, EngineResponse
+from enginehouse.errors import NotFound, UpstreamError
 from enginehouse_protocols.responses.stored import StoredResponses
 
 _MOST: Final = 4 << 20

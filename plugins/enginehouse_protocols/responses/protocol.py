@@ -9,18 +9,9 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from enginehouse import (
-    Envelope,
-    InvalidRequest,
-    Native,
-    NotFound,
-    PageRequest,
-    Protocol,
-    ProtocolRequest,
-    Translation,
-    TypedAnswer,
-    parse_size,
-)
+from enginehouse import InvalidRequest, Protocol, parse_size
+from enginehouse.errors import NotFound
+from enginehouse.protocols import Envelope, Native, PageRequest, ProtocolRequest, Translation, TypedAnswer
 from enginehouse_protocols.fields import read
 from enginehouse_protocols.responses.engine_responses import LONGEST_ID, EngineResponses
 from enginehouse_protocols.responses.input_items import page_of

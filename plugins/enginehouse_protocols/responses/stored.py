@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from enginehouse import InvalidRequest, NotFound, RequestError
+from enginehouse import InvalidRequest, RequestError
+from enginehouse.errors import NotFound
 from enginehouse_protocols.bounds import check_body
 from enginehouse_protocols.responses.request import Item
 from enginehouse_protocols.responses.response_file import KeptResponse, ResponseFile

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import Envelope
+from enginehouse.protocols import Envelope
 from enginehouse_protocols.chats import ChatTranslation, new_id
 from enginehouse_protocols.fields import event_bytes
 from enginehouse_protocols.responses.answer import (

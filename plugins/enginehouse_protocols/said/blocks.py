@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Final
 
-from enginehouse import UpstreamError
+from enginehouse.errors import UpstreamError
 from enginehouse_protocols.said.said import (
     Call,
     CallBegins,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from enginehouse import UpstreamError
+from enginehouse.errors import UpstreamError
 from enginehouse_protocols.said.said import Call, CallBegins, CallGoesOn, Said
 
 _MOST: Final = 1024

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from enginehouse import UpstreamError
+from enginehouse.errors import UpstreamError
 from enginehouse_protocols.chats import new_id
 from enginehouse_protocols.fields import json_text, of_engine
 from enginehouse_protocols.said.calls import CallPiece, Calls

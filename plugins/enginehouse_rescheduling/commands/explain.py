@@ -9,7 +9,9 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from enginehouse import Plan, config_option, print_json, printable
+from enginehouse.commands import config_option
+from enginehouse.rescheduling import Plan
+from enginehouse_kit.output import print_json, printable
 from enginehouse_kit.view_file import read_view
 from enginehouse_offline.offline_gateway import OfflineGateway
 from enginehouse_rescheduling.rounds.planner import build_planner

@@ -8,14 +8,9 @@ from typing import Protocol
 
 import msgspec
 
-from enginehouse import (
-    ClusterView,
-    GatewayError,
-    Migrated,
-    Migration,
-    migration_budget,
-    select_requests,
-)
+from enginehouse import GatewayError
+from enginehouse.rescheduling import ClusterView, Migrated, Migration
+from enginehouse_kit.selection import migration_budget, select_requests
 from enginehouse_rescheduling.rounds.planner import Planner
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import click
 
-from enginehouse import GatewayClient, GatewayError, Migrated, Migration, ReschedulingSettings, config_option, warn
+from enginehouse import GatewayError
+from enginehouse.commands import config_option, warn
+from enginehouse.rescheduling import Migrated, Migration, ReschedulingSettings
+from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_offline.offline_gateway import OfflineGateway
 from enginehouse_rescheduling.commands.far_gateway import RemoteRescheduler
 from enginehouse_rescheduling.rounds.planner import build_planner

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse import ReschedulingSettings
+from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse_rescheduling.latency.grid import Grid
 from enginehouse_rescheduling.latency.profile import first_token_grid, output_token_grid
 

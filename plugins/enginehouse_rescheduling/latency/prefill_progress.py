@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse import ClusterView, InstanceView, Role
+from enginehouse import Role
+from enginehouse.rescheduling import ClusterView, InstanceView
 from enginehouse_rescheduling.latency.least_squares import Function, fit
 
 _SHORTEST_MS, _LONGEST_MS = 1e-3, 1e6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from enginehouse import ClusterView, InstanceView
+from enginehouse.rescheduling import ClusterView, InstanceView
 
 
 class InstanceIndex:

@@ -7,16 +7,9 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse import (
-    ClusterView,
-    EnginehouseError,
-    Migrated,
-    Migration,
-    MigrationMeans,
-    Migrator,
-    migration_budget,
-    select_requests,
-)
+from enginehouse import EnginehouseError, Migrator
+from enginehouse.rescheduling import ClusterView, Migrated, Migration, MigrationMeans
+from enginehouse_kit.selection import migration_budget, select_requests
 from enginehouse_rescheduling.migrators.instance_index import InstanceIndex
 
 

@@ -9,7 +9,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from enginehouse import ClusterView, InstanceView, Migration, Plan, ReschedulingPolicy, ReschedulingSettings, Role
+from enginehouse import ReschedulingPolicy, Role
+from enginehouse.rescheduling import ClusterView, InstanceView, Migration, Plan, ReschedulingSettings
 from enginehouse_rescheduling.failing import failed_domain
 from enginehouse_rescheduling.float32 import float32
 from enginehouse_rescheduling.latency.predictor import LatencyPredictor

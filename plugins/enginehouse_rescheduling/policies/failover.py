@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from enginehouse import ClusterView, Migration, Plan, ReschedulingPolicy, ReschedulingSettings, Role
+from enginehouse import ReschedulingPolicy, Role
+from enginehouse.rescheduling import ClusterView, Migration, Plan, ReschedulingSettings
 from enginehouse_rescheduling.failing import failed_domain
 from enginehouse_rescheduling.pairs import round_robin
 

@@ -6,22 +6,18 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from enginehouse import (
+from enginehouse import ReschedulingPolicy
+from enginehouse.rescheduling import (
     ClusterView,
     DroppedPair,
     InstanceView,
     Migration,
-    OffloadCandidate,
     Plan,
-    ProjectionParams,
-    RequestFigures,
-    RequestProjection,
     RequestView,
-    ReschedulingPolicy,
     ReschedulingSettings,
-    plan_offload,
-    project,
 )
+from enginehouse_kit.offload import OffloadCandidate, plan_offload
+from enginehouse_kit.projection import ProjectionParams, RequestFigures, RequestProjection, project
 from enginehouse_rescheduling.failing import failed_domain
 
 _TYPE = "kv_projection"

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from enginehouse import (
-    ClusterView,
-    DroppedPair,
-    InstanceView,
-    Migration,
-    Plan,
-    ReschedulingPolicy,
-    ReschedulingSettings,
-    Role,
-)
+from enginehouse import ReschedulingPolicy, Role
+from enginehouse.rescheduling import ClusterView, DroppedPair, InstanceView, Migration, Plan, ReschedulingSettings
 from enginehouse_rescheduling.failing import failed_domain
 from enginehouse_rescheduling.float32 import float32
 from enginehouse_rescheduling.latency.predictor import LatencyPredictor

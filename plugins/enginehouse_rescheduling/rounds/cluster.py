@@ -7,18 +7,17 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from enginehouse import (
-    BackendStatus,
+from enginehouse import Health, ReplicaState
+from enginehouse.backends import BackendStatus
+from enginehouse.rescheduling import (
     ClusterView,
-    Health,
     InstanceAddress,
     InstanceReport,
     InstanceStatus,
     InstanceView,
-    ReplicaState,
     RequestView,
-    ServiceGateway,
 )
+from enginehouse.services import ServiceGateway
 from enginehouse_rescheduling.rounds.placed_requests import LiveFigures, PlacedRequests, in_flight, waiting_at
 from enginehouse_rescheduling.rounds.reservations import NONE_RESERVED, reserve
 

@@ -9,20 +9,9 @@ from contextvars import ContextVar
 
 import msgspec
 
-from enginehouse import (
-    Clock,
-    ClusterView,
-    EnginehouseError,
-    Migrated,
-    Migration,
-    Migrator,
-    Plan,
-    PluginId,
-    await_plugin,
-    plugin_errors,
-    run_within,
-    wrong_result,
-)
+from enginehouse import EnginehouseError, Migrator
+from enginehouse.rescheduling import ClusterView, Migrated, Migration, Plan
+from enginehouse.runtime import Clock, PluginId, await_plugin, plugin_errors, run_within, wrong_result
 
 MOST_RECORDS = 1000
 _SLICE = 20

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse import EngineClient, InstanceAddress, NotFound, RequestView, ServiceGateway
+from enginehouse.drivers import EngineClient
+from enginehouse.errors import NotFound
+from enginehouse.rescheduling import InstanceAddress, RequestView
+from enginehouse.services import ServiceGateway
 from enginehouse_rescheduling.rounds.dispatcher import note_moved
 from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests
 from enginehouse_rescheduling.rounds.recent_moves import MoveLimit

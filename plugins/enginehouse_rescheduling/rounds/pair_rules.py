@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from enginehouse import ClusterView, InstanceView, Migration
+from enginehouse.rescheduling import ClusterView, InstanceView, Migration
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
 
 

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from enginehouse import GatewayRequest, InFlight, InstanceStatus, Phase, RequestView, Role, Route, ServiceGateway
+from enginehouse import Role, Route
+from enginehouse.rescheduling import InFlight, InstanceStatus, RequestView
+from enginehouse.services import GatewayRequest, ServiceGateway
+from enginehouse.tickets import Phase
 from enginehouse_kit.request_ids import gateway_request_ids
 
 _FORGOTTEN_S = 10.0

@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from enginehouse import (
-    ClusterView,
-    Configured,
-    DroppedPair,
-    InstanceView,
-    Migration,
-    Plan,
-    PluginId,
-    RequestError,
-    ReschedulingPolicy,
-    ReschedulingSettings,
-    plugin_errors,
-    wrong_result,
-)
+from enginehouse import RequestError, ReschedulingPolicy
+from enginehouse.rescheduling import ClusterView, DroppedPair, InstanceView, Migration, Plan, ReschedulingSettings
+from enginehouse.runtime import PluginId, plugin_errors, wrong_result
+from enginehouse.services import Configured
 from enginehouse_rescheduling.rounds.pair_rules import PairRules
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
 

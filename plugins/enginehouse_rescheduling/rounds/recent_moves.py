@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from enginehouse import Migrated, Migration, RequestView
+from enginehouse.rescheduling import Migrated, Migration, RequestView
 
 _MOST = 10
 _WITHIN_S = 60.0

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from enginehouse import InstanceView, Role
+from enginehouse import Role
+from enginehouse.rescheduling import InstanceView
 
 
 class Reservations(NamedTuple):

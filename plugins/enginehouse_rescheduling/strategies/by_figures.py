@@ -8,17 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from enginehouse import (
-    Candidate,
-    ClusterView,
-    InFlight,
-    InstanceView,
-    Requirements,
-    ReschedulingSettings,
-    Role,
-    Strategy,
-    Verdict,
-)
+from enginehouse import Candidate, Requirements, Role, Strategy
+from enginehouse.rescheduling import ClusterView, InFlight, InstanceView, ReschedulingSettings
+from enginehouse.routing_facts import Verdict
 from enginehouse_rescheduling.failing import failed_domain
 from enginehouse_rescheduling.metrics import PromptFigures
 

@@ -7,18 +7,10 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse import (
-    Candidate,
-    ChunkExtractor,
-    ClusterView,
-    Extractor,
-    InstanceView,
-    PrefixIndex,
-    Requirements,
-    ReschedulingSettings,
-    Role,
-    chunks_of,
-)
+from enginehouse import Candidate, Extractor, Requirements, Role
+from enginehouse.rescheduling import ClusterView, InstanceView, ReschedulingSettings
+from enginehouse_kit.prefix_index import PrefixIndex
+from enginehouse_kit.prefixes import ChunkExtractor, chunks_of
 from enginehouse_rescheduling.float32 import float32
 from enginehouse_rescheduling.latency.predictor import LatencyPredictor
 from enginehouse_rescheduling.latency.prefill_progress import PrefillProgress

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from enginehouse import (
-    Candidate,
-    ClusterView,
-    InstanceView,
-    RateLimited,
-    Requirements,
-    ReschedulingSettings,
-    Role,
-)
+from enginehouse import Candidate, Requirements, Role
+from enginehouse.errors import RateLimited
+from enginehouse.rescheduling import ClusterView, InstanceView, ReschedulingSettings
 from enginehouse_rescheduling.float32 import float32
 from enginehouse_rescheduling.latency.predictor import LatencyPredictor
 from enginehouse_rescheduling.metrics import (

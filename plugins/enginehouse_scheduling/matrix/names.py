@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from enginehouse import ConfigError, HostFacts, did_you_mean
+from enginehouse import ConfigError
+from enginehouse.settings import did_you_mean
+from enginehouse.tickets import HostFacts
 from enginehouse_scheduling.matrix.parser import Name
 from enginehouse_scheduling.matrix.source import Source
 from enginehouse_scheduling.model_names import check_model, models_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from enginehouse import did_you_mean
+from enginehouse.settings import did_you_mean
 from enginehouse_scheduling.matrix.parser import Name, Reference, Tree, parse
 from enginehouse_scheduling.matrix.source import Source
 

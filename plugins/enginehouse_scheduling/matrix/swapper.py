@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from enginehouse import ConfigError, HostFacts, LoadFailed, MatrixSettings, Swapper, SwapPlan
+from enginehouse import ConfigError, Swapper
+from enginehouse.errors import LoadFailed
+from enginehouse.settings import MatrixSettings
+from enginehouse.tickets import HostFacts, SwapPlan
 from enginehouse_scheduling.matrix.names import Names
 from enginehouse_scheduling.matrix.program import Node, alone, compile_sets
 from enginehouse_scheduling.matrix.sets import read_sets

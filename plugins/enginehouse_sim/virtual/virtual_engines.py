@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import Driver, EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LaunchSpec, Migrator
+from enginehouse import Driver, Launcher, Migrator
+from enginehouse.drivers import LaunchSpec
+from enginehouse.launchers import EngineOutput, EngineProcess, Exit, LaunchLine
 from enginehouse.relay.door import Door
 
 

@@ -14,26 +14,21 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import (
-    Clock,
-    ConfigError,
-    DriverSupport,
-    InferenceRequest,
-    LoadedConfig,
-    Migrator,
-    Unauthorized,
-    support_of,
-)
+from enginehouse import ConfigError, InferenceRequest, Migrator
 from enginehouse.app.gateway import Gateway
+from enginehouse.config.load_config import LoadedConfig
 from enginehouse.config.schema import Config
 from enginehouse.config.usage import UsageSettings
+from enginehouse.drivers import DriverSupport, support_of
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.engines.managed_engines import hosts_of
 from enginehouse.engines.state_file import StateFile
+from enginehouse.errors import Unauthorized
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse.relay.upstream.origin import Origin
 from enginehouse.relay.upstream.outside import Connector, Outside
+from enginehouse.runtime import Clock
 from enginehouse.telemetry.decisions import MOST
 from enginehouse_sim.virtual.virtual_engines import (
     VirtualBackend,

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import VirtualLoop
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
 from enginehouse.relay.upstream.outside import Outside
+from enginehouse_kit.virtual_loop import VirtualLoop
 from tests.chaos.bad_engines.faulty_engine import FaultyEngine
 from tests.chaos.endpoint import LinkQuality
 from tests.chaos.network import Network

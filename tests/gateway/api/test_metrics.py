@@ -20,7 +20,7 @@ from enginehouse.api.metrics.families import histograms, numbers
 from enginehouse.domain.request_record import RequestRecord
 from enginehouse.telemetry import metric_list
 from enginehouse.telemetry.counters import Counters, Histogram
-from enginehouse.testing import request_record
+from enginehouse_kit.testing import request_record
 from enginehouse_metrics.engines import MetricsPage
 from enginehouse_metrics.merged_pages import merged
 from enginehouse_metrics.page import Families

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from enginehouse.config.environment import STATE_DIR
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.operated_gateway import ADMIN_KEY, MARK, kill_engines, reconfigured
 from tests.support.reloaded_gateway import OpenAlone, OpenShared, ReloadedGateway
 

@@ -9,22 +9,15 @@ import httpx
 import msgspec
 import pytest
 
-from enginehouse import (
-    Authenticator,
-    Caller,
-    ConfigError,
-    Configured,
-    Headers,
-    InvalidRequest,
-    LimitAmounts,
-    PluginError,
-    Unauthorized,
-)
+from enginehouse import Authenticator, ConfigError, Headers, InvalidRequest, PluginError
 from enginehouse.app import Gateway
+from enginehouse.callers import Caller, LimitAmounts
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import Forbidden
+from enginehouse.errors import Unauthorized
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
+from enginehouse.services import Configured
 from enginehouse_callers.accounts import KeyHolder
 from enginehouse_callers.kept_key import NewKey
 from tests.support import plain_httpx

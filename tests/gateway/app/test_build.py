@@ -7,26 +7,20 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from enginehouse import (
-    Candidate,
-    ConfigError,
-    EngineClient,
-    LoadedModel,
-    LoadingDriver,
-    PluginFailed,
-    Requirements,
-    Scorer,
-)
+from enginehouse import Candidate, ConfigError, Requirements, Scorer
 from enginehouse.app import build_router
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_router import settle
 from enginehouse.app.rehearsal import rehearse_start
 from enginehouse.config.routing import RoutingSettings, ScorerSettings
 from enginehouse.config.schema import BackendModelSettings, BackendSettings, Config, PluginSettings
+from enginehouse.drivers import EngineClient, LoadedModel
+from enginehouse.errors import PluginFailed
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
-from enginehouse.testing import candidate, requirements
+from enginehouse_kit.drivers import LoadingDriver
+from enginehouse_kit.testing import candidate, requirements
 from tests.support.routing import make_snapshot, take_route
 
 

@@ -10,7 +10,7 @@ from enginehouse.domain.errors import ConfigError
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.exporters import Exporter, Sampling, TracedRequest
 from enginehouse.interfaces.observers import Observer
-from enginehouse.testing import request_record
+from enginehouse_kit.testing import request_record
 
 REQUEST = TracedRequest(b"1" * 32, 1, b"", (b"", b""), b"", request_record())
 

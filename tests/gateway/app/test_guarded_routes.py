@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from enginehouse import PageFacts, guarded
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
+from enginehouse.pages import PageFacts, guarded
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from tests.support import plain_httpx

@@ -8,15 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import UNKNOWN, Capabilities, Health, RateLimited, ReplicaState, Requirements, Unauthorized
+from enginehouse import Capabilities, Health, ReplicaState, Requirements
 from enginehouse.config.schema import BackendSettings as Settings
 from enginehouse.config.schema import CheckSettings, KeySettings, TimeoutSettings
 from enginehouse.domain.errors import Forbidden
 from enginehouse.engines.idle_replicas import IdleReplicas
+from enginehouse.errors import RateLimited, Unauthorized
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.relay.upstream.outside import Outside
 from enginehouse.relay.upstream.upstream import Upstream
+from enginehouse.routing_facts import UNKNOWN
 from enginehouse.telemetry.answer_meter import NO_ANSWER
 from enginehouse_callers.accounts import KeyHolder, Reservation
 from enginehouse_callers.keyring import Keyring

@@ -14,7 +14,7 @@ from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
 from enginehouse.routing.body.read import read_request
-from enginehouse.testing import candidate
+from enginehouse_kit.testing import candidate
 from tests.support import plain_httpx
 from tests.support.routing import make_snapshot, take_route
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from enginehouse_local.processes import identity
 from tests.support.operated_gateway import table
 from tests.support.reloaded_gateway import OpenAlone, OpenShared

@@ -10,10 +10,11 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from enginehouse import Body, Driver, InferenceRequest, Message, RequestError
+from enginehouse import Body, Driver, InferenceRequest, RequestError
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.requests import Message
 from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection
 from enginehouse_sim.virtual import VirtualClient, VirtualEngines, VirtualGateway, VirtualProcess
 from enginehouse_vllm.driver import VllmDriver

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.plugins import Install
 
 EXITS = """
 import sys
 from starlette.routing import Route
+from enginehouse_kit.drivers import OpenAICompatibleDriver
 
 class Exits(Driver):
     async def healthy(self, engine):

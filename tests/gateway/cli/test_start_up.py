@@ -18,7 +18,7 @@ NOT_OF_THE_GATEWAY = {
     "opentelemetry",
     "rich",
     "enginehouse_otlp.process.spans",
-    "enginehouse.testing",
+    "enginehouse_kit.testing",
     "enginehouse_bench.bench_command",
     "enginehouse_importers.kit.command",
     "enginehouse_sim.simulator",
@@ -80,7 +80,7 @@ def test_the_help_of_a_plugins_command_imports_little(command: str) -> None:
     others = {
         "rich",
         "yaml",
-        "enginehouse.testing",
+        "enginehouse_kit.testing",
         "enginehouse_sim",
         "enginehouse.relay",
         "enginehouse.interfaces.drivers",

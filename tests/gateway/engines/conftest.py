@@ -6,17 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse import (
-    EngineClient,
-    ReplicaState,
-)
+from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
+from enginehouse.drivers import EngineClient
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.launches import Ports
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.driver_support import support_of
-from enginehouse.testing import HttpEngineClient
+from enginehouse_kit.testing import HttpEngineClient
 from enginehouse_llamacpp import LlamaCppDriver
 from tests.support import real_gateways
 from tests.support.bare_host import Heard

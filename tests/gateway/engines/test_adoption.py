@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import LaunchLine
+from enginehouse.launchers import LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.processes import identity, members, signal_group
 from tests.support.launchers import local_launcher

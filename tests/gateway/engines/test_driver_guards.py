@@ -9,28 +9,25 @@ from typing import Any, cast
 
 import pytest
 
-from enginehouse import (
-    ConfigError,
-    Driver,
+from enginehouse import ConfigError, Driver, Launcher
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.drivers import (
     EngineClient,
-    EngineProcess,
-    InstanceStatus,
-    Launcher,
     LaunchSpec,
     LoadedModel,
     ModelFacts,
-    PluginFailed,
     ServedModel,
     SupportsFigures,
     SupportsLaunch,
     SupportsLoading,
     SupportsSleep,
-    UpstreamError,
 )
-from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.guards import ANSWERS, guarded_driver
+from enginehouse.errors import PluginFailed, UpstreamError
 from enginehouse.interfaces.driver_support import SUPPORTS, DriverSupport
+from enginehouse.launchers import EngineProcess
 from enginehouse.plugin_manager.kinds import methods
+from enginehouse.rescheduling import InstanceStatus
 from enginehouse.telemetry import plugin_failures
 from tests.support.fake_engines import FakeClient
 from tests.support.unspeakable import Unspeakable, UnspeakableError

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ConfigError, Launcher, LoadFailed, ReplicaState
+from enginehouse import ConfigError, Launcher, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.launches import Ports
 from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.errors import LoadFailed
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.bare_host import Heard
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from enginehouse import EngineClient, LoadFailed, NotEnoughMemory, ReplicaState, UpstreamError
+from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
+from enginehouse.drivers import EngineClient
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import Sleepers, StateFile
+from enginehouse.errors import LoadFailed, NotEnoughMemory, UpstreamError
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.scheduling.collaborators import EngineControl
 from tests.support.bare_host import BareHost

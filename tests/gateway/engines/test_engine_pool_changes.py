@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from enginehouse import LoadFailed, ReplicaState
+from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import StateFile
+from enginehouse.errors import LoadFailed
 from enginehouse.interfaces.driver_support import support_of
 from tests.support.bare_host import BareHost
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver

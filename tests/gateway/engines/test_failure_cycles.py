@@ -9,25 +9,19 @@ from typing import cast
 
 import pytest
 
-from enginehouse import (
-    EngineClient,
-    InstanceStatus,
-    LoadedModel,
-    LoadFailed,
-    LoadingBackend,
-    ServedModel,
-    SupportsLoading,
-    UpstreamError,
-)
 from enginehouse.app.services.status_puller import EngineToAsk, StatusPuller
+from enginehouse.backends import LoadingBackend
 from enginehouse.config.schema import CheckSettings, ModelSettings
+from enginehouse.drivers import EngineClient, LoadedModel, ServedModel, SupportsLoading
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.load_request import load
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.probing.prober import Prober
+from enginehouse.errors import LoadFailed, UpstreamError
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import support_of
+from enginehouse.rescheduling import InstanceStatus
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_remote.server import RemoteLoad, RemoteServer

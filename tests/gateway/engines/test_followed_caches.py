@@ -6,23 +6,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import pytest
 
-from enginehouse import (
-    CacheFollower,
-    Driver,
-    DriverSupport,
-    EngineClient,
-    EngineResponse,
-    KvEventSettings,
-    OpenAICompatibleDriver,
-    PromptTokens,
-    ServedModel,
-    UpstreamError,
-    support_of,
-)
+from enginehouse import Driver
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ConfigError
+from enginehouse.drivers import DriverSupport, EngineClient, EngineResponse, ServedModel, support_of
+from enginehouse.engine_caches import CacheFollower, KvEventSettings, PromptTokens
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, Published, kv_events_of
-from enginehouse_kit.drivers import openai_driver
+from enginehouse.errors import UpstreamError
+from enginehouse_kit.drivers import OpenAICompatibleDriver, openai_driver
 
 CHAT = b'{"model":"alias","messages":[{"role":"user","content":"Hi"}],"stream":true,"max_tokens":4}'
 

@@ -9,12 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from enginehouse import ConfigError, PluginFailed
+from enginehouse import ConfigError
 from enginehouse.config.schema import HostSettings
 from enginehouse.domain.gpu import Gpu
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.gpus import Gpus, assign_gpus, host_gpus
 from enginehouse.engines.guards import guarded_launcher
+from enginehouse.errors import PluginFailed
 from enginehouse_local import LocalLauncher
 from enginehouse_local.nvml import Nvml
 from tests.support.fake_engines import FakeLauncher

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse import UpstreamError
 from enginehouse.engines.probing.health_check import HealthCheck
+from enginehouse.errors import UpstreamError
 from tests.support.fake_engines import FakeClient, ScriptedDriver
 from tests.support.virtual_time import Run
 

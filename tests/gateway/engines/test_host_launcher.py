@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Launcher, LaunchLine, LoadFailed
+from enginehouse import Launcher
 from enginehouse.engines.state_file import StateFile
+from enginehouse.errors import LoadFailed
+from enginehouse.launchers import LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.launcher import LocalProcess
 from enginehouse_local.processes import identity, members

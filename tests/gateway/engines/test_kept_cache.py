@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from enginehouse import EngineClient, KeepsCache
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.domain.request_record import RequestRecord
+from enginehouse.drivers import EngineClient, KeepsCache
 from enginehouse.engines.kept_cache import CacheReports, KeptCache, remove_others
 
 CLIENT = cast(EngineClient, None)

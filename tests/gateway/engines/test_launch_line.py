@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import ConfigError, LaunchLine, LaunchSpec, Place, Role
+from enginehouse import ConfigError, Role
 from enginehouse.config.schema import ModelSettings
+from enginehouse.drivers import LaunchSpec
 from enginehouse.engines.launch_line import LaunchRules, ModelLaunch, fingerprint, launch_line, launch_spec
 from enginehouse.interfaces.driver_support import support_of
+from enginehouse.launchers import LaunchLine, Place
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
 from enginehouse_sglang import SglangDriver

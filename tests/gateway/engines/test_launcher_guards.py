@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 
-from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed, PluginFailed, ReplicaState
+from enginehouse import Launcher, ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.guards import guarded_launcher
 from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.errors import LoadFailed, PluginFailed
 from enginehouse.interfaces.driver_support import support_of
+from enginehouse.launchers import EngineOutput, EngineProcess, Exit, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
 from tests.support.host_launchers import launches

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from enginehouse import Capabilities, EngineClient, ServedModel
+from enginehouse import Capabilities
+from enginehouse.drivers import EngineClient, ServedModel
 from enginehouse_llamacpp import LlamaCppDriver
 
 pytestmark = pytest.mark.engine

@@ -6,10 +6,12 @@ from typing import cast
 
 import pytest
 
-from enginehouse import LoadFailed, ReplicaLost, ReplicaState, RequestError, Ticket
+from enginehouse import ReplicaState, RequestError
 from enginehouse.engines.load_request import load
+from enginehouse.errors import LoadFailed, ReplicaLost
 from enginehouse.scheduling.collaborators import TicketHolder
 from enginehouse.scheduling.host_queue import HostQueue
+from enginehouse.tickets import Ticket
 
 
 class Queue:

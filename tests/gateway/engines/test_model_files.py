@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from enginehouse import Capabilities, LaunchSpec, ModelFacts, SupportsLaunch
+from enginehouse import Capabilities
 from enginehouse.config.schema import ModelSettings
+from enginehouse.drivers import LaunchSpec, ModelFacts, SupportsLaunch
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.model_files import ModelFiles
 from enginehouse.interfaces.driver_support import support_of

@@ -10,17 +10,7 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta
 
-from enginehouse import (
-    ConfigError,
-    Driver,
-    EngineNeeds,
-    Exit,
-    LaunchLine,
-    LoadFailed,
-    Place,
-    PlacementOptions,
-    ReplicaState,
-)
+from enginehouse import ConfigError, Driver, ReplicaState
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.engines.engine import Engine
@@ -30,7 +20,9 @@ from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.orders import prepared
 from enginehouse.engines.placements import check_placement, placement_of
 from enginehouse.engines.state_file import StateFile
+from enginehouse.errors import LoadFailed
 from enginehouse.interfaces.driver_support import support_of
+from enginehouse.launchers import EngineNeeds, Exit, LaunchLine, Place, PlacementOptions
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_vllm import VllmDriver
 from tests.support.bare_host import BareHost, Heard

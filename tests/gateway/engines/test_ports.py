@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from enginehouse import LoadFailed
 from enginehouse.engines.launches import Ports
+from enginehouse.errors import LoadFailed
 
 
 def _three_free_ports() -> Ports:

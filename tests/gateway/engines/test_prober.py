@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from enginehouse import Capabilities, EngineClient, Health, ServedModel, UpstreamError
+from enginehouse import Capabilities, Health
 from enginehouse.config.schema import CheckSettings
+from enginehouse.drivers import EngineClient, ServedModel
 from enginehouse.engines.probing.prober import Prober
+from enginehouse.errors import UpstreamError
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse_vllm import VllmDriver

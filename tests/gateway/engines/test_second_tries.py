@@ -8,12 +8,14 @@ from typing import cast
 
 import pytest
 
-from enginehouse import EngineOutput, EngineProcess, LaunchLine, NotEnoughMemory, ReplicaState
+from enginehouse import ReplicaState
 from enginehouse.config.schema import ModelSettings
 from enginehouse.domain.gpu import Gpu
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.state_file import StateFile
+from enginehouse.errors import NotEnoughMemory
 from enginehouse.interfaces.driver_support import support_of
+from enginehouse.launchers import EngineOutput, EngineProcess, LaunchLine
 from tests.support.bare_host import BareHost
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
 from tests.support.fake_gpus import FakeGpus, gpu

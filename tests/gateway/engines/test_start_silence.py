@@ -9,11 +9,12 @@ from typing import cast
 
 import pytest
 
-from enginehouse import EngineOutput, EngineProcess, LaunchLine, LoadFailed
 from enginehouse.config.schema import ModelSettings
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.errors import LoadFailed
 from enginehouse.interfaces.driver_support import support_of
+from enginehouse.launchers import EngineOutput, EngineProcess, LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from tests.support.fake_engines import FakeClient, FakeLauncher, FakeProcess, ScriptedDriver
 from tests.support.host_launchers import launches

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from enginehouse import UNKNOWN, Health
+from enginehouse import Health
 from enginehouse.config.schema import CheckSettings
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.routing_facts import UNKNOWN
 from tests.support.fake_clock import StoppedClock
 
 

@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from enginehouse import UNKNOWN, Capabilities, ConfigError, Health, Load, NotFound, ReplicaState, Role
+from enginehouse import Capabilities, ConfigError, Health, ReplicaState, Role
 from enginehouse.config.schema import CheckSettings
+from enginehouse.errors import NotFound
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
-from enginehouse.testing import requirements
+from enginehouse.routing_facts import UNKNOWN, Load
+from enginehouse_kit.testing import requirements
 from tests.support.fake_clock import StoppedClock
 from tests.support.routing import make_router, take_route
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from enginehouse import UNKNOWN, ReplicaState
+from enginehouse import ReplicaState
 from enginehouse.config.schema import CheckSettings
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
+from enginehouse.routing_facts import UNKNOWN
 from tests.support.fake_clock import StoppedClock
 
 Make = Callable[..., BackendInfo]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from enginehouse import Candidate, ReplicaState
 from enginehouse.fleet.snapshot import Snapshot
-from enginehouse.testing import candidate
+from enginehouse_kit.testing import candidate
 
 PLACES = {f"b{n}": n for n in range(5)}
 

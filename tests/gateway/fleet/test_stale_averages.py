@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from enginehouse import Load
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
-from enginehouse.testing import requirements
+from enginehouse.routing_facts import Load
+from enginehouse_kit.testing import requirements
 from tests.support.fake_clock import StoppedClock
 from tests.support.routing import make_router, take_route
 

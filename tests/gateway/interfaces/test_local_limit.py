@@ -4,7 +4,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from enginehouse import LimitRule, LocalLimit
+from enginehouse.callers import LimitRule
+from enginehouse_kit.limits import LocalLimit
 from tests.support.fake_clock import StoppedClock
 
 

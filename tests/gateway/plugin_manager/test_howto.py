@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse.testing.pytest_plugin import StartEngine, StartGateway
+from enginehouse_kit.pytest_plugin import StartEngine, StartGateway
 from tests.support.paths import DOCS
 from tests.support.plugins import Install
 

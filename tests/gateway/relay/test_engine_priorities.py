@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from enginehouse.relay.engine_facts import with_priority
-from enginehouse.testing import PlayedServer
+from enginehouse_kit.testing import PlayedServer
 from tests.support.served_gateway import MODEL, OpenGateway, ServedGateway
 
 KEYS = [

@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from enginehouse import ReschedulingSettings, Role
+from enginehouse import Role
 from enginehouse.domain.errors import RequestError
 from enginehouse.relay.upstream.client import Client
+from enginehouse.rescheduling import ReschedulingSettings
 from tests.support.cluster_views import instance, view
 from tests.support.garbage import left_behind, without_collector
 from tests.support.model_engine import Break, ModelEngine, StartModelEngine

@@ -22,8 +22,8 @@ from enginehouse.relay.events.stream_check import BrokenStream
 from enginehouse.relay.events.stream_form import stream_form
 from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.upstream.connection import Connection
-from enginehouse.testing import FakeShare
 from enginehouse_continuation.stream_history import StreamHistory
+from enginehouse_kit.testing import FakeShare
 from tests.support.at_once import AT_ONCE
 from tests.support.fake_transport import FakeTransport
 from tests.support.scripted_engine import StartEngine

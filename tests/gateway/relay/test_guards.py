@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from enginehouse import Change, Guard, GuardAnswer, GuardRequest, Refuse
+from enginehouse import Guard
 from enginehouse.config.schema import PluginSettings
+from enginehouse.interceptors import Change, GuardAnswer, GuardRequest, Refuse
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.registry import Registered, Registry
 from tests.support.keys import bearer, key

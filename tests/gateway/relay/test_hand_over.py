@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse import ReschedulingSettings, Role
+from enginehouse import Role
+from enginehouse.rescheduling import ReschedulingSettings
 from tests.support.cluster_views import instance, view
 from tests.support.model_engine import Break, ModelEngine, StartModelEngine
 from tests.support.scripted_engine import Cut

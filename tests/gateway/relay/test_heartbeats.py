@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from enginehouse import LoadFailed
+from enginehouse.errors import LoadFailed
 from tests.support.launched_engine import Launch
 from tests.support.raw_client import RawClient
 from tests.support.scripted_engine import END, Cut, StartEngine, chunk

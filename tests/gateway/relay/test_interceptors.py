@@ -11,20 +11,19 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from enginehouse import (
+from enginehouse import Guard, Interceptor
+from enginehouse.config.schema import PluginSettings
+from enginehouse.interceptors import (
     Answer,
     AnswerFilter,
     Change,
     Event,
-    Guard,
     GuardAnswer,
     GuardRequest,
     InterceptedRequest,
-    Interceptor,
     Join,
     Refuse,
 )
-from enginehouse.config.schema import PluginSettings
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.registry import Registered, Registry
 from tests.support.keys import bearer, key

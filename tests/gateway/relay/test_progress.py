@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from enginehouse import LoadFailed
 from enginehouse.domain.errors import ShuttingDown
+from enginehouse.errors import LoadFailed
 from enginehouse.relay.relayed_request import RelayedRequest
 from enginehouse.scheduling import engine_exits
 from tests.support.launched_engine import Launch, LaunchedEngine

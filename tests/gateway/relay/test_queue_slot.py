@@ -7,27 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from enginehouse import (
-    Effects,
-    EnginehouseError,
-    HostFacts,
-    LoadFailed,
-    QueueFull,
-    ReplicaState,
-    RequestError,
-    Scheduler,
-    SchedulingLimits,
-    SwapDone,
-    Swapper,
-    Ticket,
-    Waiting,
-)
+from enginehouse import EnginehouseError, ReplicaState, RequestError, Scheduler, Swapper
 from enginehouse.domain.errors import LoadCancelled
+from enginehouse.errors import LoadFailed, QueueFull
 from enginehouse.relay.jobs.inference_job import InferenceJob
 from enginehouse.relay.queue_slot import QueueSlot
 from enginehouse.scheduling.collaborators import EngineControl, QueueListener
 from enginehouse.scheduling.host_queue import HostQueue
 from enginehouse.telemetry.observers import Observers
+from enginehouse.tickets import Effects, HostFacts, SchedulingLimits, SwapDone, Ticket, Waiting
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway
 

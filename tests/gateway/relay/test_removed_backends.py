@@ -5,12 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from enginehouse import ReschedulingSettings, Role
+from enginehouse import Role
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.errors import UpstreamError
 from enginehouse.domain.route import Route
 from enginehouse.interfaces.observers import Observer
 from enginehouse.relay.engine_facts import EngineFacts
+from enginehouse.rescheduling import ReschedulingSettings
 from tests.support.cluster_views import instance, view
 from tests.support.model_engine import Break, StartModelEngine
 from tests.support.scripted_engine import Cut, StartEngine

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from enginehouse import Health, LoadFailed, ReplicaState
+from enginehouse import Health, ReplicaState
+from enginehouse.errors import LoadFailed
 from enginehouse.scheduling import engine_exits
 from tests.support.launched_engine import Launch, LaunchedEngine
 from tests.support.raw_client import RawClient

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse import Candidate, LoadFailed, QueueFull, Reason, ReplicaLost, Route, UpstreamError, UpstreamTimeout
+from enginehouse import Candidate, Route
+from enginehouse.errors import LoadFailed, QueueFull, ReplicaLost, UpstreamError, UpstreamTimeout
 from enginehouse.relay.retrying.retries import (
     FailedAttempt,
     FindRoute,
@@ -15,6 +16,7 @@ from enginehouse.relay.retrying.retries import (
     SendAgain,
     decide,
 )
+from enginehouse.routing_facts import Reason
 
 UNTRIED = RetryState()
 REPLICAS = ("m@a", "m@b", "m@c")

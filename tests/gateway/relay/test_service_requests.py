@@ -7,9 +7,10 @@ import asyncio
 import msgspec
 import pytest
 
-from enginehouse import GatewayCaller, NotFound
 from enginehouse.app.services.service_access import ServiceAccess
 from enginehouse.domain.errors import Forbidden
+from enginehouse.errors import NotFound
+from enginehouse.services import GatewayCaller
 from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests
 from tests.support.keys import key
 from tests.support.model_engine import StartModelEngine

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Envelope, ProtocolRequest, Translation
+from enginehouse.protocols import Envelope, ProtocolRequest, Translation
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.protocols.translating_door import TranslatingDoor

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import UsageRow
+from enginehouse.callers import UsageRow
 from enginehouse_callers.prices import Prices
 from enginehouse_callers.usage_meter import UsageMeter
 from tests.support.fake_clock import StoppedClock

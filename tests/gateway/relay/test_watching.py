@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import UNKNOWN, Health
+from enginehouse import Health
+from enginehouse.routing_facts import UNKNOWN
 from enginehouse.telemetry.observers import notify
 from enginehouse_operations.pages import endless
 from tests.support.raw_client import RawClient

@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from enginehouse import UNKNOWN, Capabilities, Health, InvalidRequest, ModelNotFound, Reason, RequestError, Route
+from enginehouse import Capabilities, Health, InvalidRequest, RequestError, Route
 from enginehouse.config.schema import CheckSettings
 from enginehouse.domain.errors import CapabilityMismatch, FallbackExhausted, NoHealthyBackend
+from enginehouse.errors import ModelNotFound
 from enginehouse.fleet.backend_info import BackendInfo
 from enginehouse.fleet.fleet import Fleet
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.router import Router
+from enginehouse.routing_facts import UNKNOWN, Reason
 from tests.support.routing import make_router, make_strategy, take_route
 
 PLAIN = {"messages": [{"role": "user", "content": "hello"}]}

@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
-from enginehouse import ModelNotFound, ReplicaState
+from enginehouse import ReplicaState
 from enginehouse.config.aliases import Aliases, AliasSettings, AliasTarget
 from enginehouse.domain.route import Reason
-from enginehouse.testing import candidate, requirements
+from enginehouse.errors import ModelNotFound
+from enginehouse_kit.testing import candidate, requirements
 from tests.support.routing import make_router, make_snapshot, take_route
 
 

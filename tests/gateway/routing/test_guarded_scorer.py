@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Candidate, PluginFailed, Requirements, Scorer
+from enginehouse import Candidate, Requirements, Scorer
 from enginehouse.domain.errors import NoHealthyBackend
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.errors import PluginFailed
 from enginehouse.routing.guarded_scorer import GuardedScorer
-from enginehouse.testing import candidate, check_scorer, requirements
+from enginehouse_kit.testing import candidate, check_scorer, requirements
 
 
 class Returns(Scorer):

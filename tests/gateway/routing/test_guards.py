@@ -13,15 +13,15 @@ from enginehouse import (
     Filter,
     InferenceRequest,
     InvalidRequest,
-    PluginFailed,
     RequestError,
     Requirements,
     Strategy,
-    Verdict,
 )
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.errors import PluginFailed
+from enginehouse.routing_facts import Verdict
 from enginehouse.telemetry import plugin_failures
-from enginehouse.testing import candidate, request, requirements
+from enginehouse_kit.testing import candidate, request, requirements
 from tests.support.routing import make_router, make_snapshot, take_route
 
 HERE = make_snapshot(candidate("a", "m"), candidate("b", "m"))

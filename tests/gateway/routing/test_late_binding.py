@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from enginehouse import Candidate, Load
+from enginehouse import Candidate
 from enginehouse.domain.route import Reason
-from enginehouse.testing import requirements
+from enginehouse.routing_facts import Load
+from enginehouse_kit.testing import requirements
 from enginehouse_routing.parameters import RandomConfig
 from enginehouse_routing.pending import LeastPending
 from tests.support.routing import make_router, make_snapshot

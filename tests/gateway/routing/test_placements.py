@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse import Candidate, Placement, PluginFailed, Requirements, Strategy
-from enginehouse.testing import candidate, requirements
+from enginehouse import Candidate, Requirements, Strategy
+from enginehouse.errors import PluginFailed
+from enginehouse.routing_facts import Placement
+from enginehouse_kit.testing import candidate, requirements
 from tests.support.routing import make_router, make_snapshot, take_route
 
 SNAPSHOT = make_snapshot(candidate("a", "m"), candidate("b", "m"))

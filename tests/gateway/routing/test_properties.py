@@ -8,11 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Candidate, Capabilities, Health, ModelNotFound, Reason, RequestError, Requirements, Route
+from enginehouse import Candidate, Capabilities, Health, RequestError, Requirements, Route
 from enginehouse.domain.errors import FallbackExhausted
+from enginehouse.errors import ModelNotFound
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.router import Router
-from enginehouse.testing import candidate
+from enginehouse.routing_facts import Reason
+from enginehouse_kit.testing import candidate
 from tests.support.routing import make_router, make_snapshot
 
 models = st.sampled_from(["m", "n", "o", "p"])

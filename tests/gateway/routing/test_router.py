@@ -14,20 +14,18 @@ from enginehouse import (
     Health,
     InferenceRequest,
     InvalidRequest,
-    ModelNotFound,
-    PluginFailed,
-    RateLimited,
-    Reason,
     ReplicaState,
     RequestError,
     Requirements,
     Strategy,
 )
 from enginehouse.domain.errors import CapabilityMismatch, FallbackExhausted, NoHealthyBackend
+from enginehouse.errors import ModelNotFound, PluginFailed, RateLimited
 from enginehouse.fleet.snapshot import Snapshot
 from enginehouse.routing.body.read import read_request
 from enginehouse.routing.router import Router
-from enginehouse.testing import candidate, request, requirements
+from enginehouse.routing_facts import Reason
+from enginehouse_kit.testing import candidate, request, requirements
 from tests.support.routing import make_router, make_snapshot, take_route
 
 DOWN: dict[str, Any] = {"health": Health.UNHEALTHY}

@@ -6,7 +6,7 @@ import pytest
 
 from enginehouse.config.routing import RoutingSettings
 from enginehouse.routing.session import SessionExtractor
-from enginehouse.testing import check_extractor, request, requirements
+from enginehouse_kit.testing import check_extractor, request, requirements
 
 
 def found(fields: dict[str, Any], headers: dict[str, str] | None = None) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse import Capabilities, ModelNotFound
+from enginehouse import Capabilities
 from enginehouse.domain.errors import CapabilityMismatch
-from enginehouse.testing import candidate, requirements
+from enginehouse.errors import ModelNotFound
+from enginehouse_kit.testing import candidate, requirements
 from tests.support.routing import make_router, make_snapshot, take_route
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from enginehouse import ConfigError, EnginehouseError, HostedReplica, LoadFailed, NotFound
+from enginehouse import ConfigError, EnginehouseError
 from enginehouse.cli import enginehouse
 from enginehouse.config.load_config import load_config
 from enginehouse.config.schema import Config
+from enginehouse.errors import LoadFailed, NotFound
 from enginehouse.scheduling.scheduling_rules import host_facts, host_names, swapper_parameters
+from enginehouse.tickets import HostedReplica
 
 CONFIG = """
 [hosts.local]

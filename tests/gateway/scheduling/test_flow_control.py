@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from enginehouse import Ticket
 from enginehouse.domain.errors import DeadlineMissed, Shed
 from enginehouse.scheduling.flow_control import expected_wait, missed, unfit
 from enginehouse.scheduling.open_tickets import Backlog
+from enginehouse.tickets import Ticket
 
 
 def ticket(id: str, priority: int = 0, deadline: float = math.inf) -> Ticket:

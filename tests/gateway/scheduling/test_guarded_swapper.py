@@ -5,22 +5,16 @@ from typing import cast
 
 import pytest
 
-from enginehouse import (
-    HostedReplica,
-    HostFacts,
-    LoadFailed,
-    PluginError,
-    PluginFailed,
-    Swapper,
-    SwapPlan,
-)
+from enginehouse import PluginError, Swapper
 from enginehouse.app.build import build_swapper
 from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import Config, ModelSettings
+from enginehouse.errors import LoadFailed, PluginFailed
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.scheduling.explain import explain_swap
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.scheduling_rules import host_facts
+from enginehouse.tickets import HostedReplica, HostFacts, SwapPlan
 from tests.support.plugins import Install
 
 MODELS = ("a", "b", "llama", "pinned")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse import LoadFailed, SchedulingLimits
 from enginehouse.domain.errors import LoadCancelled
+from enginehouse.errors import LoadFailed
+from enginehouse.tickets import SchedulingLimits
 from tests.support.host_queues import FakeHolder, QueueStage
 
 

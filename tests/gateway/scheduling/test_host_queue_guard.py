@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from enginehouse import HostFacts, PluginFailed, ReplicaState, Scheduler, SchedulingLimits, Waiting
+from enginehouse import ReplicaState, Scheduler
 from enginehouse.domain.errors import PluginError, ShuttingDown
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.ticket import Ticket
+from enginehouse.errors import PluginFailed
 from enginehouse.scheduling.host_queue import HostQueue
-from enginehouse.testing import OneAtATime
+from enginehouse.tickets import HostFacts, SchedulingLimits, Waiting
+from enginehouse_kit.testing import OneAtATime
 from tests.support.host_queues import FakeEngines, FakeHolder, RecordingListener
 from tests.support.virtual_time import Run
 

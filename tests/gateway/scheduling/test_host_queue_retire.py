@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from enginehouse import LoadFailed, ReplicaState
+from enginehouse import ReplicaState
+from enginehouse.errors import LoadFailed
 from tests.support.host_queues import FakeHolder, QueueStage, until
 from tests.support.virtual_time import Run
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse import Phase, ReplicaState
+from enginehouse import ReplicaState
+from enginehouse.tickets import Phase
 from tests.support.host_queues import QueueStage
 
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from enginehouse import SchedulingLimits
 from enginehouse.config.scheduling import SchedulingSettings
 from enginehouse.config.schema import Config, HostSettings
 from enginehouse.scheduling.scheduling_rules import scheduling_rules
+from enginehouse.tickets import SchedulingLimits
 
 
 def test_the_limits_are_those_of_the_configuration() -> None:

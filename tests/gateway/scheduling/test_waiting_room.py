@@ -9,13 +9,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from enginehouse import Candidate, Load, QueueFull, QueueTimeout, ReplicaState, RequestError, Ticket
+from enginehouse import Candidate, ReplicaState, RequestError
 from enginehouse.domain.errors import NoHealthyBackend
 from enginehouse.domain.route import Reason, Route
+from enginehouse.errors import QueueFull, QueueTimeout
 from enginehouse.interfaces.schedulers import SchedulingLimits
 from enginehouse.routing.strategy_runner import must_wait
+from enginehouse.routing_facts import Load
 from enginehouse.scheduling.open_tickets import Backlog
 from enginehouse.scheduling.waiting_room import WaitingRoom
+from enginehouse.tickets import Ticket
 from tests.support.hypothesis_profiles import always_alike
 
 MAX_WAIT_S, TIMEOUT_S = 10.0, 30.0

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Reason
+from enginehouse.routing_facts import Reason
 from enginehouse.telemetry.access_line import json_line, text_line
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.request_facts import RequestFacts
-from enginehouse.testing import request_record
+from enginehouse_kit.testing import request_record
 from tests.support.request_facts import facts_of
 
 AT = 1e9 + 0.25

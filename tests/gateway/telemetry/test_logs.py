@@ -12,7 +12,7 @@ import pytest
 from enginehouse.config.telemetry import TelemetrySettings
 from enginehouse.telemetry.access_log import AccessLog
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
-from enginehouse.testing import request_record
+from enginehouse_kit.testing import request_record
 from tests.support.request_facts import facts_of
 
 Configure = Callable[..., GatewayLog]

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from enginehouse import LoadFailed, Observer
+from enginehouse import Observer
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.errors import LoadFailed
 from enginehouse.telemetry.observers import Observers, notify
 
 

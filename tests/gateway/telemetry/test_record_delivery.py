@@ -12,7 +12,7 @@ from enginehouse import Observer, RequestRecord
 from enginehouse.telemetry.observers import Observers
 from enginehouse.telemetry.plugin_times import PluginTimes
 from enginehouse.telemetry.record_delivery import RecordDelivery
-from enginehouse.testing import request_record
+from enginehouse_kit.testing import request_record
 
 
 class Turns:

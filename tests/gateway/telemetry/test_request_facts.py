@@ -4,7 +4,7 @@ import msgspec
 
 from enginehouse.domain.explanation import RouteDetails
 from enginehouse.domain.request_record import EngineTimings, StreamGap
-from enginehouse.testing import request_record
+from enginehouse_kit.testing import request_record
 from tests.support.request_facts import facts_of
 
 

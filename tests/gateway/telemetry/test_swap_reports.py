@@ -4,11 +4,12 @@ import logging
 
 import pytest
 
-from enginehouse import LoadFailed, SwapDone, SwapId, SwapPlan
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.errors import LoadCancelled
+from enginehouse.errors import LoadFailed
 from enginehouse.telemetry.counters import Counters
 from enginehouse.telemetry.swap_reports import SwapReports
+from enginehouse.tickets import SwapDone, SwapId, SwapPlan
 
 
 def test_each_swap_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse import Candidate, Health, Load, ReplicaState
+from enginehouse import Candidate, Health, ReplicaState
+from enginehouse.routing_facts import Load
 from enginehouse_batches.plan import HostUse, Person, Plan, RunningLine, plan
 from enginehouse_batches.settings import BatchSettings
 

@@ -12,27 +12,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import (
-    Candidate,
-    Clock,
-    GatewayCaller,
-    GatewayRequest,
-    Headers,
-    InvalidRequest,
-    Load,
-    NotFound,
-    Overloaded,
-    Phase,
-    RequestError,
-    ShuttingDown,
-    Submitted,
-)
-from enginehouse.testing import FakeGatewayRequest, FakeServiceGateway
+from enginehouse import Candidate, Headers, InvalidRequest, RequestError
+from enginehouse.errors import NotFound, Overloaded, ShuttingDown
+from enginehouse.routing_facts import Load
+from enginehouse.runtime import Clock
+from enginehouse.services import GatewayCaller, GatewayRequest, Submitted
+from enginehouse.tickets import Phase
 from enginehouse_batches.objects import WINDOW_S, Batch, new_id
 from enginehouse_batches.runner import Runner
 from enginehouse_batches.settings import BatchSettings
 from enginehouse_batches.storage import Storage
 from enginehouse_batches.store import CountedBatch, Store
+from enginehouse_kit.testing import FakeGatewayRequest, FakeServiceGateway
 from tests.support.waiting import until
 
 PATH = "/v1/completions"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enginehouse.testing import check_service, create
+from enginehouse_kit.testing import check_service, create
 
 
 def test_it_keeps_the_rules_of_a_service() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse import RateLimited
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import ServerSettings
-from enginehouse.testing import create, requirements
+from enginehouse.errors import RateLimited
 from enginehouse_callers.accounts import CallerLimits
 from enginehouse_callers.address_limits import AddressLimits
 from enginehouse_callers.prices import Prices
+from enginehouse_kit.testing import create, requirements
 
 
 def limits(*proxies: str, rate: int = 1) -> AddressLimits:

@@ -10,18 +10,20 @@ import msgspec
 import pytest
 
 import enginehouse_callers
-from enginehouse import AuditEntry, RateLimited, Requirements
+from enginehouse import Requirements
 from enginehouse.aio.clock import Clock
 from enginehouse.app.callers import Callers
+from enginehouse.callers import AuditEntry
 from enginehouse.config.auth import LimitAmounts
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import BudgetExhausted, ConfigError
+from enginehouse.errors import RateLimited
 from enginehouse.interfaces.observers import Observer
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.telemetry.observers import Observers
-from enginehouse.testing import request_record
 from enginehouse_callers.accounts import Account
 from enginehouse_callers.kept_key import NewKey
+from enginehouse_kit.testing import request_record
 from tests.support.fake_clock import StoppedClock
 from tests.support.request_facts import facts_of
 

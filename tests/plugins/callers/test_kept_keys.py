@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse import Requirements, Unauthorized
+from enginehouse import Requirements
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import ConfigError, Forbidden, InvalidRequest, NotFound, Overloaded
+from enginehouse.errors import Unauthorized
 from enginehouse_callers.kept_key import NewKey
 from enginehouse_callers.kept_keys import KeptKeys
 from enginehouse_callers.keyring import Keyring

@@ -14,17 +14,18 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
-from enginehouse import RateLimited, Requirements, Unauthorized
+from enginehouse import Requirements
 from enginehouse.api.authentication import ActiveAuthenticator
 from enginehouse.config.auth import AuthSettings, JwtSettings
 from enginehouse.config.schema import KeySettings
 from enginehouse.domain.errors import Forbidden
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.usage import UsageRow
-from enginehouse.testing import FakeServiceGateway
+from enginehouse.errors import RateLimited, Unauthorized
 from enginehouse_callers import Callers, TokenAuthenticator
 from enginehouse_callers.accounts import KeyHolder
 from enginehouse_callers.keyring import Keyring
+from enginehouse_kit.testing import FakeServiceGateway
 from tests.support.fake_clock import StoppedClock
 from tests.support.keys import asking
 from tests.support.served_gateway import limits_at

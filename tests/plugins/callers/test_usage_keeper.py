@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import pytest
 
-from enginehouse import AuditEntry, UsageRow
+from enginehouse.callers import AuditEntry, UsageRow
 from enginehouse.config.usage import PriceSettings
 from enginehouse.telemetry.request_facts import RequestFacts
-from enginehouse.testing import request_record
 from enginehouse_callers import SqliteUsage
 from enginehouse_callers.prices import Prices
 from enginehouse_callers.usage_keeper import UsageKeeper
 from enginehouse_callers.usage_meter import UsageMeter
+from enginehouse_kit.testing import request_record
 from tests.support.fake_clock import StoppedClock
 from tests.support.request_facts import facts_of
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse.relay.events.sse import whole_events
-from enginehouse.testing import FakeShare
 from enginehouse_continuation.stream_history import StreamHistory
 from enginehouse_continuation.translator import ContinuationTranslator
+from enginehouse_kit.testing import FakeShare
 from enginehouse_vllm import VllmDriver
 from tests.support.seen_stream import read_stream
 from tests.support.streaming_model import stream

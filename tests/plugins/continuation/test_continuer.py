@@ -9,8 +9,8 @@ from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import PluginError
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
-from enginehouse.testing import check_continuer, create
 from enginehouse_continuation.continuer import StreamContinuer
+from enginehouse_kit.testing import check_continuer, create
 
 
 def test_it_keeps_the_rules_of_a_continuer() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse.testing import FakeShare
 from enginehouse_continuation.gathered_answer import GatheredAnswer
+from enginehouse_kit.testing import FakeShare
 
 
 def gathered(*chunks: object) -> dict[str, Any]:

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Continuation, StreamTraits
-from enginehouse.testing import FakeShare, candidate
+from enginehouse.drivers import Continuation, StreamTraits
 from enginehouse_continuation.restrictions import has_joined_tokens
 from enginehouse_continuation.stream_history import StreamHistory
 from enginehouse_continuation.translator import ContinuationTranslator
+from enginehouse_kit.testing import FakeShare, candidate
 
 COMPLETIONS = "/v1/completions"
 PLAIN = StreamTraits(token_by_token=True)

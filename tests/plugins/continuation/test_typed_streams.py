@@ -12,21 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import (
-    AnswerDiffers,
-    Continuation,
-    InvalidRequest,
-    Protocol,
-    ProtocolRequest,
-    StreamTraits,
-    Translation,
-    TypedAnswer,
-)
+from enginehouse import InvalidRequest, Protocol
+from enginehouse.continuers import AnswerDiffers
+from enginehouse.drivers import Continuation, StreamTraits
+from enginehouse.protocols import ProtocolRequest, Translation, TypedAnswer
 from enginehouse.relay.events.sse import whole_events
-from enginehouse.testing import FakeShare
 from enginehouse_continuation.chunks import AnswerPiece
 from enginehouse_continuation.translator import ContinuationTranslator
 from enginehouse_continuation.typed_history import TypedHistory, typed_answer
+from enginehouse_kit.testing import FakeShare
 from enginehouse_protocols.messages.native import MessageEvents
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.responses.protocol import Responses

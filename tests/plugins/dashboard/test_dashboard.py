@@ -17,7 +17,7 @@ import enginehouse_dashboard
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
-from enginehouse.testing import check_routes, create
+from enginehouse_kit.testing import check_routes, create
 from tests.support import plain_httpx
 from tests.support.installed_plugins import installed_plugins
 

@@ -8,9 +8,10 @@ import dns.message
 import dns.rrset
 import pytest
 
-from enginehouse import ConfigError, FoundBackend
-from enginehouse.testing import check_discoverer
+from enginehouse import ConfigError
+from enginehouse.backends import FoundBackend
 from enginehouse_discovery.dns import DnsConfig, DnsDiscoverer
+from enginehouse_kit.testing import check_discoverer
 
 RECORDS = {
     ("engines.test.", "A"): ["10.0.0.2", "10.0.0.1"],

@@ -14,12 +14,13 @@ import zeroconf
 import zeroconf.asyncio
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
-from enginehouse import ConfigError, FoundBackend
+from enginehouse import ConfigError
+from enginehouse.backends import FoundBackend
 from enginehouse.domain.replica import Role
-from enginehouse.testing import check_discoverer
-from enginehouse.testing.gateway import RunningGateway
 from enginehouse_discovery import mdns
 from enginehouse_discovery.mdns import MdnsConfig, MdnsDiscoverer
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.testing import check_discoverer
 
 LOOPBACK = ("127.0.0.1",)
 

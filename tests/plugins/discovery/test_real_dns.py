@@ -9,8 +9,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway, Status
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway, Status
 
 from .knot import KNOT, Knot
 

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse import ConfigError, FoundBackend
-from enginehouse.testing import PlayedServer, check_discoverer
+from enginehouse import ConfigError
+from enginehouse.backends import FoundBackend
 from enginehouse_discovery.static import StaticConfig, StaticDiscoverer, read_list
+from enginehouse_kit.testing import PlayedServer, check_discoverer
 
 TOML = b'[backends.a]\nurl = "http://a:1"\npriority = 2\n[backends.a.models.m]\ntools = true\n'
 JSON = b'{"backends": {"a": {"url": "http://a:1", "priority": 2, "models": {"m": {"tools": true}}}}}'

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from enginehouse.testing import PlayedServer
+from enginehouse_kit.testing import PlayedServer
 
 Answer = tuple[int, object]
 

@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import CannotContinue, PartialAnswer, SupportsContinuation
+from enginehouse.drivers import PartialAnswer, SupportsContinuation
+from enginehouse.errors import CannotContinue
 from enginehouse_llamacpp import LlamaCppConfig, LlamaCppDriver
 from enginehouse_openai import OpenAIConfig, OpenAIDriver
 from enginehouse_sglang import SglangDriver

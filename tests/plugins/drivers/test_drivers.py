@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Capabilities, Driver, LaunchSpec, SupportsFigures, SupportsLaunch, SupportsSleep, UpstreamError
+from enginehouse import Capabilities, Driver
+from enginehouse.drivers import LaunchSpec, SupportsFigures, SupportsLaunch, SupportsSleep
+from enginehouse.errors import UpstreamError
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
 from enginehouse_sglang import SglangDriver

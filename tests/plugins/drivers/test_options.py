@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Capabilities, ConfigError, LaunchSpec, SupportsLaunch
+from enginehouse import Capabilities, ConfigError
 from enginehouse.config.schema import ModelSettings
+from enginehouse.drivers import LaunchSpec, SupportsLaunch
 from enginehouse.engines.launch_line import launch_line, why_not
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse_llamacpp import LlamaCppDriver

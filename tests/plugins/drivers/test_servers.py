@@ -9,18 +9,12 @@ from typing import Any
 import httpx
 import pytest
 
-from enginehouse import (
-    Capabilities,
-    Driver,
-    InstanceStatus,
-    LoadedModel,
-    LoadFailed,
-    NotEnoughMemory,
-    ServedModel,
-    UpstreamError,
-)
-from enginehouse.testing import HttpEngineClient, PlayedServer, check_driver
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse import Capabilities, Driver
+from enginehouse.drivers import LoadedModel, ServedModel
+from enginehouse.errors import LoadFailed, NotEnoughMemory, UpstreamError
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.testing import HttpEngineClient, PlayedServer, check_driver
 from enginehouse_openai.koboldcpp import KoboldCppDriver
 from enginehouse_openai.lemonade import LemonadeDriver
 from enginehouse_openai.litellm import LiteLLMDriver

@@ -11,8 +11,10 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from enginehouse import Capabilities, LaunchSpec, PartialAnswer, Role, ServedModel, UpstreamError
-from enginehouse.testing import HttpEngineClient, check_driver
+from enginehouse import Capabilities, Role
+from enginehouse.drivers import LaunchSpec, PartialAnswer, ServedModel
+from enginehouse.errors import UpstreamError
+from enginehouse_kit.testing import HttpEngineClient, check_driver
 from enginehouse_sglang import SglangDriver
 from enginehouse_sglang.options import SglangOptions
 from tests.support.fake_engines import FakeClient

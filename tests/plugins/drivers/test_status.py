@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import InstanceStatus, SupportsFigures, UpstreamError
-from enginehouse.testing import HttpEngineClient
-from enginehouse.testing.engines import SimEngine
+from enginehouse.drivers import SupportsFigures
+from enginehouse.errors import UpstreamError
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.testing import HttpEngineClient
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_openai import OpenAIDriver
 from enginehouse_sglang import SglangDriver

@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
-from enginehouse import Clock, RequestView, UsageRow
+from enginehouse.callers import UsageRow
+from enginehouse.rescheduling import RequestView
+from enginehouse.runtime import Clock
 from enginehouse_callers.sqlite_usage import SqliteUsage
 from enginehouse_energy.meters import Nvml, Rapl
 from enginehouse_energy.service import JOULES, Energy

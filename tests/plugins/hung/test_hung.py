@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from enginehouse import Clock, RequestView
+from enginehouse.rescheduling import RequestView
+from enginehouse.runtime import Clock
 from enginehouse_hung.service import HUNG, Hung
 from enginehouse_hung.silences import SeenRequest, Silences
 from enginehouse_kit.fake_service_gateway import FakeGatewayRequest, FakeServiceGateway

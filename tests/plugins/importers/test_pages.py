@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from enginehouse.cli import enginehouse
-from enginehouse.testing import PlayedServer
+from enginehouse_kit.testing import PlayedServer
 from tests.plugins.importers.test_samples import MODELFILE, SAMPLES, SECRETS
 from tests.support.paths import ROOT
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Discoverer, FoundBackend
-from enginehouse.testing import check_discoverer
+from enginehouse import Discoverer
+from enginehouse.backends import FoundBackend
+from enginehouse_kit.testing import check_discoverer
 
 
 class Yields(Discoverer):

@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from enginehouse import (
-    CannotContinue,
+from enginehouse import Driver
+from enginehouse.drivers import (
     Continuation,
-    Driver,
     EngineClient,
     LaunchSpec,
-    OpenAICompatibleDriver,
     PartialAnswer,
     ServedModel,
     SupportsContinuation,
     SupportsLaunch,
     SupportsSleep,
 )
-from enginehouse.testing import FakeEngineClient, check_driver
+from enginehouse.errors import CannotContinue
+from enginehouse_kit.drivers import OpenAICompatibleDriver
+from enginehouse_kit.testing import FakeEngineClient, check_driver
 
 
 class Plain(OpenAICompatibleDriver, SupportsLaunch):

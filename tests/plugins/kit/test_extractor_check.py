@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from enginehouse import Extractor, InferenceRequest, InvalidRequest, Requirements
-from enginehouse.testing import check_extractor, request
+from enginehouse_kit.testing import check_extractor, request
 
 
 class Extracts(Extractor):

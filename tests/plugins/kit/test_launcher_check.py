@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from enginehouse import EngineOutput, EngineProcess, Exit, Launcher, LaunchLine, LoadFailed
-from enginehouse.testing import check_launcher
+from enginehouse import Launcher
+from enginehouse.errors import LoadFailed
+from enginehouse.launchers import EngineOutput, EngineProcess, Exit, LaunchLine
+from enginehouse_kit.testing import check_launcher
 
 
 class FakeProcess(EngineProcess):

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse import LeaseAsk, LeaseBook, LeasedLimitStore, Leases, Limit, LimitRule
-from enginehouse.testing import check_limit_store
+from enginehouse.callers import Limit, LimitRule
+from enginehouse_kit.limits import LeaseAsk, LeaseBook, LeasedLimitStore, Leases
+from enginehouse_kit.testing import check_limit_store
 from tests.support.fake_clock import StoppedClock
 
 MINUTE = LimitRule(10, "minute")

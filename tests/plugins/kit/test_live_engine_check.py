@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from enginehouse import Continuation, EngineClient, InstanceStatus, OpenAICompatibleDriver, PartialAnswer, ServedModel
-from enginehouse.testing import check_driver, check_live_engine
-from enginehouse.testing.engines import SimEngine
+from enginehouse.drivers import Continuation, EngineClient, PartialAnswer, ServedModel
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.drivers import OpenAICompatibleDriver
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.testing import check_driver, check_live_engine
 from enginehouse_sim import SimDriver
 from enginehouse_vllm import VllmDriver
 

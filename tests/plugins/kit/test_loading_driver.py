@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import EngineClient, EngineResponse, LoadedModel, LoadFailed, LoadingDriver, NotEnoughMemory
+from enginehouse.drivers import EngineClient, EngineResponse, LoadedModel
+from enginehouse.errors import LoadFailed, NotEnoughMemory
+from enginehouse_kit.drivers import LoadingDriver
 
 
 class Loading(LoadingDriver):

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Observer, RequestRecord, Requirements, Route, SwapDone
-from enginehouse.testing import check_observer
+from enginehouse import Observer, RequestRecord, Requirements, Route
+from enginehouse.tickets import SwapDone
+from enginehouse_kit.testing import check_observer
 
 
 class Late(Observer):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import OFFLOAD_ORDERS, OffloadCandidate, plan_offload
+from enginehouse_kit.offload import OFFLOAD_ORDERS, OffloadCandidate, plan_offload
 
 
 def candidate(name: str, blocks: int, remaining: int = 0, priority: int = 0) -> OffloadCandidate:

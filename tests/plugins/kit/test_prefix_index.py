@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import pytest
 
-from enginehouse import PrefixIndex
+from enginehouse_kit.prefix_index import PrefixIndex
 
 
 @pytest.mark.parametrize(("chunks", "leading"), [([1, 2, 3], 3), ([1, 2, 4], 2), ([4, 1, 2], 0), ([], 0)])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import ProjectionParams, RequestFigures, project
+from enginehouse_kit.projection import ProjectionParams, RequestFigures, project
 
 
 def params(total: int = 100, **more: int) -> ProjectionParams:

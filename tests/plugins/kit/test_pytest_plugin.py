@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from enginehouse.testing.pytest_plugin import CheckType, StartEngine, StartGateway
 from enginehouse_kit.installed.listing import Row
+from enginehouse_kit.pytest_plugin import CheckType, StartEngine, StartGateway
 
 
 def test_a_gateway_in_front_of_an_engine_is_two_fixtures(
@@ -26,7 +26,7 @@ PROBE = """
 import sys
 import enginehouse
 before = set(sys.modules)
-import enginehouse.testing.pytest_plugin
+import enginehouse_kit.pytest_plugin
 print(sorted(name for name in set(sys.modules) - before if name.startswith(("enginehouse", "starlette", "http"))))
 """
 
@@ -34,7 +34,7 @@ print(sorted(name for name in set(sys.modules) - before if name.startswith(("eng
 def test_the_fixtures_import_nothing_before_a_test_needs_them() -> None:
     probe = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
 
-    assert probe.stdout == "['enginehouse.testing', 'enginehouse.testing.pytest_plugin']\n"
+    assert probe.stdout == "['enginehouse.hookspecs', 'enginehouse_kit', 'enginehouse_kit.pytest_plugin']\n"
 
 
 def test_pytest_brings_the_fixtures_without_a_word_in_a_conftest(tmp_path: Path) -> None:

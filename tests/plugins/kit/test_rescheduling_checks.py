@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ClusterView, DroppedPair, InstanceView, Migrated, Migration, Migrator, Plan, ReschedulingPolicy
-from enginehouse.testing import check_migrator, check_rescheduling_policy
+from enginehouse import Migrator, ReschedulingPolicy
+from enginehouse.rescheduling import ClusterView, DroppedPair, InstanceView, Migrated, Migration, Plan
+from enginehouse_kit.testing import check_migrator, check_rescheduling_policy
 
-pytestmark = pytest.mark.filterwarnings("ignore::enginehouse.testing.SlowPluginWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::enginehouse_kit.testing.SlowPluginWarning")
 """A plan for 100 instances takes 50 ms where many processes share a core."""
 
 

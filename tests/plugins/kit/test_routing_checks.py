@@ -7,17 +7,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import (
-    Candidate,
-    ConfigError,
-    Filter,
-    InvalidRequest,
-    Requirements,
-    Scorer,
-    Strategy,
-    Verdict,
-)
-from enginehouse.testing import candidate, check_filter, check_scorer, check_strategy
+from enginehouse import Candidate, ConfigError, Filter, InvalidRequest, Requirements, Scorer, Strategy
+from enginehouse.routing_facts import Verdict
+from enginehouse_kit.testing import candidate, check_filter, check_scorer, check_strategy
 
 
 class AnyFilter(Filter):
@@ -104,7 +96,7 @@ class Refuses(AnyFilter):
         return candidates
 
 
-@pytest.mark.filterwarnings("ignore::enginehouse.testing.SlowPluginWarning")
+@pytest.mark.filterwarnings("ignore::enginehouse_kit.testing.SlowPluginWarning")
 @pytest.mark.parametrize(
     ("broken", "rule"),
     [

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from enginehouse import Scaler, ScaleView, WantedReplicas
-from enginehouse.testing import check_scaler
+from enginehouse import Scaler
+from enginehouse.backends import ScaleView, WantedReplicas
+from enginehouse_kit.testing import check_scaler
 
 
 class Stays(Scaler):

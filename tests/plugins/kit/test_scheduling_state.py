@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse import (
-    HostedReplica,
-    HostFacts,
-    LoadFailed,
-    ReplicaState,
+from enginehouse import ReplicaState, Swapper
+from enginehouse.errors import LoadFailed
+from enginehouse.tickets import HostedReplica, HostFacts, SchedulingLimits, SwapId, Ticket, TicketQueue, WaitingTicket
+from enginehouse_kit.schedulers import (
     ReplicaUsage,
-    SchedulingLimits,
     SchedulingState,
     StarvationClaims,
-    SwapId,
     SwapInFlight,
     SwapObstacle,
-    Swapper,
     SwapsInFlight,
-    Ticket,
-    TicketQueue,
-    WaitingTicket,
 )
-from enginehouse.testing import FakeEffects, OneAtATime
+from enginehouse_kit.testing import FakeEffects, OneAtATime
 from enginehouse_scheduling.fifo import Fifo
 from tests.support.fifo_host import ByRule
 

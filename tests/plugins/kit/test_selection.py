@@ -3,7 +3,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from enginehouse import MIGRATION_ORDERS, MIGRATION_RULES, RequestView, migration_budget, select_requests
+from enginehouse.rescheduling import RequestView
+from enginehouse_kit.selection import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
 
 
 def running(name: str, tokens: int, output: int = 1) -> RequestView:

@@ -7,8 +7,8 @@ from itertools import accumulate, chain, repeat
 import pytest
 
 from enginehouse import Candidate, Requirements, Scorer
-from enginehouse.testing import SlowPluginWarning, check_scorer, check_type
 from enginehouse_kit.checks import speed
+from enginehouse_kit.testing import SlowPluginWarning, check_scorer, check_type
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route, Router
 
-from enginehouse.testing import check_command, check_routes
+from enginehouse_kit.testing import check_command, check_routes
 
 
 async def page(request: Request) -> PlainTextResponse:

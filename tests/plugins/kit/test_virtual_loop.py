@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from enginehouse import VirtualLoop
+from enginehouse_kit.virtual_loop import VirtualLoop
 
 
 class Ticking:

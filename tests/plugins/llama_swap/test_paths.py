@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from enginehouse_llama_swap.activity import histogram
 from tests.support import plain_httpx
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from enginehouse import FoundModel
+from enginehouse.drivers import FoundModel
 from enginehouse_llamacpp import LlamaCppDriver
 from tests.support.gguf_header import write_gguf
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Capabilities, LaunchSpec
+from enginehouse import Capabilities
+from enginehouse.drivers import LaunchSpec
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_llamacpp.file_types import FILE_TYPES
 from enginehouse_llamacpp.gguf_header import GgufError, read_gguf_header

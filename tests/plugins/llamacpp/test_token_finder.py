@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import CannotContinue, EngineResponse, PartialAnswer
+from enginehouse.drivers import EngineResponse, PartialAnswer
+from enginehouse.errors import CannotContinue
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_llamacpp.token_finder import TokenFinder
 

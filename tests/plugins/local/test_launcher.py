@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse import LaunchLine, LoadFailed
 from enginehouse.engines.launches import Ports
+from enginehouse.errors import LoadFailed
+from enginehouse.launchers import LaunchLine
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_local.launcher import LocalProcess
 from enginehouse_local.log_file import LogFile

@@ -273,6 +273,7 @@ FAULTS = {
     ),
     "driver.command": (
         "driver",
+        "from enginehouse.drivers import SupportsLaunch\nfrom enginehouse_kit.drivers import OpenAICompatibleDriver\n"
         "class Bad(OpenAICompatibleDriver, SupportsLaunch):\n def command(self, spec): raise KeyError('k')",
     ),
     "scheduler.prepare": (

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse import ConfigError, FoundModel, LaunchSpec, SupportsLaunch
+from enginehouse import ConfigError
 from enginehouse.config.load_config import read_document
+from enginehouse.drivers import FoundModel, LaunchSpec, SupportsLaunch
 from enginehouse_llamacpp import LlamaCppDriver
 from enginehouse_offline.installed_engines import InstalledEngines
 from enginehouse_offline.served_files import served_files

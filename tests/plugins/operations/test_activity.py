@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_operations import activity as command
 from tests.support import plain_httpx

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExportResult
 
 from enginehouse.interfaces.exporters import TracedRequest
-from enginehouse.testing import request_record
+from enginehouse_kit.testing import request_record
 from enginehouse_otlp.framing import frame
 from enginehouse_otlp.messages import ExportSettings, MetricBatch, Report, RequestBatch
 from enginehouse_otlp.process import export_loop

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from enginehouse.interfaces.exporters import TracedRequest
-from enginehouse.testing import request_record
+from enginehouse_kit.testing import request_record
 from enginehouse_otlp.exporter_process import ExporterProcess, epoch_ns
 from enginehouse_otlp.messages import ExportSettings
 from tests.support.waiting import until

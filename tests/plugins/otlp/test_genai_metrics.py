@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 
-from enginehouse.testing import request_record
+from enginehouse_kit.testing import request_record
 from enginehouse_otlp.genai_metrics import METRICS, GenaiMetrics
 from enginehouse_otlp.messages import MetricRecord
 from tests.support.jaeger import published_names

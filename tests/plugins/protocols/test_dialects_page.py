@@ -12,8 +12,10 @@ import pytest
 from anthropic.types.message_create_params import MessageCreateParamsBase
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
-from enginehouse import InvalidRequest, LaunchSpec, Protocol, ProtocolRequest, ThinkingFields, Translation
-from enginehouse.testing import create
+from enginehouse import InvalidRequest, Protocol
+from enginehouse.drivers import LaunchSpec, ThinkingFields
+from enginehouse.protocols import ProtocolRequest, Translation
+from enginehouse_kit.testing import create
 from enginehouse_protocols.messages.protocol import Messages
 from enginehouse_protocols.ollama import chat as ollama_chat
 from enginehouse_protocols.ollama.protocol import Ollama

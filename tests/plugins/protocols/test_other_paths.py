@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Forwarded, InvalidRequest, ModelNotFound, Protocol, ProtocolRequest
-from enginehouse.testing import check_protocol
+from enginehouse import InvalidRequest, Protocol
+from enginehouse.errors import ModelNotFound
+from enginehouse.protocols import Forwarded, ProtocolRequest
+from enginehouse_kit.testing import check_protocol
 from enginehouse_protocols.lmstudio import LMStudio
 from enginehouse_protocols.ollama.durations import seconds
 from enginehouse_protocols.ollama.protocol import Ollama

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import InvalidRequest, NotFound
+from enginehouse import InvalidRequest
+from enginehouse.errors import NotFound
 from enginehouse_protocols.responses.stored import StoredResponses
 from tests.support.waiting import until
 

@@ -12,9 +12,10 @@ import httpx
 import msgspec
 import pytest
 
-from enginehouse import PulledModels, PullFailed, PullProgress
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config
+from enginehouse.errors import PullFailed
+from enginehouse.model_sources import PulledModels, PullProgress
 from tests.support import plain_httpx
 from tests.support.installed_plugins import installed_plugins
 from tests.support.played_hub import PlayedHub, played_hub

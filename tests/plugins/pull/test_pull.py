@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
-from enginehouse import PullFailed, PullSettings
 from enginehouse.engines.pulled_models import PulledModels
-from enginehouse.testing import check_model_source, create
+from enginehouse.errors import PullFailed
+from enginehouse.model_sources import PullSettings
+from enginehouse_kit.testing import check_model_source, create
 from tests.support.played_hub import PlayedHub, played_hub
 
 WEIGHTS = bytes(range(256)) * 9000

@@ -5,22 +5,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from enginehouse import (
-    EngineClient,
-    EngineProcess,
-    EventClient,
-    LoadedModel,
-    LoadFailed,
-    LoadingBackend,
-    LoadNews,
-    NotEnoughMemory,
-    SupportsLoading,
-)
+from enginehouse.backends import LoadingBackend
 from enginehouse.config.schema import ModelSettings
+from enginehouse.drivers import EngineClient, EventClient, LoadedModel, LoadNews, SupportsLoading
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.managed_replica import ManagedReplica
+from enginehouse.errors import LoadFailed, NotEnoughMemory
 from enginehouse.interfaces.driver_support import support_of
 from enginehouse.interfaces.launchers import Exit
+from enginehouse.launchers import EngineProcess
 from enginehouse.telemetry.log_ring import LogRing
 from enginehouse_remote.server import RemoteServer
 from tests.support.fake_engines import FakeClient, FakeLauncher, ScriptedDriver

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ConfigError, InstanceView, Plan, ReschedulingSettings, Role
-from enginehouse.testing import create
+from enginehouse import ConfigError, Role
+from enginehouse.rescheduling import InstanceView, Plan, ReschedulingSettings
+from enginehouse_kit.testing import create
 from tests.support.cluster_views import NOW_MS, half_batch_profile, instance, pairs, policy, view
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ChunkExtractor, InstanceView, Requirements, Role, Strategy
-from enginehouse.testing import request, requirements
+from enginehouse import Requirements, Role, Strategy
+from enginehouse.rescheduling import InstanceView
+from enginehouse_kit.prefixes import ChunkExtractor
+from enginehouse_kit.testing import request, requirements
 from tests.plugins.rescheduling.test_strategies import ABC, SETTINGS, prompts, strategy
 from tests.support.cluster_views import instance, view
 from tests.support.routing import take_pick

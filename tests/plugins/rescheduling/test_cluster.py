@@ -5,18 +5,11 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import pytest
 
-from enginehouse import (
-    Health,
-    InFlight,
-    InstanceMetadata,
-    InstanceStatus,
-    ReplicaState,
-    RequestView,
-    Role,
-    gateway_request_ids,
-)
+from enginehouse import Health, ReplicaState, Role
 from enginehouse.domain.instance import InstanceReport
-from enginehouse.testing import FakeServiceGateway
+from enginehouse.rescheduling import InFlight, InstanceMetadata, InstanceStatus, RequestView
+from enginehouse_kit.request_ids import gateway_request_ids
+from enginehouse_kit.testing import FakeServiceGateway
 from enginehouse_rescheduling.rounds.cluster import Cluster, instance_view
 from enginehouse_rescheduling.rounds.placed_requests import LiveFigures, PlacedRequests, in_flight
 from enginehouse_rescheduling.rounds.reservations import NONE_RESERVED, Reservations, reserve

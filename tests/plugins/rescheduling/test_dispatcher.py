@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ClusterView, Migrated, Migration, Migrator, Plan, UpstreamError
+from enginehouse import Migrator
 from enginehouse.aio.clock import SYSTEM_CLOCK
 from enginehouse.domain.plugin_id import PluginId
-from enginehouse.testing import FakeServiceGateway
+from enginehouse.errors import UpstreamError
+from enginehouse.rescheduling import ClusterView, Migrated, Migration, Plan
+from enginehouse_kit.testing import FakeServiceGateway
 from enginehouse_rescheduling.rounds.dispatcher import MigrationDispatcher, MigrationRecord
 from enginehouse_rescheduling.rounds.means import GatewayMeans
 from enginehouse_rescheduling.rounds.placed_requests import PlacedRequests

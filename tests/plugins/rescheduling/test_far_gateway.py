@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import ClusterView, Migrated, Migration, Plan, RequestView, ReschedulingPolicy
+from enginehouse import ReschedulingPolicy
 from enginehouse.domain.errors import GatewayError
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.rescheduling import ClusterView, Migrated, Migration, Plan, RequestView
 from enginehouse_rescheduling.commands.far_gateway import RemoteRescheduler
 from enginehouse_rescheduling.rounds.planner import Planner
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves

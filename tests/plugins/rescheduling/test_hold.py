@@ -6,25 +6,22 @@ import asyncio
 from collections.abc import Mapping
 from time import perf_counter, thread_time
 
-from enginehouse import (
-    BackendStatus,
-    Candidate,
+from enginehouse import Candidate, Role, Route
+from enginehouse.backends import BackendStatus
+from enginehouse.errors import NotFound
+from enginehouse.rescheduling import (
     ClusterView,
     InstanceMetadata,
     InstanceReport,
     InstanceStatus,
-    Load,
     Migrated,
     Migration,
-    NotFound,
-    PluginId,
-    Reason,
     RequestView,
     ReschedulingSettings,
-    Role,
-    Route,
 )
-from enginehouse.testing import FakeGatewayRequest, FakeServiceGateway, create
+from enginehouse.routing_facts import Load, Reason
+from enginehouse.runtime import PluginId
+from enginehouse_kit.testing import FakeGatewayRequest, FakeServiceGateway, create
 from enginehouse_rescheduling.migrators.llumlet.migrator import Llumlet
 from enginehouse_rescheduling.rounds.dispatcher import MigrationDispatcher
 from enginehouse_rescheduling.rounds.means import GatewayMeans

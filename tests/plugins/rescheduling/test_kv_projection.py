@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse import InstanceView, Plan, RequestView, Role
+from enginehouse import Role
+from enginehouse.rescheduling import InstanceView, Plan, RequestView
 from tests.support.cluster_views import instance, pairs, policy, view
 
 

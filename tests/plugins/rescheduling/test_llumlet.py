@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import CannotContinue, EngineClient, InstanceAddress, Migration, NotFound, RequestView, UpstreamError
+from enginehouse.drivers import EngineClient
+from enginehouse.errors import CannotContinue, NotFound, UpstreamError
+from enginehouse.rescheduling import InstanceAddress, Migration, RequestView
 from enginehouse_kit.llumlet.llumlet_pb2 import MigrateResponse
 from enginehouse_rescheduling.migrators.llumlet import migrator
 from tests.support.cluster_views import instance, view

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ReschedulingSettings
-from enginehouse.testing import create
+from enginehouse.rescheduling import ReschedulingSettings
 from enginehouse_kit.llumlet import llumlet_pb2
+from enginehouse_kit.testing import create
 from enginehouse_rescheduling.strategies.llumnix_load import LlumnixLoad
 
 

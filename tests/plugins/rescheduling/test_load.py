@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ConfigError, InstanceView, ReschedulingSettings, Role
-from enginehouse.testing import create
+from enginehouse import ConfigError, Role
+from enginehouse.rescheduling import InstanceView, ReschedulingSettings
+from enginehouse_kit.testing import create
 from tests.support.cluster_views import NOW_MS, instance, pairs, policy, view
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from enginehouse import RequestView
+from enginehouse.rescheduling import RequestView
 from enginehouse_rescheduling.float32 import LARGEST, float32
 from enginehouse_rescheduling.latency.grid import Grid
 from enginehouse_rescheduling.latency.predictor import LatencyPredictor

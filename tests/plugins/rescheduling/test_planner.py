@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ClusterView, DroppedPair, InstanceView, Migrated, Migration, Plan, ReschedulingPolicy, Role
+from enginehouse import ReschedulingPolicy, Role
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.rescheduling import ClusterView, DroppedPair, InstanceView, Migrated, Migration, Plan
 from enginehouse_rescheduling.rounds.planner import Planner
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
 from tests.support.cluster_views import NOW_MS, instance, pairs, view

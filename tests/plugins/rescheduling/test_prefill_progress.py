@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import ClusterView, Role
+from enginehouse import Role
+from enginehouse.rescheduling import ClusterView
 from enginehouse_rescheduling.latency.least_squares import fit
 from enginehouse_rescheduling.latency.prefill_progress import PrefillProgress
 from tests.plugins.rescheduling.test_strategies import ABC, SETTINGS, asks, strategy

@@ -9,9 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enginehouse import ClusterView, InstanceView, Plan, RequestView, Role
+from enginehouse import Role
 from enginehouse.config.schema import Config
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.rescheduling import ClusterView, InstanceView, Plan, RequestView
 from enginehouse_rescheduling.failing import failed_domain
 from enginehouse_rescheduling.rounds.planner import Planner
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves

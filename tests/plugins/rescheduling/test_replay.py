@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse import CannotContinue, ClusterView, EngineClient, InstanceAddress, InstanceView, Migration, RequestView
-from enginehouse.testing import check_migrator
+from enginehouse.drivers import EngineClient
+from enginehouse.errors import CannotContinue
+from enginehouse.rescheduling import ClusterView, InstanceAddress, InstanceView, Migration, RequestView
+from enginehouse_kit.testing import check_migrator
 from enginehouse_rescheduling.migrators.replay import Replay
 
 

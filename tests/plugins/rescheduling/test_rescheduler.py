@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from enginehouse import ClusterView, InstanceView, Migration, Plan, RequestView, ReschedulingSettings
-from enginehouse.testing import FakeServiceGateway
+from enginehouse.rescheduling import ClusterView, InstanceView, Migration, Plan, RequestView, ReschedulingSettings
+from enginehouse_kit.testing import FakeServiceGateway
 from enginehouse_rescheduling.rounds.cluster import Cluster
 from enginehouse_rescheduling.rounds.planner import Planner
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves

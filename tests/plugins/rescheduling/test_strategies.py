@@ -6,8 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import Candidate, ConfigError, Load, RateLimited, Requirements, ReschedulingSettings, Role, Strategy
-from enginehouse.testing import create
+from enginehouse import Candidate, ConfigError, Requirements, Role, Strategy
+from enginehouse.errors import RateLimited
+from enginehouse.rescheduling import ReschedulingSettings
+from enginehouse.routing_facts import Load
+from enginehouse_kit.testing import create
 from tests.support.cluster_views import NOW_MS, half_batch_profile, instance, view
 from tests.support.routing import take_pick
 

@@ -7,9 +7,10 @@ from copy import deepcopy
 import msgspec
 import pytest
 
-from enginehouse import Candidate, Capabilities, Placement, ReplicaState, Requirements
+from enginehouse import Candidate, Capabilities, ReplicaState, Requirements
 from enginehouse.domain.backend_load import Load
-from enginehouse.testing import candidate, request, requirements
+from enginehouse.routing_facts import Placement
+from enginehouse_kit.testing import candidate, request, requirements
 from enginehouse_routing.cache_aware import CacheAware
 
 RATE = 1e-4

@@ -7,7 +7,7 @@ import pytest
 
 from enginehouse import Candidate
 from enginehouse.domain.backend_load import Load
-from enginehouse.testing import candidate
+from enginehouse_kit.testing import candidate
 from enginehouse_routing.engine_costs import EngineCosts
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import Requirements
-from enginehouse.testing import request
+from enginehouse_kit.testing import request
 from enginehouse_routing.extractors import (
     LONGEST_TOKENS,
     JsonModeExtractor,

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from enginehouse import Capabilities, Filter, Health
-from enginehouse.testing import candidate, requirements
+from enginehouse_kit.testing import candidate, requirements
 from enginehouse_routing.extractors import LONGEST_TOKENS
 from enginehouse_routing.filters import CapabilitiesFilter, ContextLengthFilter, HealthFilter, PausedFilter
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from enginehouse import Strategy
-from enginehouse.testing import candidate, requirements
+from enginehouse_kit.testing import candidate, requirements
 from enginehouse_routing.pending import LeastPending, PowerOfTwo
 from tests.support.routing import take_pick
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import Candidate, PrefixFacts, ReplicaState, Requirements
-from enginehouse.testing import candidate, request, requirements
+from enginehouse import Candidate, ReplicaState, Requirements
+from enginehouse.routing_facts import PrefixFacts
+from enginehouse_kit.testing import candidate, request, requirements
 from enginehouse_routing.cache_aware import CacheAware
 
 LONG = "All aboard, the train to the north leaves from platform four. "

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginehouse import Candidate, Scorer
-from enginehouse.testing import candidate, requirements
+from enginehouse_kit.testing import candidate, requirements
 from enginehouse_routing.scorers import LatencyScorer, LoadScorer, PriorityScorer
 
 SCORERS = (PriorityScorer, LoadScorer, LatencyScorer)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Prompt, PromptExtractor, prompt_of
-from enginehouse.testing import check_extractor, request, requirements
+from enginehouse_kit.prefixes import Prompt, PromptExtractor, prompt_of
+from enginehouse_kit.testing import check_extractor, request, requirements
 from enginehouse_routing.shared_index import SharedPrefixIndex
 
 ROOM = 1_000_000
@@ -175,7 +175,9 @@ def test_memory_that_is_cut_off_is_refused() -> None:
 
 def test_the_chunks_of_a_prompt_are_the_same_in_every_process() -> None:
     """Whatever Python's secret for its hashes is."""
-    program = "from enginehouse import Prompt; p = Prompt('m', 'ab\\ud800' * 2000); print(p.coarse, p.tail)"
+    program = (
+        "from enginehouse_kit.prefixes import Prompt; p = Prompt('m', 'ab\\ud800' * 2000); print(p.coarse, p.tail)"
+    )
     found = {
         subprocess.run(
             [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True

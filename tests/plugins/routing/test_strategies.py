@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import Candidate, Requirements, Scorer, Strategy, WeightedScorer
-from enginehouse.testing import candidate, requirements
+from enginehouse import Candidate, Requirements, Scorer, Strategy
+from enginehouse.routing_facts import WeightedScorer
+from enginehouse_kit.testing import candidate, requirements
 from enginehouse_routing.strategies import RoundRobin, Weighted
 from tests.support.routing import make_strategy, take_pick
 

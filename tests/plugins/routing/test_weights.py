@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from enginehouse import Candidate, Strategy
-from enginehouse.testing import candidate, requirements
+from enginehouse_kit.testing import candidate, requirements
 from tests.support.routing import make_strategy, take_pick
 
 WEIGHTS = {"a": 3.0, "b": 1.0, "c": 0.5}

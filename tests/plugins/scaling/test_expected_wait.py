@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ModelLoad, ScaleView
-from enginehouse.testing import check_scaler, create
+from enginehouse.backends import ModelLoad, ScaleView
+from enginehouse_kit.testing import check_scaler, create
 from enginehouse_scaling.expected_wait import ExpectedWait
 
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ModelLoad, PluginFailed, ReplicaState, Scaler, ScaleView, WantedReplicas
+from enginehouse import ReplicaState, Scaler
 from enginehouse.app.services.model_sizes import ModelSizes
+from enginehouse.backends import ModelLoad, ScaleView, WantedReplicas
 from enginehouse.config.schema import Config, HostSettings, ModelSettings, ReplicaRange
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.errors import PluginFailed
 from enginehouse_scaling.decide import decide
 from enginehouse_sim.virtual import VirtualSettings
 from tests.plugins.sim.test_virtual import ANSWER, Engines, opened, submit

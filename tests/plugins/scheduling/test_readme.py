@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from enginehouse.testing import check_scheduler
+from enginehouse_kit.testing import check_scheduler
 from tests.support.paths import ROOT
 
 README = ROOT / "plugins" / "enginehouse_scheduling" / "README.md"

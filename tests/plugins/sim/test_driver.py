@@ -7,8 +7,10 @@ import click
 import msgspec
 import pytest
 
-from enginehouse import Capabilities, EngineResponse, LaunchSpec, ServedModel, UpstreamError
-from enginehouse.testing.engines import SimEngine
+from enginehouse import Capabilities
+from enginehouse.drivers import EngineResponse, LaunchSpec, ServedModel
+from enginehouse.errors import UpstreamError
+from enginehouse_kit.engines import SimEngine
 from enginehouse_sim import SimDriver, register_drivers
 from enginehouse_sim.options import SimOptions
 from enginehouse_sim.simulator.core.options import core_options

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse import Body, ConfigError, Driver, InferenceRequest, Unauthorized
+from enginehouse import Body, ConfigError, Driver, InferenceRequest
 from enginehouse.domain.errors import ShuttingDown
+from enginehouse.errors import Unauthorized
 from enginehouse_sim import SimDriver
 from enginehouse_sim.simulator.replay.played_connection import HttpRequest, PlayedConnection, PlayedModels
 from enginehouse_sim.virtual import VirtualClient, VirtualEngines, VirtualGateway, VirtualProcess, VirtualSettings

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from enginehouse_sim.commands import sim
 from enginehouse_sim.simulator.steps.costs import StepLoad
 from enginehouse_sim.simulator.steps.profile import load_profile

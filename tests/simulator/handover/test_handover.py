@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support import plain_httpx
 
 PROMPT = " ".join(f"word{number}" for number in range(80))

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support.llumlet import PROMPT, Instance, Open, Start, Stream, until
 
 

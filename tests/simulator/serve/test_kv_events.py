@@ -13,7 +13,7 @@ import msgspec
 import pytest
 import zmq
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support import plain_httpx as http
 
 END = (-1).to_bytes(8, "big", signed=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support import plain_httpx as http
 
 Eventually = Callable[[Callable[[], bool]], bool]

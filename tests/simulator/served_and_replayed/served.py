@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import psutil
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from enginehouse_sim.simulator.replay.faults import FaultKind
 from enginehouse_sim.simulator.replay.gateway_replay import PATH
 from enginehouse_sim.simulator.replay.traces.prompts import prompt_of

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.simulator.served_and_replayed.replayed import replayed
 from tests.simulator.served_and_replayed.scenario import TPOT_S, Scenario
 from tests.simulator.served_and_replayed.scenarios import SCENARIOS

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support import plain_httpx as http
 
 

@@ -7,7 +7,7 @@ import pytest
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessageParam
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support import plain_httpx as http
 from tests.support.openai_clients import openai_client
 

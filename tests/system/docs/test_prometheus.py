@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.traced_gateway import ask, backend
 from tests.system.docs.test_observability import FOLDER, queries

@@ -6,9 +6,9 @@ from typing import Any
 
 import httpx
 
-from enginehouse.testing import check_filter, create
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
+from enginehouse_kit.testing import check_filter, create
 from tests.support.paths import ROOT
 from tests.support.plugins import Install
 

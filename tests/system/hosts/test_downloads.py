@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.played_hub import PlayedHub, played_hub
 
 WEIGHTS = bytes(4 << 20)

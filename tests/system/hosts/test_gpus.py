@@ -9,7 +9,7 @@ import psutil
 from click.testing import CliRunner
 
 from enginehouse.cli import enginehouse
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.paths import ROOT
 from tests.support.plain_httpx import get
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from enginehouse.cli import enginehouse
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support.operated_gateway import ADMIN_KEY, OperatedGateway, Serve, simulated_table
 from tests.support.seen_stream import SeenStream, read_stream
 

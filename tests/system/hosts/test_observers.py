@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.operated_gateway import ServeAlone, table
 from tests.support.plugins import Install

@@ -6,7 +6,7 @@ import re
 import resource
 from pathlib import Path
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support.operated_gateway import OperatedGateway, ServeAlone, table
 
 

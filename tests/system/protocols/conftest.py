@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 
 
 @pytest.fixture(scope="package")

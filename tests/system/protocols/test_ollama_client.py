@@ -8,7 +8,7 @@ from typing import Any
 import ollama
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 
 HELLO = [{"role": "user", "content": "Hello, engine"}]
 SIX: Any = {"num_predict": 6}

@@ -8,8 +8,8 @@ from typing import Any
 import openai
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.openai_clients import openai_client
 
 WEATHER: Any = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.gateway import RunningGateway
 from tests.support.otlp_collector import SpanCollector
 from tests.support.paths import ROOT
 from tests.support.phoenix import Phoenix

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as families
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from enginehouse_otlp.genai_metrics import METRICS
 from tests.support import plain_httpx
 from tests.support.bundled_services import metrics_with

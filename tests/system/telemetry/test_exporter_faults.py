@@ -16,8 +16,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from enginehouse_otlp.exporter_process import COMMAND
 from enginehouse_otlp.framing import frame
 from enginehouse_otlp.messages import ExportSettings, RequestBatch

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.otlp_collector import HttpCollector
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 from tests.support import plain_httpx
 from tests.support.otlp_collector import CollectedSpan, HttpCollector, SpanCollector
 from tests.support.parallel import all_of

@@ -15,7 +15,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support import plain_httpx
 from tests.support.operated_gateway import ADMIN_KEY, OperatedGateway, ServeAlone
 from tests.support.played_hub import send_json

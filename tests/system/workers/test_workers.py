@@ -18,7 +18,7 @@ import httpx
 import psutil
 import pytest
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from tests.support import plain_httpx
 from tests.support.operated_gateway import ADMIN_KEY, OperatedGateway, ServeAlone
 

@@ -9,7 +9,8 @@ from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from enginehouse import ConfigError, UpstreamError
+from enginehouse import ConfigError
+from enginehouse.errors import UpstreamError
 
 Address = tuple[str, int]
 

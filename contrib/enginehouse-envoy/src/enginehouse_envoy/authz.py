@@ -13,7 +13,8 @@ from typing import cast
 import httptools
 import msgspec
 
-from enginehouse import Headers, InvalidRequest, Pick, Picked, Picker, RequestError
+from enginehouse import Headers, InvalidRequest, RequestError
+from enginehouse.picking import Pick, Picked, Picker
 from enginehouse_envoy.addresses import Address, Addresses
 from enginehouse_envoy.messages import DESTINATION, inference_path
 from enginehouse_envoy.open_picks import HEADER, OpenPicks

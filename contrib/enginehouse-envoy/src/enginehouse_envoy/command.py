@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from enginehouse import Picker
+from enginehouse.picking import Picker
 from enginehouse_envoy.serving import Listeners, run
 
 _LISTENER = re.compile(r"port_value: (1000[01])")

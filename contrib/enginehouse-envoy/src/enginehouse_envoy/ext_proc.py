@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import grpc
 
-from enginehouse import Headers, Pick, Picked, Picker, RequestError
+from enginehouse import Headers, RequestError
+from enginehouse.picking import Pick, Picked, Picker
 from enginehouse_envoy import envoy_pb2 as pb
 from enginehouse_envoy.addresses import Addresses, split
 from enginehouse_envoy.messages import (

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 
-from enginehouse import Pick
+from enginehouse.picking import Pick
 
 HEADER = "x-enginehouse-pick"
 """The header by which the access log names a request."""

@@ -15,7 +15,8 @@ import click
 import grpc
 import uvicorn
 
-from enginehouse import ConfigError, Picker
+from enginehouse import ConfigError
+from enginehouse.picking import Picker
 from enginehouse_envoy.access_log import AccessLogService
 from enginehouse_envoy.addresses import Addresses, check_urls
 from enginehouse_envoy.authz import AuthzDoor

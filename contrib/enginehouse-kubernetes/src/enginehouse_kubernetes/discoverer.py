@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 import msgspec
 from kubernetes_asyncio import client, config
 
-from enginehouse import ConfigError, Discoverer, FoundBackend
+from enginehouse import ConfigError, Discoverer
+from enginehouse.backends import FoundBackend
 from enginehouse_kubernetes.endpoints import Serving, found_backends
 from enginehouse_kubernetes.mirror import Mirror
 

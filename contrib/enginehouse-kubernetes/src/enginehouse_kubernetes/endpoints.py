@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import convert
 
-from enginehouse import FoundBackend
+from enginehouse.backends import FoundBackend
 
 ANNOTATION = "enginehouse.dev/"
 """Begins the names of the annotations by which a pod says what it serves."""

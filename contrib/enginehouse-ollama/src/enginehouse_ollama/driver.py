@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from enginehouse import Capabilities, EngineClient, LoadedModel, LoadingDriver, ServedModel, read_json
+from enginehouse import Capabilities
+from enginehouse.drivers import EngineClient, LoadedModel, ServedModel
+from enginehouse_kit.drivers import LoadingDriver, read_json
 
 _FOR_EVER = -1
 """With this ``keep_alive``, Ollama never unloads a model: the gateway does."""

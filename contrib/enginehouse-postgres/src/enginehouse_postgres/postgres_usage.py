@@ -11,7 +11,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from enginehouse import AuditEntry, ConfigError, UsageRow, UsageStore
+from enginehouse import ConfigError, UsageStore
+from enginehouse.callers import AuditEntry, UsageRow
 
 _TABLES = """
 CREATE SCHEMA IF NOT EXISTS {schema};

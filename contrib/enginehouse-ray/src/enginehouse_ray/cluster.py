@@ -12,7 +12,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from enginehouse import LoadFailed
+from enginehouse.errors import LoadFailed
 from enginehouse_ray.messages import Answer, Call, Node
 
 _HEAD = struct.Struct("!I")

@@ -12,16 +12,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from enginehouse import (
-    EngineNeeds,
-    EngineOutput,
-    EngineProcess,
-    Launcher,
-    LaunchLine,
-    LoadFailed,
-    Place,
-    PlacementOptions,
-)
+from enginehouse import Launcher
+from enginehouse.errors import LoadFailed
+from enginehouse.launchers import EngineNeeds, EngineOutput, EngineProcess, LaunchLine, Place, PlacementOptions
 from enginehouse_ray.cluster import ActorLost, Cluster, no_room, room
 from enginehouse_ray.messages import Node
 from enginehouse_ray.process import Part, RayProcess

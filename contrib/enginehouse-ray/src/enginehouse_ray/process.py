@@ -7,7 +7,8 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from enginehouse import EngineOutput, EngineProcess, Exit, LaunchLine, LoadFailed
+from enginehouse.errors import LoadFailed
+from enginehouse.launchers import EngineOutput, EngineProcess, Exit, LaunchLine
 from enginehouse_ray.cluster import ActorLost, Cluster
 
 _PATIENCE_S = 1.0

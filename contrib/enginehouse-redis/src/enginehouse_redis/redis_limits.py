@@ -12,7 +12,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
-from enginehouse import ConfigError, Lease, LeaseAsk, LeasedLimitStore, Leases
+from enginehouse import ConfigError
+from enginehouse_kit.limits import Lease, LeaseAsk, LeasedLimitStore, Leases
 
 _SCRIPT = (files("enginehouse_redis") / "lease.lua").read_bytes()
 _SHA = sha1(_SCRIPT, usedforsecurity=False).hexdigest()

@@ -7,7 +7,8 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from enginehouse import Guard, GuardRequest, Refuse
+from enginehouse import Guard
+from enginehouse.interceptors import GuardRequest, Refuse
 
 _TIMEOUT_S = 10.0
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import Answer, AnswerFilter, Event, InterceptedRequest, Interceptor
+from enginehouse import Interceptor
+from enginehouse.interceptors import Answer, AnswerFilter, Event, InterceptedRequest
 
 _READ = msgspec.json.Decoder(dict[str, Any]).decode
 _KEPT = frozenset({"text", "finish", "usage", "other"})

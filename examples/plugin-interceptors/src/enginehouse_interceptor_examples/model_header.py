@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse import Change, InterceptedRequest, Interceptor
+from enginehouse import Interceptor
+from enginehouse.interceptors import Change, InterceptedRequest
 
 
 class ModelHeader(Interceptor):

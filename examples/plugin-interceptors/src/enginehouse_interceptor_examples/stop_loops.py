@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from enginehouse import AnswerFilter, Event, InterceptedRequest, Interceptor, Refuse
+from enginehouse import Interceptor
+from enginehouse.interceptors import AnswerFilter, Event, InterceptedRequest, Refuse
 
 _PROBE = 24
 """Characters at the end of a text whose last earlier place tells how long a repeated piece is."""

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from enginehouse import Candidate, Requirements, Strategy, Verdict
+from enginehouse import Candidate, Requirements, Strategy
+from enginehouse.routing_facts import Verdict
 
 
 class PackedStrategy(Strategy):

@@ -5,19 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from enginehouse import (
-    ClusterView,
-    InstanceAddress,
-    InstanceView,
-    Migrated,
-    Migration,
-    MigrationMeans,
-    Migrator,
-    NotFound,
-    RequestError,
-    UpstreamError,
-    gateway_request_ids,
-)
+from enginehouse import Migrator, RequestError
+from enginehouse.errors import NotFound, UpstreamError
+from enginehouse.rescheduling import ClusterView, InstanceAddress, InstanceView, Migrated, Migration, MigrationMeans
+from enginehouse_kit.request_ids import gateway_request_ids
 from enginehouse_rescheduling.migrators.instance_index import InstanceIndex
 
 _VALUES = {"NUM_REQ": "num_reqs", "TOKEN": "num_tokens", "RATIO": "kv_cache_usage_ratio"}

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from enginehouse import RequestView
+from enginehouse.rescheduling import RequestView
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.connector import KvSource
 from enginehouse_sim.simulator.scheduler.state import SchedulerState

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from enginehouse import OffloadCandidate, ProjectionParams, RequestFigures, WorstCaseProjection, plan_offload, project
+from enginehouse_kit.offload import OffloadCandidate, plan_offload
+from enginehouse_kit.projection import ProjectionParams, RequestFigures, WorstCaseProjection, project
 from enginehouse_sim.simulator.domain.constants import OffloadSettings
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.host_tier import HostTier

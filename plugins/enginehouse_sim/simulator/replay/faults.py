@@ -10,7 +10,8 @@ from enum import Enum
 
 import msgspec
 
-from enginehouse import ConfigError, did_you_mean, parse_duration
+from enginehouse import ConfigError, parse_duration
+from enginehouse.settings import did_you_mean
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
 

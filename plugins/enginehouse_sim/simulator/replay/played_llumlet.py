@@ -6,16 +6,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from itertools import count
 
-from enginehouse import (
-    ClusterView,
-    Migrated,
-    Migration,
-    MigrationMeans,
-    Migrator,
-    RequestError,
-    migration_budget,
-    select_requests,
-)
+from enginehouse import Migrator, RequestError
+from enginehouse.rescheduling import ClusterView, Migrated, Migration, MigrationMeans
+from enginehouse_kit.selection import migration_budget, select_requests
 from enginehouse_sim.simulator.core.migration import MAX_MIGRATIONS, computed_tokens, copy_stages, movable_requests
 from enginehouse_sim.simulator.replay.played_engine import PlayedEngine
 from enginehouse_sim.simulator.replay.played_server import PlayedAnswer

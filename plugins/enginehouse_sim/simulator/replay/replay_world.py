@@ -6,7 +6,8 @@ import heapq
 import math
 from collections.abc import Callable, Collection, Iterator
 
-from enginehouse import EnginehouseError, VirtualLoop
+from enginehouse import EnginehouseError
+from enginehouse_kit.virtual_loop import VirtualLoop
 from enginehouse_sim.simulator.replay.faults import FaultPlan
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.figures.report import Moments

@@ -15,8 +15,9 @@ from typing import Any
 import grpc
 import msgspec
 
-from enginehouse import MIGRATION_ORDERS, MIGRATION_RULES, RequestError, migration_budget, select_requests
+from enginehouse import RequestError
 from enginehouse_kit.llumlet.llumlet_pb2 import MigrateRequest, MigrateResponse
+from enginehouse_kit.selection import MIGRATION_ORDERS, MIGRATION_RULES, migration_budget, select_requests
 from enginehouse_sim.simulator.core.migration import (
     MAX_MIGRATIONS,
     MigratedKv,

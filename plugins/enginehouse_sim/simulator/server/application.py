@@ -11,7 +11,8 @@ from hmac import compare_digest
 from typing import Any
 
 import enginehouse
-from enginehouse import InvalidRequest, ModelNotFound, NotFound, RequestError, Unauthorized
+from enginehouse import InvalidRequest, RequestError
+from enginehouse.errors import ModelNotFound, NotFound, Unauthorized
 from enginehouse_sim.simulator.server.endpoints import chat, completions, embeddings, tokenize
 from enginehouse_sim.simulator.server.faults import AnyFault
 from enginehouse_sim.simulator.server.http import DONE, Call

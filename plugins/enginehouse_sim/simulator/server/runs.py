@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from enginehouse import InvalidRequest, NotFound, RequestError
+from enginehouse import InvalidRequest, RequestError
+from enginehouse.errors import NotFound
 from enginehouse_sim.simulator.domain.outputs import EngineCoreOutput, TokenLogprobs
 from enginehouse_sim.simulator.domain.request import RequestStatus
 from enginehouse_sim.simulator.model.text import piece_of

@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from enginehouse import InstanceMetadata, InstanceStatus, InvalidRequest, ModelNotFound
+from enginehouse import InvalidRequest
+from enginehouse.errors import ModelNotFound
+from enginehouse.rescheduling import InstanceMetadata, InstanceStatus
 from enginehouse_sim.simulator.core.engine_core import CoreStep
 from enginehouse_sim.simulator.core.migration import MigrationSlots
 from enginehouse_sim.simulator.domain.constants import CoreSettings

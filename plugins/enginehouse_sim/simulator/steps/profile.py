@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from enginehouse import ConfigError, did_you_mean
+from enginehouse import ConfigError
+from enginehouse.settings import did_you_mean
 from enginehouse_sim.simulator.steps.costs import KvShape, PassCosts, StepLoad
 from enginehouse_sim.simulator.steps.models import PassSteps, PolynomialSteps, StepModel
 

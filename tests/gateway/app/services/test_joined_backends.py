@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from enginehouse import FoundBackend
 from enginehouse.app.services.joined_backends import JoinedBackends
+from enginehouse.backends import FoundBackend
 from enginehouse.config.schema import Config
 from enginehouse.domain.replica import Role
 

@@ -14,13 +14,14 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from enginehouse import ConfigError, MetricInfo, Service, ServiceGateway
+from enginehouse import ConfigError, Service
 from enginehouse.app import Gateway
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.domain.errors import PluginError
 from enginehouse.engines.state_file import StateFile
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
+from enginehouse.services import MetricInfo, ServiceGateway
 from tests.support import plain_httpx
 from tests.support.waiting import until
 

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
-from enginehouse import EngineClient, InstanceMetadata, InstanceStatus, SupportsFigures, UpstreamError
 from enginehouse.app.services.status_puller import EngineToAsk, StatusPuller
+from enginehouse.drivers import EngineClient, SupportsFigures
+from enginehouse.errors import UpstreamError
+from enginehouse.rescheduling import InstanceMetadata, InstanceStatus
 from tests.support.fake_engines import FakeClient, ScriptedDriver
 from tests.support.virtual_time import Run
 

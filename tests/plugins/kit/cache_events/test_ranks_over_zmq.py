@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import BlocksStored, EngineClient, EventsComplete, OpenAICompatibleDriver
 from enginehouse.config.kv_events import KvEventSettings
 from enginehouse.domain.cache_events import CacheEvent
+from enginehouse.drivers import EngineClient
+from enginehouse.engine_caches import BlocksStored, EventsComplete
 from enginehouse.engines.followed_caches import CacheView, FollowedCaches, Published
+from enginehouse_kit.drivers import OpenAICompatibleDriver
 
 zmq = pytest.importorskip("zmq")
 pytest.importorskip("zmq.asyncio")

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import ChunkExtractor, Requirements, chunks_of
-from enginehouse.testing import check_extractor, request, requirements
+from enginehouse import Requirements
+from enginehouse_kit.prefixes import ChunkExtractor, chunks_of
+from enginehouse_kit.testing import check_extractor, request, requirements
 
 TOKENS = 64
 LONG = "All aboard the night train. " * 60

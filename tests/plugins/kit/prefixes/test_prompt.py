@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from enginehouse import Prompt
+from enginehouse_kit.prefixes import Prompt
 
 COARSE = 4 * Prompt.COARSE_TOKENS
 """Characters."""

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from enginehouse import Health, LoadFailed, Observer, Phase, ReplicaState, SwapDone, SwapId
+from enginehouse import Health, Observer, ReplicaState
 from enginehouse.domain.route import Reason, Route
+from enginehouse.errors import LoadFailed
 from enginehouse.telemetry.observers import Observers, notify
-from enginehouse.testing import candidate, request_record, requirements
+from enginehouse.tickets import Phase, SwapDone, SwapId
+from enginehouse_kit.testing import candidate, request_record, requirements
 from enginehouse_operations.pages.event_stream import EventStream
 from tests.support.page_facts import page_facts
 

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from enginehouse import AttemptRecord, EndedRequest, EngineTimings, Reason, RequestRecord
+from enginehouse import AttemptRecord, RequestRecord
+from enginehouse.pages import EndedRequest
+from enginehouse.records import EngineTimings
+from enginehouse.routing_facts import Reason
 from enginehouse_operations.pages.history import model_figures, quantile, request_row
 
 

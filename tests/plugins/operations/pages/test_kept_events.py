@@ -11,9 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import EndedRequest, Health, Phase, ReplicaState, StreamGap
+from enginehouse import Health, ReplicaState
+from enginehouse.pages import EndedRequest
+from enginehouse.records import StreamGap
 from enginehouse.telemetry.observers import Observers, notify
-from enginehouse.testing import request_record
+from enginehouse.tickets import Phase
+from enginehouse_kit.testing import request_record
 from enginehouse_operations.pages.kept_events import KeptEvents
 from tests.plugins.operations.pages.test_history import attempt
 from tests.support.page_facts import page_facts

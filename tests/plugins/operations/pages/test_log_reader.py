@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from enginehouse import LogRing
+from enginehouse.pages import LogRing
 from enginehouse_operations.pages.log_reader import follow, history
 
 

@@ -11,7 +11,8 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from enginehouse import InvalidRequest, LimitLeft, UsageRow, UsageStore
+from enginehouse import InvalidRequest, UsageStore
+from enginehouse.callers import LimitLeft, UsageRow
 from enginehouse_callers import SqliteUsage
 from enginehouse_callers.prices import Prices
 from enginehouse_callers.usage_keeper import UsageKeeper

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from enginehouse import Protocol, ProtocolRequest, Translation
+from enginehouse import Protocol
 from enginehouse.domain.errors import EngineRefused, RequestError, UpstreamError
+from enginehouse.protocols import ProtocolRequest, Translation
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.door import Door
 from enginehouse.relay.engine_memory import EngineMemory

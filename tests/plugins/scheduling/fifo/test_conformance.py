@@ -5,18 +5,11 @@ from itertools import count
 
 import pytest
 
-from enginehouse import (
-    HostFacts,
-    QueueFull,
-    ReplicaUsage,
-    Scheduler,
-    SchedulingLimits,
-    SwapDone,
-    Swapper,
-    Ticket,
-    Waiting,
-)
-from enginehouse.testing import FakeEffects, check_scheduler, create
+from enginehouse import Scheduler, Swapper
+from enginehouse.errors import QueueFull
+from enginehouse.tickets import HostFacts, SchedulingLimits, SwapDone, Ticket, Waiting
+from enginehouse_kit.schedulers import ReplicaUsage
+from enginehouse_kit.testing import FakeEffects, check_scheduler, create
 from enginehouse_scheduling.fifo import Fifo
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse import HostedReplica, LoadFailed, ModelNotFound, Phase, PluginFailed, ReplicaState
-from enginehouse.testing import OneAtATime
+from enginehouse import ReplicaState
+from enginehouse.errors import LoadFailed, ModelNotFound, PluginFailed
+from enginehouse.tickets import HostedReplica, Phase
+from enginehouse_kit.testing import OneAtATime
 from tests.support.fifo_host import fifo_host, waiting_tickets
 
 

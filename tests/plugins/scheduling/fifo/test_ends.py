@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from enginehouse import HostedReplica, LoadFailed, ModelNotFound, ReplicaLost, ReplicaState, SwapDone, SwapId
+from enginehouse import ReplicaState
 from enginehouse.domain.errors import ShuttingDown
+from enginehouse.errors import LoadFailed, ModelNotFound, ReplicaLost
+from enginehouse.tickets import HostedReplica, SwapDone, SwapId
 from tests.support.fifo_host import fifo_host
 
 

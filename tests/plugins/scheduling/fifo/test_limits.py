@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from enginehouse import HostedReplica, LoadFailed, QueueFull, QueueTimeout
+from enginehouse.errors import LoadFailed, QueueFull, QueueTimeout
+from enginehouse.tickets import HostedReplica
 from tests.support.fifo_host import fifo_host, waiting_tickets
 
 

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from enginehouse import HostedReplica, LoadFailed, NotEnoughMemory, PluginFailed, Swapper
+from enginehouse import Swapper
+from enginehouse.errors import LoadFailed, NotEnoughMemory, PluginFailed
+from enginehouse.tickets import HostedReplica
 from tests.support.fifo_host import fifo_host
 
 TOO_LITTLE = NotEnoughMemory("out of memory")

@@ -13,19 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from enginehouse import (
-    HostedReplica,
-    LoadFailed,
-    NotEnoughMemory,
-    ReplicaLost,
-    ReplicaState,
-    SwapDone,
-    SwapId,
-    Swapper,
-    Ticket,
-)
+from enginehouse import ReplicaState, Swapper
 from enginehouse.domain.errors import ShuttingDown
-from enginehouse.testing import AtMost, FakeEffects, FakeSwap, OneAtATime
+from enginehouse.errors import LoadFailed, NotEnoughMemory, ReplicaLost
+from enginehouse.tickets import HostedReplica, SwapDone, SwapId, Ticket
+from enginehouse_kit.testing import AtMost, FakeEffects, FakeSwap, OneAtATime
 from enginehouse_scheduling.fifo import Fifo
 
 NAMES = "abcde"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from enginehouse import HostedReplica, NotEnoughMemory, ReplicaState, Swapper
+from enginehouse import ReplicaState, Swapper
+from enginehouse.errors import NotEnoughMemory
+from enginehouse.tickets import HostedReplica
 from tests.support.fifo_host import fifo_host, waiting_tickets
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from enginehouse import HostedReplica, LoadFailed, ReplicaState
+from enginehouse import ReplicaState
+from enginehouse.errors import LoadFailed
+from enginehouse.tickets import HostedReplica
 from tests.support.fifo_host import fifo_host, waiting_tickets
 
 

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enginehouse import HostedReplica, SwapId, Swapper, Ticket
-from enginehouse.testing import AtMost, FakeEffects, OneAtATime
+from enginehouse import Swapper
+from enginehouse.tickets import HostedReplica, SwapId, Ticket
+from enginehouse_kit.testing import AtMost, FakeEffects, OneAtATime
 from enginehouse_scheduling.fifo import Fifo
 
 MODELS = "abcdefgh"

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from enginehouse import LoadFailed, Swapper, SwapPlan
-from enginehouse.testing import check_swapper, create
+from enginehouse import Swapper
+from enginehouse.errors import LoadFailed
+from enginehouse.tickets import SwapPlan
+from enginehouse_kit.testing import check_swapper, create
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from enginehouse import ConfigError, LoadFailed, Swapper
+from enginehouse import ConfigError, Swapper
+from enginehouse.errors import LoadFailed
 from tests.support.swapping import host_of, installed_swapper
 
 BASIC: dict[str, Any] = {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginehouse import LoadFailed
+from enginehouse.errors import LoadFailed
 from tests.support.swapping import GIB, host_of, installed_swapper
 
 

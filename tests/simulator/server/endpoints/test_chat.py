@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from enginehouse_sim.simulator.model.text import encode, text_of
 from tests.support import plain_httpx as http
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from enginehouse.testing.engines import SimEngine
+from enginehouse_kit.engines import SimEngine
 from enginehouse_sim.simulator.model.text import encode, text_of
 from tests.support import plain_httpx as http
 

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from enginehouse import EngineResponse, InstanceStatus
-from enginehouse.testing.engines import SimEngine
+from enginehouse.drivers import EngineResponse
+from enginehouse.rescheduling import InstanceStatus
+from enginehouse_kit.engines import SimEngine
 from enginehouse_sim import SimDriver
 from tests.support import plain_httpx as http
 

@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from enginehouse.testing.engines import SimEngine
-    from enginehouse.testing.gateway import RunningGateway
+    from enginehouse_kit.engines import SimEngine
+    from enginehouse_kit.gateway import RunningGateway
     from enginehouse_kit.installed.listing import Row
+
+__all__ = [
+    "CheckType",
+    "StartEngine",
+    "StartGateway",
+    "enginehouse_check",
+    "enginehouse_engine",
+    "enginehouse_gateway",
+    "enginehouse_plugins",
+]
 
 
 class StartGateway(Protocol):
@@ -43,7 +53,7 @@ class CheckType(Protocol):
 @pytest.fixture
 def enginehouse_gateway() -> Iterator[StartGateway]:
     """Starts gateways as real processes: ``enginehouse_gateway(config)``. They stop at the end of the test."""
-    from enginehouse.testing.gateway import RunningGateway
+    from enginehouse_kit.gateway import RunningGateway
 
     with ExitStack() as stack:
 
@@ -56,7 +66,7 @@ def enginehouse_gateway() -> Iterator[StartGateway]:
 @pytest.fixture
 def enginehouse_engine() -> Iterator[StartEngine]:
     """Starts simulated engines as real processes: ``enginehouse_engine("llama3:8b")``. They stop after the test."""
-    from enginehouse.testing.engines import SimEngine
+    from enginehouse_kit.engines import SimEngine
 
     with ExitStack() as stack:
 
@@ -77,6 +87,6 @@ def enginehouse_plugins() -> list[Row]:
 @pytest.fixture(scope="session")
 def enginehouse_check() -> CheckType:
     """Runs the conformance check of a registered type: ``enginehouse_check("filter", "my_filter")``."""
-    from enginehouse.testing import check_type
+    from enginehouse_kit.by_kind import check_type
 
     return check_type

@@ -1,0 +1,24 @@
+"""Backends and replicas: found, described by an operator, and wanted by a scaler."""
+
+from __future__ import annotations
+
+from enginehouse.config.model_settings import ModelSettings, ReplicaRange, SizedRange
+from enginehouse.config.schema import DiscoverySettings
+from enginehouse.domain.backend_status import BackendStatus
+from enginehouse.interfaces.discoverers import FoundBackend
+from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
+from enginehouse.interfaces.scalers import ModelLoad, ScaleView, WantedReplicas
+
+__all__ = [
+    "BackendStatus",
+    "DiscoverySettings",
+    "FoundBackend",
+    "LoadingBackend",
+    "ModelLoad",
+    "ModelServer",
+    "ModelSettings",
+    "ReplicaRange",
+    "ScaleView",
+    "SizedRange",
+    "WantedReplicas",
+]

@@ -1,0 +1,34 @@
+"""Who sends requests: authenticators, limits, accounting and usage."""
+
+from __future__ import annotations
+
+from enginehouse.config.auth import NAMESPACES, JwtSettings, KeyLimitSettings, KeySettings, LimitAmounts, moment
+from enginehouse.config.server import ServerSettings
+from enginehouse.config.usage import PriceSettings
+from enginehouse.domain.usage import AuditEntry, UsageRow
+from enginehouse.interfaces.accounting import Accounting, CountedGateway, EndedFacts, LimitLeft
+from enginehouse.interfaces.authenticators import AdmittedCaller, Caller
+from enginehouse.interfaces.limit_stores import Limit, LimitPeriod, LimitRule, TakenLimit
+
+__all__ = [
+    "NAMESPACES",
+    "Accounting",
+    "AdmittedCaller",
+    "AuditEntry",
+    "Caller",
+    "CountedGateway",
+    "EndedFacts",
+    "JwtSettings",
+    "KeyLimitSettings",
+    "KeySettings",
+    "Limit",
+    "LimitAmounts",
+    "LimitLeft",
+    "LimitPeriod",
+    "LimitRule",
+    "PriceSettings",
+    "ServerSettings",
+    "TakenLimit",
+    "UsageRow",
+    "moment",
+]

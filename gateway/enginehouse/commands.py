@@ -1,0 +1,13 @@
+"""What commands of plugins share with the gateway's own."""
+
+from __future__ import annotations
+
+from enginehouse.cli.listen import configured_url
+from enginehouse.cli.options import config_option
+from enginehouse.cli.output import warn
+
+__all__ = [
+    "config_option",
+    "configured_url",
+    "warn",
+]

@@ -1,0 +1,16 @@
+"""Model sources: downloads, and the models that were downloaded."""
+
+from __future__ import annotations
+
+from enginehouse.config.pull import PullSettings
+from enginehouse.engines.pulled_models import PulledModels, PulledNote
+from enginehouse.interfaces.model_sources import PulledFile, PulledModel, PullProgress
+
+__all__ = [
+    "PullProgress",
+    "PullSettings",
+    "PulledFile",
+    "PulledModel",
+    "PulledModels",
+    "PulledNote",
+]

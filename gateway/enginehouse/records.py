@@ -1,0 +1,20 @@
+"""What observers and exporters get of requests that have ended, beside ``RequestRecord``."""
+
+from __future__ import annotations
+
+from enginehouse.config.telemetry import TelemetrySettings
+from enginehouse.domain.request_record import EngineTimings, StreamGap
+from enginehouse.interfaces.exporters import ExportCounters, Sampling, SwapRecord, TracedRequest
+from enginehouse.telemetry.trace_context import UPSTREAM_SPAN, span_number
+
+__all__ = [
+    "UPSTREAM_SPAN",
+    "EngineTimings",
+    "ExportCounters",
+    "Sampling",
+    "StreamGap",
+    "SwapRecord",
+    "TelemetrySettings",
+    "TracedRequest",
+    "span_number",
+]

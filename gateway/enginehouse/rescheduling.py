@@ -1,0 +1,34 @@
+"""Rescheduling: the view of a cluster, and the migrations that a policy plans."""
+
+from __future__ import annotations
+
+from enginehouse.config.rescheduling_settings import ReschedulingSettings
+from enginehouse.domain.instance import (
+    ClusterView,
+    InFlight,
+    InstanceAddress,
+    InstanceMetadata,
+    InstanceReport,
+    InstanceStatus,
+    InstanceView,
+    RequestView,
+)
+from enginehouse.domain.migration import DroppedPair, Migrated, Migration, Plan
+from enginehouse.interfaces.migrators import MigrationMeans
+
+__all__ = [
+    "ClusterView",
+    "DroppedPair",
+    "InFlight",
+    "InstanceAddress",
+    "InstanceMetadata",
+    "InstanceReport",
+    "InstanceStatus",
+    "InstanceView",
+    "Migrated",
+    "Migration",
+    "MigrationMeans",
+    "Plan",
+    "RequestView",
+    "ReschedulingSettings",
+]

@@ -1,0 +1,23 @@
+"""Running beside requests: clocks, tasks, time limits, files, and calls of other plugins."""
+
+from __future__ import annotations
+
+from enginehouse.aio.clock import Clock
+from enginehouse.aio.tasks import BackgroundTasks
+from enginehouse.aio.timeouts import run_within, wait_within
+from enginehouse.domain.plugin_id import PluginId
+from enginehouse.engines.state_file import replace_file
+from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure, plugin_errors, wrong_result
+
+__all__ = [
+    "BackgroundTasks",
+    "Clock",
+    "PluginId",
+    "await_plugin",
+    "log_plugin_failure",
+    "plugin_errors",
+    "replace_file",
+    "run_within",
+    "wait_within",
+    "wrong_result",
+]
