@@ -78,7 +78,7 @@ def plan(
     TRACE is a file as for sim replay; --rate and --lengths make traffic up instead. Every fleet is replayed with
     several seeds, and with steps that take longer by the profile's error. --profile is the engines' speed.
     """
-    from enginehouse_sim.simulator.planning import Question, fleets_of, planned, print_plan
+    from enginehouse_sim.simulator.planning import CapacityQuestion, fleets_of, planned, print_plan
     from enginehouse_sim.simulator.replay.figures.report import Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
     from enginehouse_sim.simulator.replay.traces.workload import Workload
@@ -95,7 +95,7 @@ def plan(
     else:
         raise ConfigError("needs a TRACE or a --rate", remedy="give one of them: enginehouse plan TRACE")
     gateway = VirtualSettings(file=config, seed=core.seed)
-    question = Question(
+    question = CapacityQuestion(
         traffic=traffic,
         setting=Setting(gateway=gateway, core=core, load_time=load_time, model=model, slo=Slo.parse(slo)),
         fleets=fleets_of(_numbers(instances), [choice_of(change) for change in changes]),

@@ -163,7 +163,7 @@ ASSUMED_MARGIN = 0.25
 """How much longer steps may take if nobody has compared the profile with an engine."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class CapacityQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What to plan for. ``setting`` has the objectives, and the engines with their profile.
 
     ``share``: of the requests, to be within all objectives. ``price``: of one engine for an hour. ``margin``: how much
@@ -188,7 +188,7 @@ def fleets_of(instances: Sequence[int], choices: Sequence[tuple[str, Sequence[st
 
 
 def planned(
-    question: Question, profile: Profile, on_progress: Callable[[float], None], jobs: int | None = None
+    question: CapacityQuestion, profile: Profile, on_progress: Callable[[float], None], jobs: int | None = None
 ) -> FoundPlan:
     """Replay the traffic on all fleets, and judge them. Raises ``EnginehouseError``."""
     slo = question.setting.slo
@@ -216,7 +216,7 @@ def planned(
     )
 
 
-def _margin(question: Question, profile: Profile) -> tuple[float, str]:
+def _margin(question: CapacityQuestion, profile: Profile) -> tuple[float, str]:
     if question.margin is not None:
         return question.margin, "given"
     accuracy = profile.accuracy
@@ -225,7 +225,7 @@ def _margin(question: Question, profile: Profile) -> tuple[float, str]:
     return accuracy.margin, "calibrated" if accuracy.margin == accuracy.step else "validated"
 
 
-def _variants(question: Question, fleet: Fleet, margin: float) -> list[Variant]:
+def _variants(question: CapacityQuestion, fleet: Fleet, margin: float) -> list[Variant]:
     """One replay for each seed, then one with longer steps."""
     gateway = msgspec.structs.replace(
         question.setting.gateway,
