@@ -1,8 +1,8 @@
 """Plays an agent's day on two real llama-servers, of which one fits into memory: with what helps agents off, then on.
 
-``make engines && python benchmarks/agents_day.py``: an agent of 40 turns with the model ``coder``, a second one with
-``chat`` that works now and then, titles that ask for ``chat``, clients that give up and send again, and a batch of 200
-lines. It prints rows of a table in Markdown.
+``make engines && python benchmarks/agents_day.py``: an agent of 40 turns with the model ``coder``, whose prompt grows
+to seven times its first length, a second one with ``chat`` after every fourth turn, titles that ask for ``chat`` after
+every fifth, clients that give up and send again, and a batch of 200 lines. It prints rows of a table in Markdown.
 
 *Off*: no cache outlives a swap, no interceptors, and the lines of the batch are sent four at a time. *On*:
 ``keep_cache``, ``join_duplicates``, ``small_tasks`` and ``[services.batches]``.
@@ -36,6 +36,8 @@ _WORDS = ["bell", "shop", "oil", "rail", "glow", "stone", "river", "lamp", "fork
 _SWAPS = re.compile(r'^enginehouse_swap_duration_seconds_count\{.*outcome="ready".*\} (\S+)$', re.MULTILINE)
 _PATIENCE_S = 0.3
 """After which an impatient client sends its request again."""
+_SECOND, _TITLE_AFTER = 4, 5
+"""Turns of the first agent from one of the second to the next, and from one title to the next."""
 _UNNOTICED_S = 0.2
 """Until the gateway notices that the client has left: proxies between them take a moment."""
 
@@ -51,15 +53,20 @@ class Size(NamedTuple):
 
 
 class Day(NamedTuple):
-    """What came of it. ``read``: tokens that engines read, ``agents`` of them for agents.
+    """What came of it.
 
-    ``twice``: turns of agents that were computed again, because a client sent them again.
+    - ``read``: tokens that engines read, ``agents`` of them for agents. ``new``: those that nobody has read before, of
+      which none can be saved.
+    - ``first_tokens``: the seconds until the first token of each turn; ``later``: without the first turn of each agent.
+    - ``twice``: turns of agents that were computed again, because a client sent them again.
     """
 
     read: int
     agents: int
+    new: int
     swaps: int
     first_tokens: Sequence[float]
+    later: Sequence[float]
     twice: int
     lines: int
     seconds: float
@@ -71,11 +78,13 @@ class Client:
     def __init__(self, gateway: RunningGateway, http: httpx.AsyncClient) -> None:
         self._url = gateway.url
         self._http = http
-        self.first_tokens: list[float] = []
+        self.first_tokens: list[tuple[bool, float]] = []
+        """Whether a turn was not the first one of its agent, and its seconds."""
 
     async def turn(self, model: str, said: list[dict[str, str]], *, impatient: bool) -> str:
         """An agent's turn. An impatient client leaves and sends it again."""
-        body = {"model": model, "messages": said, "max_tokens": 12, "temperature": 0, "stream": True}
+        body: dict[str, Any] = {"model": model, "messages": said}
+        body |= {"max_tokens": 12, "temperature": 0, "stream": True}
         began = time.perf_counter()
         leaving = asyncio.ensure_future(self._streamed(body, began)) if impatient else None
         if leaving is not None:
@@ -99,7 +108,7 @@ class Client:
                     piece = choice["delta"].get("content") or ""
                     first = first or (time.perf_counter() if piece else None)
                     text += piece
-        self.first_tokens.append((first or time.perf_counter()) - began)
+        self.first_tokens.append((len(body["messages"]) > 2, (first or time.perf_counter()) - began))
         return text
 
     async def post(self, path: str, body: object) -> dict[str, Any]:
@@ -115,22 +124,43 @@ class Client:
         return str(answer.raise_for_status().json()["id"])
 
 
-async def agent(client: Client, model: str, size: Size, turns: int, pause: float, seed: int) -> None:
+class Agent:
     """An agent whose prompt grows with each turn; its client gives up at every tenth one."""
-    chance = random.Random(seed)
-    said = [{"role": "system", "content": _text(chance, size.first)}]
-    for turn in range(1, turns + 1):
-        said.append({"role": "user", "content": _text(chance, size.more)})
-        said.append({"role": "assistant", "content": await client.turn(model, said, impatient=turn % 10 == 0)})
-        await asyncio.sleep(chance.uniform(0.5, 1.5) * pause)
+
+    def __init__(self, client: Client, model: str, size: Size, seed: int) -> None:
+        self._client = client
+        self._model = model
+        self._size = size
+        self._chance = random.Random(seed)
+        self._said = [{"role": "system", "content": _text(self._chance, size.first)}]
+        self._turns = 0
+
+    async def turn(self) -> None:
+        """Say more, hear the answer, and pause as for a tool."""
+        self._turns += 1
+        self._said.append({"role": "user", "content": _text(self._chance, self._size.more)})
+        heard = await self._client.turn(self._model, self._said, impatient=self._turns % 10 == 0)
+        self._said.append({"role": "assistant", "content": heard})
+        await asyncio.sleep(self._chance.uniform(0.5, 1.5) * self._size.pause)
 
 
-async def titles(client: Client, number: int, pause: float) -> None:
-    """Titles, which the client asks ``chat`` for."""
-    for title in range(number):
-        await asyncio.sleep(pause)
-        said = [{"role": "user", "content": f"{_TITLE}Conversation {title}"}]
-        await client.post("/v1/chat/completions", {"model": "chat", "messages": said, "max_tokens": 8})
+async def agents(client: Client, size: Size) -> None:
+    """The turns of the first agent, and what begins beside them."""
+    first, second = Agent(client, "coder", size, 1), Agent(client, "chat", size, 2)
+    beside: list[asyncio.Future[None]] = []
+    for turn in range(1, size.turns + 1):
+        if turn % _SECOND == 0:
+            beside.append(asyncio.ensure_future(second.turn()))
+        if turn % _TITLE_AFTER == 0:
+            beside.append(asyncio.ensure_future(title(client, turn)))
+        await first.turn()
+    await asyncio.gather(*beside)
+
+
+async def title(client: Client, number: int) -> None:
+    """A title, which the client asks ``chat`` for."""
+    said = [{"role": "user", "content": f"{_TITLE}Conversation {number}"}]
+    await client.post("/v1/chat/completions", {"model": "chat", "messages": said, "max_tokens": 8})
 
 
 def _text(chance: random.Random, words: int) -> str:
@@ -175,19 +205,31 @@ async def play(gateway: RunningGateway, size: Size, *, on: bool) -> Day:
     async with httpx.AsyncClient(trust_env=False, timeout=None) as http:
         client = Client(gateway, http)
         work = batch(client, size.lines) if on else sent_lines(client, size.lines)
-        *_, lines = await asyncio.gather(
-            agent(client, "coder", size, size.turns, size.pause, 1),
-            agent(client, "chat", size, size.turns // 8, 6 * size.pause, 2),
-            titles(client, size.turns // 5, 4 * size.pause),
-            work,
-        )
+        _, lines = await asyncio.gather(agents(client, size), work)
         records = (await client.get("/api/history?limit=1000")).json()["requests"]
         swaps = sum(map(float, _SWAPS.findall((await client.get("/metrics")).text)))
     sent = [record for record in records if record["attempts"]]
     streams = [record for record in sent if record["stream"]]
-    twice = len(streams) - size.turns - size.turns // 8
-    seconds = time.perf_counter() - began
-    return Day(_read(sent), _read(streams), int(swaps), client.first_tokens, twice, lines, seconds)
+    twice = len(streams) - size.turns - size.turns // _SECOND
+    first_tokens = [seconds for _, seconds in client.first_tokens]
+    later = [seconds for is_later, seconds in client.first_tokens if is_later]
+    return Day(
+        read=_read(sent),
+        agents=_read(streams),
+        new=_new(sent),
+        swaps=int(swaps),
+        first_tokens=first_tokens,
+        later=later,
+        twice=twice,
+        lines=lines,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _new(records: Sequence[Mapping[str, Any]]) -> int:
+    """The tokens of all prompts, each once: the last prompt of an agent has all earlier ones."""
+    last = {record["model"]: record["tokens_in"] or 0 for record in reversed(records) if record["stream"]}
+    return sum(last.values()) + sum(record["tokens_in"] or 0 for record in records if not record["stream"])
 
 
 def _read(records: Sequence[Mapping[str, Any]]) -> int:
@@ -197,8 +239,9 @@ def _read(records: Sequence[Mapping[str, Any]]) -> int:
 
 def config(engine: RealEngine, folder: str, *, on: bool) -> str:
     """Two models of which one runs at a time."""
+    long = ("--override-kv", "llama.context_length=int:16384")  # of each slot
     keys = {"context_length": "65536", "keep_cache": '"2GiB"' if on else '"0"', "keep_cache_wait": '"10s"'}
-    models = "".join(llama_table(name, engine, "-np", "4", **keys) for name in ("coder", "chat"))
+    models = "".join(llama_table(name, engine, "-np", "4", *long, **keys) for name in ("coder", "chat"))
     if not on:
         return models
     return f"""interceptors = ["join_duplicates", "small_tasks"]
@@ -217,21 +260,24 @@ folder = "{folder}"
 @click.option("--turns", default=40, show_default=True, help="Of the first agent.")
 @click.option("--lines", default=200, show_default=True, help="Of the batch.")
 @click.option("--first", default=600, show_default=True, help="Words of an agent's first prompt.")
-@click.option("--more", default=15, show_default=True, help="Words that each turn adds.")
+@click.option("--more", default=100, show_default=True, help="Words that each turn adds.")
 @click.option("--pause", default=0.5, show_default=True, help="Mean seconds between two turns.")
 def main(rounds: int, turns: int, lines: int, first: int, more: int, pause: float) -> None:
     """Print what the day took, off and on."""
     size, engine = Size(turns, lines, first, more, pause), llama_server()
-    click.echo("| | tokens read | of agents | swaps | first token p50, s | p99 | computed twice | lines | took, s |")
-    click.echo("|---|---|---|---|---|---|---|---|---|")
+    click.echo(
+        "| | tokens read | of agents | new | swaps | first token p50, s | p99 | p99 without first turns ", nl=False
+    )
+    click.echo("| computed twice | lines | took, s |")
+    click.echo(f"|{'---|' * 11}")
     for _ in range(rounds):
         for on in (False, True):
             with TemporaryDirectory() as folder, gateway_for(engine, config(engine, folder, on=on)) as gateway:
                 day = asyncio.run(play(gateway, size, on=on))
-            shares = quantiles(day.first_tokens, n=100)
+            shares, later = (quantiles(each, n=100, method="inclusive") for each in (day.first_tokens, day.later))
             click.echo(
-                f"| {'on' if on else 'off'} | {day.read} | {day.agents} | {day.swaps} | {shares[49]:.2f} "
-                f"| {shares[98]:.2f} | {day.twice} | {day.lines} | {day.seconds:.0f} |"
+                f"| {'on' if on else 'off'} | {day.read} | {day.agents} | {day.new} | {day.swaps} | {shares[49]:.2f} "
+                f"| {shares[98]:.2f} | {later[98]:.2f} | {day.twice} | {day.lines} | {day.seconds:.0f} |"
             )
 
 
