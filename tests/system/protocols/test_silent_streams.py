@@ -10,8 +10,8 @@ from typing import Any
 import ollama
 import pytest
 
-from enginehouse.testing.engines import SimEngine
-from enginehouse.testing.gateway import RunningGateway
+from enginehouse_kit.engines import SimEngine
+from enginehouse_kit.gateway import RunningGateway
 
 LIMIT_S = 3.0
 HELLO: Any = [{"role": "user", "content": "Hello, engine"}]
