@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 import msgspec
@@ -27,7 +26,7 @@ from enginehouse_sim.simulator.core.options import (
 )
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
-from enginehouse_sim.simulator.steps.profile import first_token_file, load_profile, output_token_file, profile_text
+from enginehouse_sim.simulator.steps.profile import latency_files, load_profile, profile_text
 from enginehouse_sim.virtual import VirtualSettings
 
 _model = click.option("--model", default="", help="Model to ask for.")
@@ -322,15 +321,11 @@ def profile(name: str, ttft: Path, tpot: Path, kv_tokens: int) -> None:
     """
     found = load_profile(name)
     metadata = {"model": name, "timestamp": "", "description": f"{found.description}. {found.source}"}
-    _write(ttft, first_token_file(found.steps, metadata))
-    _write(tpot, output_token_file(found.steps, metadata, kv_tokens))
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
     try:
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+        for path, content in zip((ttft, tpot), latency_files(found.steps, metadata, kv_tokens), strict=True):
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
     except OSError as error:
-        raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from None
+        raise ConfigError(f"cannot be written: {error.strerror}", file=error.filename) from None
 
 
 @sim.command(context_settings={"show_default": True})

@@ -9,7 +9,7 @@ from enginehouse import ConfigError
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer, PassCosts, StepLoad
 from enginehouse_sim.simulator.steps.models import ConstantSteps, PassSteps, SpedUp, StepModel
 from enginehouse_sim.simulator.steps.profile import (
-    H100,
+    GPUS,
     LLAMA_3_8B,
     AnyProfile,
     computed_profile,
@@ -85,7 +85,7 @@ class TestComputedProfile:
     profile = load_profile("h100-llama3-8b")
 
     def test_it_is_what_the_data_sheets_give(self) -> None:
-        assert self.profile == computed_profile(H100, LLAMA_3_8B)
+        assert self.profile == computed_profile(GPUS["h100"], LLAMA_3_8B)
 
     def test_it_says_that_it_was_not_measured(self) -> None:
         assert self.profile.obtained == "computed"

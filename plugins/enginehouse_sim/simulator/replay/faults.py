@@ -103,28 +103,14 @@ class FaultPlan:
         """Begin or end that one; ``now`` is on the engines' clock."""
         _, _, fault, begins = heapq.heappop(self._due)
         server = self._servers[fault.engine]
-        if begins:
-            self._begin(fault, server)
-        else:
-            self._end(fault, server, now)
-
-    def _begin(self, fault: PlannedFault, server: PlayedServer) -> None:
         if fault.kind is FaultKind.KILL:
-            server.crash()
-        elif fault.kind is FaultKind.STALL:
-            server.stall()
+            server.crash() if begins else server.revive()
         elif fault.kind is FaultKind.SLOW:
-            server.engine.slow_down(fault.factor)
+            server.engine.slow_down(fault.factor if begins else 1.0)
+        elif fault.kind is FaultKind.REFUSE:
+            server.refuse() if begins else server.accept()
+        elif begins:
+            server.stall()
         else:
-            server.refuse()
-
-    def _end(self, fault: PlannedFault, server: PlayedServer, now: float) -> None:
-        if fault.kind is FaultKind.KILL:
-            server.revive()
-        elif fault.kind is FaultKind.STALL:
             server.engine.resume(now)
             self._begin_step(server.engine)
-        elif fault.kind is FaultKind.SLOW:
-            server.engine.slow_down(1.0)
-        else:
-            server.refuses = False

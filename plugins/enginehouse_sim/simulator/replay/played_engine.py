@@ -19,24 +19,15 @@ from enginehouse_sim.simulator.scheduler.steady import usage_after
 from enginehouse_sim.simulator.scheduler.waiting import never_fits
 
 
-class ReplayPlace:
-    """A point in the order of a replay's events. Events at the same ``time`` have the order of ``rank``.
+class EngineOwner:
+    """Follows the engines of a replay and their answers.
 
-    The rank of a step's end is the index of its engine.
+    ``place``: the time that the replay has reached, and a rank among the events at that time. The rank of a step's end
+    is the index of its engine.
     """
 
-    __slots__ = ("rank", "time")
-
-    def __init__(self, time: float, rank: float) -> None:
-        self.time = time
-        self.rank = rank
-
-
-class EngineOwner:
-    """Follows the engines of a replay and their answers. ``place``: the point that the replay has reached."""
-
     def __init__(self) -> None:
-        self.place = ReplayPlace(0.0, -1.0)
+        self.place = (0.0, -1.0)
 
     def first_token(self, answer: AnswerRecord) -> None:
         """The answer has its first token."""
@@ -212,8 +203,8 @@ class PlayedEngine:
 
     def _num_due(self) -> int:
         """The number of foreseen steps that end before the owner's place."""
-        place = self._owner.place
-        return (bisect_right if self.index < place.rank else bisect_left)(self._foreseen, place.time)
+        time, rank = self._owner.place
+        return (bisect_right if self.index < rank else bisect_left)(self._foreseen, time)
 
     def end_step(self) -> SchedulerOutput:
         """End the step in flight. After ``catch_up``, it is the first one that has not ended at the owner's place."""

@@ -276,6 +276,10 @@ class PlayedServer:
             self._connections.pop(connection, None)
             connection.break_off()
 
+    def accept(self) -> None:
+        """Accept connections again."""
+        self.refuses = False
+
     def catch_up(self) -> None:
         """Send all tokens that have been made."""
         for answer in list(self.answers):

@@ -11,7 +11,7 @@ from enginehouse_kit.virtual_loop import VirtualLoop
 from enginehouse_sim.simulator.replay.faults import FaultPlan
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.figures.report import Moments
-from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, ReplayPlace, moment_of
+from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.played_server import PlayedServer
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 
@@ -89,7 +89,7 @@ class ReplayWorld(EngineOwner):
             self._fail(error)
 
     def wait(self, until: float) -> None:
-        self.place = ReplayPlace(until, math.inf)
+        self.place = (until, math.inf)
 
     # --- for the engines and their servers
 
@@ -115,7 +115,7 @@ class ReplayWorld(EngineOwner):
 
     def _advance(self) -> None:
         now, began = self._time.now, self.began
-        self.place = ReplayPlace(now, -1.0)
+        self.place = (now, -1.0)
         if now >= began + self._moments.due:
             self._moments.add(moment_of(now - began, self.engines, self._waiting()))
         elif now >= began + self._faults.next_at:
@@ -131,7 +131,7 @@ class ReplayWorld(EngineOwner):
             self._submit(*arrived)
         else:
             engine = heapq.heappop(self._steps)[2]
-            self.place = ReplayPlace(now, float(engine.index))
+            self.place = (now, float(engine.index))
             engine.catch_up()
             engine.end_step()
             self.begin_step(engine)

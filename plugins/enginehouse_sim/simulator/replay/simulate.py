@@ -12,7 +12,7 @@ from enginehouse_sim.simulator.core.engine_core import EngineCore
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.replay.figures.answer import AnswerRecord
 from enginehouse_sim.simulator.replay.figures.report import Record, Slo
-from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, ReplayPlace, moment_of
+from enginehouse_sim.simulator.replay.played_engine import EngineOwner, PlayedEngine, moment_of
 from enginehouse_sim.simulator.replay.traces.reader import TraceRequest
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts
 
@@ -88,7 +88,7 @@ class Replay(EngineOwner):
             if looks_ahead:
                 engine.look_ahead()
                 arrival = self._next[0] if self._next is not None else math.inf
-                self.place = ReplayPlace(min(arrival, moments.due), -1.0)
+                self.place = (min(arrival, moments.due), -1.0)
                 engine.catch_up()
             yield engine.end_step()
             if engine.now >= moments.due:

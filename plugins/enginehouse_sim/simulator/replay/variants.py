@@ -159,13 +159,14 @@ def run_variants(
     """
     for variant in variants:
         variant.setting.gateway.load()  # so that an error is reported before the first replay
-    if len(variants) == 1:
-        return [_replay(variants[0], on_progress)]
-    if jobs == 1:
+    if len(variants) == 1 or jobs == 1:
         outcomes = []
-        for number, variant in enumerate(variants, 1):
-            outcomes.append(_replay(variant, _ignore))
-            on_progress(number / len(variants))
+        for number, variant in enumerate(variants):
+
+            def note(share: float, done: int = number) -> None:
+                on_progress((done + share) / len(variants))
+
+            outcomes.append(_replay(variant, note))
         return outcomes
     workers = min(len(variants), jobs or os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -165,35 +164,28 @@ _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _LENGTHS = (8, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 
 
-def first_token_file(model: StepModel, metadata: dict[str, str]) -> dict[str, Any]:
-    """The durations of steps that compute one prompt, for each of several lengths."""
-    points = [{"tokens_num": tokens, **_milliseconds(model, _prompt(tokens))} for tokens in _PROMPTS]
-    return _file(points, metadata)
-
-
-def output_token_file(model: StepModel, metadata: dict[str, str], total_tokens: int) -> dict[str, Any]:
-    """The durations of steps that decode, for each pair of a batch size and a length.
+def latency_files(model: StepModel, metadata: dict[str, str], total_tokens: int) -> list[dict[str, Any]]:
+    """Llumnix's two files: the durations of steps that compute one prompt, and of steps that decode.
 
     ``total_tokens``: the size of the KV cache, for models that depend on the share in use.
     """
-    points = [
+    prompts = [{"tokens_num": tokens, **_milliseconds(model, _prompt(tokens))} for tokens in _PROMPTS]
+    decodes = [
         {
             "batch_size": batch,
             "tokens_per_request": length,
-            **_milliseconds(model, _decode(batch, length, total_tokens)),
+            **_milliseconds(
+                model, StepLoad(decodes=batch, active_kv_tokens=batch * length, total_kv_tokens=total_tokens)
+            ),
         }
         for batch in _BATCHES
         for length in _LENGTHS
     ]
-    return _file(points, metadata)
+    return [{"metadata": metadata, "results": points} for points in (prompts, decodes)]
 
 
 def _prompt(tokens: int) -> StepLoad:
     return StepLoad(prefill_tokens=tokens, own_pairs=tokens * (tokens + 1) // 2, first_tokens=1)
-
-
-def _decode(batch: int, length: int, total_tokens: int) -> StepLoad:
-    return StepLoad(decodes=batch, active_kv_tokens=batch * length, total_kv_tokens=total_tokens)
 
 
 def _milliseconds(model: StepModel, load: StepLoad) -> dict[str, Any]:
@@ -203,11 +195,7 @@ def _milliseconds(model: StepModel, load: StepLoad) -> dict[str, Any]:
     return {**figures, "std": 0.0, "raw_data": []}
 
 
-def _file(points: Sequence[dict[str, Any]], metadata: dict[str, str]) -> dict[str, Any]:
-    return {"metadata": metadata, "results": points}
-
-
-class DataSheet(msgspec.Struct, frozen=True, kw_only=True):
+class DataSheet(msgspec.Struct, frozen=True):
     """Dense 16-bit operations per second, bytes per second, and the shares of both that an engine reaches."""
 
     name: str
@@ -217,93 +205,20 @@ class DataSheet(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth_share: float = 0.8
 
 
-class Transformer(msgspec.Struct, frozen=True, kw_only=True):
-    """The matrix sizes of a dense decoder."""
-
-    name: str
-    layers: int
-    hidden: int
-    intermediate: int
-    heads: int
-    vocabulary: int
-    kv: KvShape
-
-    @property
-    def layer_weights(self) -> int:
-        """The parameters of all layers: four projections of attention, and three matrices of the MLP."""
-        attention = 2 * self.hidden * self.hidden + 2 * self.hidden * self.kv.kv_heads * self.kv.head_dim
-        return self.layers * (attention + 3 * self.hidden * self.intermediate)
-
-    @property
-    def head_weights(self) -> int:
-        """The parameters of the output layer. Only tokens that get a successor use them."""
-        return self.hidden * self.vocabulary
-
-    @property
-    def flops_per_pair(self) -> int:
-        """The operations of attention for a pair of tokens: for each dimension, 2 for the score and 2 for the value."""
-        return 4 * self.layers * self.heads * self.kv.head_dim
-
-    @property
-    def weight_bytes(self) -> int:
-        """The bytes of weights that every step reads."""
-        return (self.layer_weights + self.head_weights) * self.kv.dtype_bytes
-
-
-H100 = DataSheet(name="NVIDIA H100 SXM", flops=989e12, bandwidth=3.35e12)
-LLAMA_3_8B = Transformer(
-    name="Llama 3 8B", layers=32, hidden=4096, intermediate=14336, heads=32, vocabulary=128256, kv=KvShape()
-)
-
-
-def computed_profile(gpu: DataSheet, model: Transformer) -> PassProfile:
-    """The costs of a pass of ``model`` on one ``gpu``, to four digits."""
-    bytes_of_token, head_flops = model.kv.bytes_per_token, 2 * model.head_weights
-    return PassProfile(
-        description=f"{model.name} in 16 bit on one {gpu.name}",
-        source=(
-            f"Computed, not measured: {gpu.flops / 1e12:g} TFLOPS (16 bit, dense) and {gpu.bandwidth / 1e12:g} TB/s of "
-            f"its data sheet, of which {gpu.flops_share:.0%} and {gpu.bandwidth_share:.0%} are assumed to be "
-            "reached, and the model's matrix sizes; no launch or sampling times (enginehouse sim roofline)"
-        ),
-        obtained="computed",
-        kv=model.kv,
-        costs=PassCosts(
-            weights_ms=_rounded(_reading_ms(gpu, model.weight_bytes)),
-            token_ms=_rounded(_compute_ms(gpu, 2 * model.layer_weights)),
-            pair_ms=_rounded(_compute_ms(gpu, model.flops_per_pair)),
-            kv_token_ms=_rounded(max(_compute_ms(gpu, model.flops_per_pair), _reading_ms(gpu, bytes_of_token))),
-            sequence_ms=_rounded(_compute_ms(gpu, head_flops)),
-        ),
-    )
-
-
-def _compute_ms(gpu: DataSheet, flops: float) -> float:
-    return 1000 * flops / (gpu.flops * gpu.flops_share)
-
-
-def _reading_ms(gpu: DataSheet, size: float) -> float:
-    return 1000 * size / (gpu.bandwidth * gpu.bandwidth_share)
-
-
-def _rounded(ms: float) -> float:
-    return float(f"{ms:.4g}")
-
-
 GPUS = {
-    "h100": H100,
-    "h200": DataSheet(name="NVIDIA H200 SXM", flops=989e12, bandwidth=4.8e12),
-    "a100": DataSheet(name="NVIDIA A100 80GB SXM", flops=312e12, bandwidth=2.039e12),
-    "l40s": DataSheet(name="NVIDIA L40S", flops=362e12, bandwidth=0.864e12),
-    "l4": DataSheet(name="NVIDIA L4", flops=121e12, bandwidth=0.3e12),
-    "a10g": DataSheet(name="NVIDIA A10G", flops=70e12, bandwidth=0.6e12),
+    "h100": DataSheet("NVIDIA H100 SXM", 989e12, 3.35e12),
+    "h200": DataSheet("NVIDIA H200 SXM", 989e12, 4.8e12),
+    "a100": DataSheet("NVIDIA A100 80GB SXM", 312e12, 2.039e12),
+    "l40s": DataSheet("NVIDIA L40S", 362e12, 0.864e12),
+    "l4": DataSheet("NVIDIA L4", 121e12, 0.3e12),
+    "a10g": DataSheet("NVIDIA A10G", 70e12, 0.6e12),
 }
-"""Dense 16-bit operations and bytes per second, as the data sheets state them."""
+"""As the data sheets state them."""
 
 _BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
-class _ModelFile(msgspec.Struct):
+class Transformer(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a ``config.json`` of Transformers that decides a dense decoder's matrices."""
 
     num_hidden_layers: int
@@ -315,6 +230,64 @@ class _ModelFile(msgspec.Struct):
     head_dim: int | None = None
     torch_dtype: str = "bfloat16"
     model_type: str = ""
+
+    @property
+    def kv(self) -> KvShape:
+        return KvShape(
+            layers=self.num_hidden_layers,
+            kv_heads=self.num_key_value_heads or self.num_attention_heads,
+            head_dim=self.head_dim or self.hidden_size // self.num_attention_heads,
+            dtype_bytes=_BYTES.get(self.torch_dtype, 2),
+        )
+
+
+LLAMA_3_8B = Transformer(
+    model_type="Llama 3 8B",
+    num_hidden_layers=32,
+    hidden_size=4096,
+    intermediate_size=14336,
+    num_attention_heads=32,
+    vocab_size=128256,
+    num_key_value_heads=8,
+)
+
+
+def computed_profile(gpu: DataSheet, model: Transformer) -> PassProfile:
+    """The costs of a pass of ``model`` on one ``gpu``, to four digits.
+
+    In the roofline model (https://doi.org/10.1145/1498765.1498785), work takes as long as its arithmetic or as reading
+    its data, whichever is longer. That holds for the matrices and for attention, one after the other.
+    """
+    kv, layers, hidden = model.kv, model.num_hidden_layers, model.hidden_size
+    attention = 2 * hidden * hidden + 2 * hidden * kv.kv_heads * kv.head_dim  # four projections
+    layer_weights = layers * (attention + 3 * hidden * model.intermediate_size)
+    head_weights = hidden * model.vocab_size  # only tokens that get a successor use them
+    pair_flops = 4 * layers * model.num_attention_heads * kv.head_dim  # 2 for the score, 2 for the value
+
+    def computing(flops: float) -> float:
+        return 1000 * flops / (gpu.flops * gpu.flops_share)
+
+    def reading(size: float) -> float:
+        return 1000 * size / (gpu.bandwidth * gpu.bandwidth_share)
+
+    costs = {
+        "weights_ms": reading((layer_weights + head_weights) * kv.dtype_bytes),
+        "token_ms": computing(2 * layer_weights),
+        "pair_ms": computing(pair_flops),
+        "kv_token_ms": max(computing(pair_flops), reading(kv.bytes_per_token)),
+        "sequence_ms": computing(2 * head_weights),
+    }
+    return PassProfile(
+        description=f"{model.model_type} in 16 bit on one {gpu.name}",
+        source=(
+            f"Computed, not measured: {gpu.flops / 1e12:g} TFLOPS (16 bit, dense) and {gpu.bandwidth / 1e12:g} TB/s of "
+            f"its data sheet, of which {gpu.flops_share:.0%} and {gpu.bandwidth_share:.0%} are assumed to be "
+            "reached, and the model's matrix sizes; no launch or sampling times (enginehouse sim roofline)"
+        ),
+        obtained="computed",
+        kv=kv,
+        costs=PassCosts(**{name: float(f"{ms:.4g}") for name, ms in costs.items()}),
+    )
 
 
 def gpu_called(name: str) -> DataSheet:
@@ -330,7 +303,7 @@ def model_of(text: str) -> Transformer:
     if text == "llama-3-8b":
         return LLAMA_3_8B
     try:
-        found = msgspec.json.decode(Path(text).read_bytes(), type=_ModelFile)
+        found = msgspec.json.decode(Path(text).read_bytes(), type=Transformer)
     except OSError as error:
         remedy = "give llama-3-8b, or the path of a model's config.json"
         raise ConfigError(
@@ -338,17 +311,4 @@ def model_of(text: str) -> Transformer:
         ) from None
     except msgspec.DecodeError as error:
         raise ConfigError(f"is not a config.json of a dense decoder: {error}", file=text, key="--model") from None
-    return Transformer(
-        name=found.model_type or Path(text).parent.name or "model",
-        layers=found.num_hidden_layers,
-        hidden=found.hidden_size,
-        intermediate=found.intermediate_size,
-        heads=found.num_attention_heads,
-        vocabulary=found.vocab_size,
-        kv=KvShape(
-            layers=found.num_hidden_layers,
-            kv_heads=found.num_key_value_heads or found.num_attention_heads,
-            head_dim=found.head_dim or found.hidden_size // found.num_attention_heads,
-            dtype_bytes=_BYTES.get(found.torch_dtype, 2),
-        ),
-    )
+    return msgspec.structs.replace(found, model_type=found.model_type or Path(text).parent.name or "model")

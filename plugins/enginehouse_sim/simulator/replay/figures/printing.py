@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -13,10 +13,6 @@ from rich.table import Table
 
 from enginehouse import ConfigError
 from enginehouse_sim.simulator.replay.figures.report import Moment, Record, Report, Slo
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 _POINTS = 400
 _STRETCHES = 60
@@ -33,6 +29,13 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "svg.hashsalt": "enginehouse",
 }
+
+_DISTRIBUTIONS = (("ttft", "Time to first token"), ("tpot", "Mean time between tokens"), ("latency", "Whole answer"))
+_OVER_TIME: Sequence[tuple[str, str, Callable[[Moment], float]]] = (
+    ("Requests that wait", "requests", lambda each: each.waiting + each.queued),
+    ("At the busiest engine", "requests", lambda each: each.busiest),
+    ("KV cache in use", "% of blocks", lambda each: 100 * each.kv_use),
+)
 
 Curve = list[tuple[float, float]]
 """Points of a cumulative distribution: milliseconds, and the percentage of durations up to that."""
@@ -69,25 +72,33 @@ def _distribution(seconds: Sequence[float]) -> Curve:
 def draw(names: Sequence[str], curves: Sequence[Curves], path: Path) -> None:
     """Draw replays side by side into ``path``; its suffix decides the format. Raises ``ConfigError``."""
     import matplotlib
+    from cycler import cycler
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    from matplotlib.lines import Line2D
 
-    with pyplot.rc_context(_STYLE):
-        figure, grid = pyplot.subplots(2, 3, figsize=(13, 7.4), layout="constrained")
-        axes = list(grid.flat)
+    with pyplot.rc_context({**_STYLE, "axes.prop_cycle": cycler(color=_COLOURS)}):
+        figure, (distributions, times) = pyplot.subplots(2, 3, figsize=(13, 7.4), layout="constrained")
+        for axes, (name, title) in zip(distributions, _DISTRIBUTIONS, strict=True):
+            shown: list[Curve] = [getattr(each, name) for each in curves]
+            for curve in shown:
+                axes.step([ms for ms, _ in curve], [share for _, share in curve], where="post")
+            seconds = getattr(curves[0].slo, name, None)
+            if seconds is not None:
+                axes.axvline(seconds * 1000, color="black", linewidth=1, linestyle="--", label="objective")
+                axes.legend()
+            axes.set(title=title, xlabel="ms", ylabel="% of requests", ylim=(0, 101))
+            if all(curve and curve[0][0] > 0 for curve in shown):
+                axes.set_xscale("log")
+        for axes, (title, unit, value_of) in zip(times, _OVER_TIME, strict=True):
+            for each in curves:
+                values = [value_of(moment) for moment in each.moments]
+                smooth = _smoothed(values, max(1, len(values) // _STRETCHES))
+                axes.plot([moment.time for moment in each.moments], smooth, linewidth=1.4)
+            axes.set(title=title, xlabel="virtual time, s", ylabel=unit, ylim=(0, None))
+        if len(names) > 1:
+            figure.legend(times[0].lines, names, loc="outside upper left", ncols=min(4, len(names)))
         try:
-            for at, (name, title) in enumerate(
-                (("ttft", "Time to first token"), ("tpot", "Mean time between tokens"), ("latency", "Whole answer"))
-            ):
-                _draw_distribution(axes[at], title, curves, name)
-            _over_time(axes[3], "Requests that wait", "requests", curves, lambda each: each.waiting + each.queued)
-            _over_time(axes[4], "At the busiest engine", "requests", curves, lambda each: each.busiest)
-            _over_time(axes[5], "KV cache in use", "% of blocks", curves, lambda each: 100 * each.kv_use)
-            if len(names) > 1:
-                lines = [Line2D([], [], color=_colour(at), linewidth=3) for at in range(len(names))]
-                figure.legend(lines, names, loc="outside upper left", ncols=min(4, len(names)))
             figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None, dpi=130)
         except (OSError, ValueError) as error:
             raise ConfigError(f"The picture cannot be written: {error}", key="--plot") from error
@@ -95,40 +106,10 @@ def draw(names: Sequence[str], curves: Sequence[Curves], path: Path) -> None:
             pyplot.close(figure)
 
 
-def _draw_distribution(axes: Axes, title: str, curves: Sequence[Curves], name: str) -> None:
-    """Draw cumulative distributions of the figure, and mark its objective."""
-    shown: list[Curve] = [getattr(each, name) for each in curves]
-    for at, curve in enumerate(shown):
-        axes.step([ms for ms, _ in curve], [share for _, share in curve], where="post", color=_colour(at))
-    slo = curves[0].slo
-    seconds = getattr(slo, name) if slo is not None else None
-    if seconds is not None:
-        axes.axvline(seconds * 1000, color="black", linewidth=1, linestyle="--", label="objective")
-        axes.legend()
-    axes.set(title=title, xlabel="ms", ylabel="% of requests", ylim=(0, 101))
-    if all(curve and curve[0][0] > 0 for curve in shown):
-        axes.set_xscale("log")
-
-
-def _over_time(
-    axes: Axes, title: str, unit: str, curves: Sequence[Curves], value_of: Callable[[Moment], float]
-) -> None:
-    """Draw a figure over time, smoothed if there are many moments."""
-    for at, each in enumerate(curves):
-        moments = each.moments
-        values = _smoothed([value_of(moment) for moment in moments], max(1, len(moments) // _STRETCHES))
-        axes.plot([moment.time for moment in moments], values, color=_colour(at), linewidth=1.4)
-    axes.set(title=title, xlabel="virtual time, s", ylabel=unit, ylim=(0, None))
-
-
 def _smoothed(values: Sequence[float], width: int) -> list[float]:
     """For each value, the mean of the last ``width`` values."""
     sums = [0.0, *accumulate(values)]
     return [(sums[at] - sums[max(0, at - width)]) / min(at, width) for at in range(1, len(sums))]
-
-
-def _colour(at: int) -> str:
-    return _COLOURS[at % len(_COLOURS)]
 
 
 class _Row(msgspec.Struct, frozen=True):
