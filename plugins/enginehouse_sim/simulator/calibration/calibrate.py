@@ -15,7 +15,6 @@ from rich.table import Table
 
 from enginehouse import ConfigError
 from enginehouse_sim.simulator.calibration.fit import (
-    Fitted,
     Kind,
     KindErrors,
     Observation,
@@ -109,16 +108,28 @@ def calibrated(observations: Sequence[Observation], engine: str, limits: EngineL
     if cache is not None:
         limits = msgspec.structs.replace(limits, enable_prefix_caching=cache.works)
     worst = max(each.median for each in errors.values())
-    verdict, why = _verdict(worst, apart)
+    why = []
+    if worst > _GOOD:
+        why.append(f"probes that the costs were not fitted to are off by {worst:.0%} (median)")
+    if apart > _FAR_APART:
+        why.append(f"repeats of the same probe are {apart:.0%} apart: the engine or the machine had other work")
     return Calibration(
         engine=engine,
-        profile=_profile(fitted, engine, limits, source, worst),
+        profile=PassProfile(
+            description=engine,
+            source=source,
+            obtained="measured",
+            costs=fitted.costs,
+            limits=limits,
+            outside=OutsideCosts(request_ms=fitted.request_ms),
+            accuracy=Accuracy(step=round(worst, 4)),
+        ),
         observations=len(observations),
         errors=errors,
         spread=round(apart, 4),
         prefix_cache=cache,
-        verdict=verdict,
-        why=why,
+        verdict="unusable" if worst > _POOR else "unsure" if why else "usable",
+        why="; ".join(why),
     )
 
 
@@ -128,29 +139,6 @@ def calibrate(plan: CalibrationPlan, on_progress: Callable[[float], None]) -> Ca
     engine = f"{plan.address.model} on {plan.facts.kind} at {plan.address.url}"
     source = f"enginehouse sim calibrate, {len(observations)} observations over HTTP"
     return calibrated(observations, engine, plan.facts.limits, source)
-
-
-def _verdict(worst: float, apart: float) -> tuple[Verdict, str]:
-    why = []
-    if worst > _GOOD:
-        why.append(f"probes that the costs were not fitted to are off by {worst:.0%} (median)")
-    if apart > _FAR_APART:
-        why.append(f"repeats of the same probe are {apart:.0%} apart: the engine or the machine had other work")
-    if not why:
-        return "usable", ""
-    return "unusable" if worst > _POOR else "unsure", "; ".join(why)
-
-
-def _profile(fitted: Fitted, engine: str, limits: EngineLimits, source: str, worst: float) -> PassProfile:
-    return PassProfile(
-        description=engine,
-        source=source,
-        obtained="measured",
-        costs=fitted.costs,
-        limits=limits,
-        outside=OutsideCosts(request_ms=fitted.request_ms),
-        accuracy=Accuracy(step=round(worst, 4)),
-    )
 
 
 def print_intent(plan: CalibrationPlan) -> None:

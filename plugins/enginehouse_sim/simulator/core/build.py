@@ -17,7 +17,7 @@ from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
 from enginehouse_sim.simulator.model.timing import TimingRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
-from enginehouse_sim.simulator.steps.models import ConstantSteps, SpedUp, StepModel
+from enginehouse_sim.simulator.steps.models import ConstantSteps, SpedUp
 from enginehouse_sim.simulator.steps.profile import NOTHING_OUTSIDE, OutsideCosts, load_profile
 
 
@@ -51,27 +51,26 @@ def build_core(
     worker = TransferWorker() if sources else None
     connector = KvConnector(sources) if worker is not None else None
     scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None)
+    runner: ModelRunner | TimingRunner
+    if makes_text or constants.use_spec_decode:  # the text decides which drafts are right
+        runner = ModelRunner(
+            RunnerSettings(
+                seed=settings.seed,
+                mean_length=settings.mean_length,
+                num_spec_tokens=constants.num_spec_tokens,
+                draft_acceptance=settings.draft_acceptance,
+                total_kv_tokens=constants.token_capacity,
+            )
+        )
+    else:
+        runner = TimingRunner(constants.token_capacity)
+    steps = load_profile(settings.profile).steps if settings.profile else ConstantSteps(settings.ttft, settings.tpot)
     return EngineCore(
         scheduler,
-        _runner(settings, makes_text),
-        _steps(settings),
+        runner,
+        steps if settings.speedup == 1 else SpedUp(steps, settings.speedup),
         transfer_worker=worker,
         before_step=Offloading(scheduler, tier, settings.offload).before_step if tier is not None else None,
-    )
-
-
-def _runner(settings: CoreSettings, makes_text: bool) -> ModelRunner | TimingRunner:
-    constants = settings.constants
-    if not makes_text and not constants.use_spec_decode:  # the text decides which drafts are right
-        return TimingRunner(constants.token_capacity)
-    return ModelRunner(
-        RunnerSettings(
-            seed=settings.seed,
-            mean_length=settings.mean_length,
-            num_spec_tokens=constants.num_spec_tokens,
-            draft_acceptance=settings.draft_acceptance,
-            total_kv_tokens=constants.token_capacity,
-        )
     )
 
 
@@ -83,8 +82,3 @@ def kv_shape(settings: CoreSettings) -> KvShape:
 def outside_costs(settings: CoreSettings) -> OutsideCosts:
     """The time that requests spend outside of the engine's steps."""
     return load_profile(settings.profile).outside if settings.profile else NOTHING_OUTSIDE
-
-
-def _steps(settings: CoreSettings) -> StepModel:
-    steps = load_profile(settings.profile).steps if settings.profile else ConstantSteps(settings.ttft, settings.tpot)
-    return steps if settings.speedup == 1 else SpedUp(steps, settings.speedup)

@@ -23,11 +23,6 @@ class SlotsOneWay:
         self.requests = 0
         self.tokens = 0
 
-    @property
-    def available(self) -> int:
-        """How many more migrations may begin."""
-        return MAX_MIGRATIONS - self.requests
-
     @contextmanager
     def occupy(self, num_tokens: int) -> Iterator[None]:
         """Count a migration of ``num_tokens`` while the block runs."""
@@ -55,7 +50,7 @@ class MigrationSlots:
             left = max(0, self._capacity - direction.tokens)
             figures |= {
                 f"num_migrate_{name}_reqs": direction.requests,
-                f"num_available_migrate_{name}_slots": direction.available,
+                f"num_available_migrate_{name}_slots": MAX_MIGRATIONS - direction.requests,
                 f"num_migrate_{name}_tokens": direction.tokens,
                 f"num_available_migrate_{name}_tokens": left,
                 f"kv_cache_usage_ratio_migrate_{name}": direction.tokens / self._capacity,

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left, bisect_right
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.core.migration import MigratedKv, MigrationSlots
+from enginehouse_sim.simulator.core.migration import MAX_MIGRATIONS, MigratedKv, MigrationSlots
 from enginehouse_sim.simulator.domain.outputs import MovedRequest, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.model.timing import TOKEN
@@ -170,7 +170,7 @@ class PlayedEngine:
         """Whether a llumlet here would refuse a request of another engine, for lack of room."""
         state = self.state
         return (
-            not self.slots.incoming.available
+            self.slots.incoming.requests >= MAX_MIGRATIONS
             or len(state.waiting) > 0
             or len(state.running) >= state.constants.max_num_seqs
             or -(-request.num_tokens // state.constants.block_size) + 1 > state.kv_cache.num_free_blocks

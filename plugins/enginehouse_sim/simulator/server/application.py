@@ -26,33 +26,21 @@ async def health(simulation: Simulation, call: Call) -> None:
     await call.answer(b"", b"text/plain", 503 if simulation.engine.failure else 200)
 
 
-async def version(simulation: Simulation, call: Call) -> None:
-    """Report Enginehouse's version, which is also the simulated engine's."""
-    await call.json({"version": enginehouse.__version__})
-
-
-async def server_info(simulation: Simulation, call: Call) -> None:
-    """Report the limits of the scheduler, as vLLM does in development mode."""
-    constants = simulation.settings.core.constants
-    limits = {"max_num_seqs": constants.max_num_seqs, "max_num_batched_tokens": constants.max_num_batched_tokens}
-    await call.json({"vllm_config": {"scheduler_config": limits}})
-
-
 async def metrics(simulation: Simulation, call: Call) -> None:
     """Report vLLM's metrics in Prometheus' text format."""
     await call.answer(simulation.metrics.page(), b"text/plain; version=0.0.4; charset=utf-8")
 
 
-async def instance_status(simulation: Simulation, call: Call) -> None:
-    """Report Llumnix's status and metadata of an instance, in one object."""
-    await call.json(simulation.status())
+def _limits(simulation: Simulation) -> dict[str, Any]:
+    """The limits of the scheduler, as vLLM has them in development mode."""
+    constants = simulation.settings.core.constants
+    limits = {"max_num_seqs": constants.max_num_seqs, "max_num_batched_tokens": constants.max_num_batched_tokens}
+    return {"vllm_config": {"scheduler_config": limits}}
 
 
-async def models(simulation: Simulation, call: Call) -> None:
-    """List the served models and adapters."""
+def _models(simulation: Simulation) -> dict[str, Any]:
     settings = simulation.settings
-    names = (*settings.models, *settings.loras)
-    await call.json({"object": "list", "data": [_model(simulation, name) for name in names]})
+    return {"object": "list", "data": [_model(simulation, name) for name in (*settings.models, *settings.loras)]}
 
 
 async def model(simulation: Simulation, call: Call) -> None:
@@ -93,16 +81,6 @@ async def wake_up(simulation: Simulation, call: Call) -> None:
     await call.answer(b"", b"text/plain")
 
 
-async def is_sleeping(simulation: Simulation, call: Call) -> None:
-    """Report whether the engine sleeps."""
-    await call.json({"is_sleeping": simulation.engine.sleep_level > 0})
-
-
-async def reset_prefix_cache(simulation: Simulation, call: Call) -> None:
-    """Drop all cached prefixes, unless blocks are in use."""
-    await call.json({"success": simulation.engine.reset_prefix_cache()})
-
-
 Endpoint = Callable[[Simulation, Call], Awaitable[None]]
 
 _INFERENCE: Mapping[str, Endpoint] = {
@@ -113,16 +91,18 @@ _INFERENCE: Mapping[str, Endpoint] = {
 _PAGES: Mapping[tuple[str, str], Endpoint] = {
     **{("POST", path): endpoint for path, endpoint in _INFERENCE.items()},
     ("GET", "/health"): health,
-    ("GET", "/instance_status"): instance_status,
-    ("GET", "/is_sleeping"): is_sleeping,
     ("GET", "/metrics"): metrics,
-    ("GET", "/server_info"): server_info,
-    ("GET", "/v1/models"): models,
-    ("GET", "/version"): version,
-    ("POST", "/reset_prefix_cache"): reset_prefix_cache,
     ("POST", "/sleep"): sleep,
     ("POST", "/tokenize"): tokenize,
     ("POST", "/wake_up"): wake_up,
+}
+_JSON_PAGES: Mapping[tuple[str, str], Callable[[Simulation], Any]] = {
+    ("GET", "/instance_status"): Simulation.status,
+    ("GET", "/is_sleeping"): lambda simulation: {"is_sleeping": simulation.engine.sleep_level > 0},
+    ("GET", "/server_info"): _limits,
+    ("GET", "/v1/models"): _models,
+    ("GET", "/version"): lambda _: {"version": enginehouse.__version__},
+    ("POST", "/reset_prefix_cache"): lambda simulation: {"success": simulation.engine.reset_prefix_cache()},
 }
 _ERROR_TYPES = {400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError"}
 _MOST_REQUESTS = 5000
@@ -165,6 +145,8 @@ class Application:
                 await model(self._simulation, call)
             elif (endpoint := _PAGES.get((call.method, call.path))) is not None:
                 await endpoint(self._simulation, call)
+            elif (page := _JSON_PAGES.get((call.method, call.path))) is not None:
+                await call.json(page(self._simulation))
             else:
                 raise _unknown(call)
         except RequestError as error:

@@ -16,18 +16,15 @@ _MOST_MATCHED = 16
 
 def load_figures(state: SchedulerState) -> dict[str, Any]:
     """The figures of a scheduler's state: memory, waiting and running requests."""
-    return {**_memory(state), **_waiting(state), **_running(state), **_adapters(state)}
-
-
-def _adapters(state: SchedulerState) -> dict[str, Any]:
-    active = {request.lora for request in (*state.running, *state.waiting) if request.lora}
-    return {"active_loras": tuple(sorted(active)), "max_loras": state.constants.max_loras or 0}
-
-
-def _memory(state: SchedulerState) -> dict[str, Any]:
-    total = state.constants.token_capacity
-    free = state.kv_cache.num_free_blocks * state.constants.block_size
-    return {"num_total_gpu_tokens": total, "num_used_gpu_tokens": total - free}
+    total, free = state.constants.token_capacity, state.kv_cache.num_free_blocks * state.constants.block_size
+    return {
+        "num_total_gpu_tokens": total,
+        "num_used_gpu_tokens": total - free,
+        "active_loras": tuple(sorted({request.lora for request in (*state.running, *state.waiting) if request.lora})),
+        "max_loras": state.constants.max_loras or 0,
+        **_waiting(state),
+        **_running(state),
+    }
 
 
 def _waiting(state: SchedulerState) -> dict[str, Any]:
