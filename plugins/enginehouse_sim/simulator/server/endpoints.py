@@ -14,7 +14,6 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from enginehouse import InvalidRequest
-from enginehouse_sim.simulator.domain.outputs import TokenLogprobs
 from enginehouse_sim.simulator.model.text import bytes_of, encode, piece_of
 from enginehouse_sim.simulator.server.bodies import (
     Alternatives,
@@ -101,7 +100,10 @@ def work_of(
 
 
 class Reply(ABC, Generic[BodyT]):
-    """The reply to one request. ``head`` begins the whole reply, ``chunk_head`` every event of a stream."""
+    """The reply to one request. ``head`` begins the whole reply, ``chunk_head`` every event of a stream.
+
+    ``_first_fields``: more fields of the first event of each answer.
+    """
 
     def __init__(
         self, simulation: Simulation, body: BodyT, work: Work, head: dict[str, Any], chunk_head: dict[str, Any]
@@ -111,6 +113,7 @@ class Reply(ABC, Generic[BodyT]):
         self._simulation = simulation
         self._head = head
         self._chunk_head = chunk_head
+        self._first_fields: dict[str, Any] = {}
 
     async def send(self, call: Call) -> None:
         """Generate the answers, and send them."""
@@ -118,51 +121,53 @@ class Reply(ABC, Generic[BodyT]):
             if self._body.stream:
                 await self._stream(run, call)
             else:
-                await run.finished()
-                await call.json(self._whole(run))
+                answers = await run.finished()
+                reply = {**self._head, "choices": [self._whole(answer) for answer in answers], "usage": usage(run)}
+                if answers[0].kv_transfer_params is not None:
+                    reply["kv_transfer_params"] = answers[0].kv_transfer_params
+                await call.json(reply)
 
     @abstractmethod
-    def _choice(self, answer: RunAnswer) -> dict[str, Any]:
+    def _whole(self, answer: RunAnswer) -> dict[str, Any]:
         """A finished answer, as an element of ``choices``."""
 
     @abstractmethod
-    def _events(self, piece: Piece, first: bool, run: Run) -> Iterator[dict[str, Any]]:
-        """The events for a piece of an answer. ``first``: it is the answer's first piece."""
+    def _chunks(self, piece: Piece, first: bool) -> Iterator[dict[str, Any]]:
+        """The elements of ``choices`` for a piece of an answer. ``first``: it is the answer's first piece."""
 
-    def _whole(self, run: Run) -> dict[str, Any]:
-        choices = [self._choice(answer) for answer in run.answers]
-        reply = {**self._head, "choices": choices, "usage": usage(run)}
-        if run.answers[0].kv_transfer_params is not None:
-            reply["kv_transfer_params"] = run.answers[0].kv_transfer_params
-        return reply
+    @abstractmethod
+    def _logprobs(self, part: RunAnswer | Piece) -> dict[str, Any] | None:
+        """The log-probabilities of a part, if the request asks for them."""
+
+    def _finish(self, finish: str | None) -> str | None:
+        return finish
+
+    def _choice(self, part: RunAnswer | Piece, **content: Any) -> dict[str, Any]:
+        """An element of ``choices`` for a whole answer or a piece of it."""
+        finish = self._finish(part.finish)
+        choice = {"index": part.choice, **content, "logprobs": self._logprobs(part), "finish_reason": finish}
+        if part.finish:
+            choice["stop_reason"] = part.stop_reason
+        if self._body.return_token_ids:
+            choice["token_ids"] = part.token_ids
+        return choice
 
     async def _stream(self, run: Run, call: Call) -> None:
-        started: set[int] = set()
+        body, started = self._body, set[int]()
         await call.open_stream()
         async for piece in run.pieces():
-            for event in self._events(piece, piece.choice not in started, run):
+            for choice in self._chunks(piece, piece.choice not in started):
+                event = {**self._chunk_head, "choices": [choice]}
+                if piece.choice not in started:
+                    event |= self._first_fields
+                if body.includes_usage_always:
+                    event["usage"] = usage(run)
                 await call.event(event)
+                started.add(piece.choice)
             started.add(piece.choice)
-        if self._body.includes_usage:
+        if body.includes_usage:
             await call.event({**self._chunk_head, "choices": [], "usage": usage(run)})
         await call.close_stream(DONE)
-
-    def _is_visible(self, piece: Piece) -> bool:
-        return bool(piece.text or piece.finish or self._body.return_token_ids or piece.logprobs)
-
-    def _event(self, choice: dict[str, Any], run: Run) -> dict[str, Any]:
-        event = {**self._chunk_head, "choices": [choice]}
-        if self._body.includes_usage_always:
-            event["usage"] = usage(run)
-        return event
-
-    def _with_ending(self, choice: dict[str, Any], piece: Piece) -> dict[str, Any]:
-        """``choice`` with the fields that only some pieces have."""
-        if piece.finish:
-            choice["stop_reason"] = piece.stop_reason
-        if self._body.return_token_ids:
-            choice["token_ids"] = piece.token_ids
-        return choice
 
 
 class ChatBody(SamplingBody, kw_only=True):
@@ -209,54 +214,35 @@ class _ChatReply(Reply[ChatBody]):
 
     def __init__(self, simulation: Simulation, body: ChatBody, work: Work, tool: ToolCall | None) -> None:
         head = {"id": work.id, "created": int(time.time()), "model": body.model}
+        prompt = {"prompt_token_ids": work.prompts[0].token_ids} if body.return_token_ids else {}
         whole, chunk = ({**head, "object": f"chat.completion{part}"} for part in ("", ".chunk"))
-        if body.return_token_ids:
-            whole["prompt_token_ids"] = work.prompts[0].token_ids
-        super().__init__(simulation, body, work, whole, chunk)
+        super().__init__(simulation, body, work, {**whole, **prompt}, chunk)
+        self._first_fields = prompt
         self._tool = tool
 
-    def _choice(self, answer: RunAnswer) -> dict[str, Any]:
-        text = answer.text
-        plain = {"role": "assistant", "content": text, "refusal": None}
-        choice: dict[str, Any] = {
-            "index": answer.choice,
-            "message": plain if self._tool is None else self._tool.message(text),
-            "logprobs": self._logprobs(answer.logprobs),
-            "finish_reason": self._finish(answer.finish),
-            "stop_reason": answer.stop_reason,
-        }
-        if self._body.return_token_ids:
-            choice["token_ids"] = answer.token_ids
-        return choice
+    def _whole(self, answer: RunAnswer) -> dict[str, Any]:
+        plain = {"role": "assistant", "content": answer.text, "refusal": None}
+        return self._choice(answer, message=plain if self._tool is None else self._tool.message(answer.text))
 
-    def _events(self, piece: Piece, first: bool, run: Run) -> Iterator[dict[str, Any]]:
+    def _chunks(self, piece: Piece, first: bool) -> Iterator[dict[str, Any]]:
         if first:
-            yield self._first_event(piece.choice, run)
-        if self._is_visible(piece):
-            choice = {
-                "index": piece.choice,
-                "delta": self._tool.delta(piece.text) if self._tool is not None else {"content": piece.text},
-                "logprobs": self._logprobs(piece.logprobs),
-                "finish_reason": self._finish(piece.finish),
-            }
-            yield self._event(self._with_ending(choice, piece), run)
-
-    def _first_event(self, choice: int, run: Run) -> dict[str, Any]:
-        delta = self._tool.first_delta() if self._tool is not None else {"role": "assistant", "content": ""}
-        event = self._event({"index": choice, "delta": delta, "logprobs": None, "finish_reason": None}, run)
-        if self._body.return_token_ids:
-            event["prompt_token_ids"] = self._work.prompts[0].token_ids
-        return event
+            delta = self._tool.first_delta() if self._tool is not None else {"role": "assistant", "content": ""}
+            yield {"index": piece.choice, "delta": delta, "logprobs": None, "finish_reason": None}
+        if piece.text or piece.finish or self._body.return_token_ids or piece.logprobs:
+            delta = self._tool.delta(piece.text) if self._tool is not None else {"content": piece.text}
+            yield self._choice(piece, delta=delta)
 
     def _finish(self, finish: str | None) -> str | None:
         return self._tool.finish if self._tool is not None and finish == "stop" else finish
 
-    def _logprobs(self, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
+    def _logprobs(self, part: RunAnswer | Piece) -> dict[str, Any] | None:
         """Each token, and the likeliest tokens at its place."""
         if not self._body.logprobs:
             return None
         top = self._body.top_logprobs or 0
-        content = [{**_scored(*some[0]), "top_logprobs": [_scored(*one) for one in some[:top]]} for some in logprobs]
+        content = [
+            {**_scored(*some[0]), "top_logprobs": [_scored(*one) for one in some[:top]]} for some in part.logprobs
+        ]
         return {"content": content, "refusal": None}
 
 
@@ -301,47 +287,33 @@ class _CompletionReply(Reply[CompletionBody]):
         super().__init__(simulation, body, work, head, head)
         self._shown = [0] * work.size
 
-    def _choice(self, answer: RunAnswer) -> dict[str, Any]:
-        choice: dict[str, Any] = {
-            "index": answer.choice,
-            "text": answer.text,
-            "logprobs": self._logprobs(answer.choice, answer.token_ids, answer.logprobs),
-            "finish_reason": answer.finish,
-            "stop_reason": answer.stop_reason,
-        }
+    def _whole(self, answer: RunAnswer) -> dict[str, Any]:
+        choice = self._choice(answer, text=answer.text)
         if self._body.return_token_ids:
-            choice["token_ids"] = answer.token_ids
             choice["prompt_token_ids"] = self._prompt(answer.choice)
         return choice
 
-    def _events(self, piece: Piece, first: bool, run: Run) -> Iterator[dict[str, Any]]:
-        if not self._is_visible(piece):
-            return
-        choice = {
-            "index": piece.choice,
-            "text": piece.text,
-            "logprobs": self._logprobs(piece.choice, piece.token_ids, piece.logprobs),
-            "finish_reason": piece.finish,
-        }
-        self._shown[piece.choice] += len(piece.text)
-        self._with_ending(choice, piece)
-        if self._body.return_token_ids and first:
-            choice["prompt_token_ids"] = self._prompt(piece.choice)
-        yield self._event(choice, run)
+    def _chunks(self, piece: Piece, first: bool) -> Iterator[dict[str, Any]]:
+        if piece.text or piece.finish or self._body.return_token_ids or piece.logprobs:
+            choice = self._choice(piece, text=piece.text)
+            self._shown[piece.choice] += len(piece.text)
+            if self._body.return_token_ids and first:
+                choice["prompt_token_ids"] = self._prompt(piece.choice)
+            yield choice
 
     def _prompt(self, choice: int) -> Sequence[int]:
         return self._work.prompts[choice // self._work.choices].token_ids
 
-    def _logprobs(self, choice: int, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Any:
+    def _logprobs(self, part: RunAnswer | Piece) -> dict[str, Any] | None:
         """The tokens, their places in the text, and the likeliest tokens there."""
         top = self._body.logprobs
         if top is None:
             return None
-        texts, offset = [piece_of(token) for token in token_ids], self._shown[choice]
-        likely = [alternatives[: max(1, top)] for alternatives in logprobs]
+        texts, offset = [piece_of(token) for token in part.token_ids], self._shown[part.choice]
+        likely = [alternatives[: max(1, top)] for alternatives in part.logprobs]
         return {
             "text_offset": [offset + sum(map(len, texts[:at])) for at in range(len(texts))],
-            "token_logprobs": [alternatives[0][1] for alternatives in logprobs],
+            "token_logprobs": [alternatives[0][1] for alternatives in part.logprobs],
             "tokens": texts,
             "top_logprobs": [{piece_of(token): logprob for token, logprob in some} for some in likely],
         }
