@@ -10,6 +10,7 @@ from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import ConfigError, PluginError
 from enginehouse.interfaces.continuers import Continuer
 from enginehouse.plugin_manager.registry import Registry
+from enginehouse.relay.guarded_continuer import GuardedContinuer
 
 
 def find_continuer(config: Config, registry: Registry) -> Continuer | None:
@@ -21,9 +22,10 @@ def find_continuer(config: Config, registry: Registry) -> Continuer | None:
     if len(made) > 1:
         names = " and ".join(str(plugin) for plugin, _ in made)
         raise PluginError(f"{names} both continue streams: disable the plugin of one of them")
-    found: Continuer | None = made[0][1] if made else None
-    check_continuation(config, found)
-    return found
+    check_continuation(config, made[0][1] if made else None)
+    for plugin, continuer in made:
+        return continuer if plugin.trusted else GuardedContinuer(plugin, continuer)
+    return None
 
 
 def check_continuation(config: Config, continuer: Continuer | None) -> None:

@@ -1,0 +1,73 @@
+"""A continuer of another plugin that fails: its streams pass as they come, and end with their engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enginehouse import Continuer
+from enginehouse.config.schema import PluginSettings
+from enginehouse.continuers import KeptStream, NewShare, Rest
+from enginehouse.drivers import SupportsContinuation
+from enginehouse.plugin_manager.discovery import load_plugins
+from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse_continuation.continuer import StreamContinuer
+from tests.gateway.relay.continuation.test_broken_engines import CHAT, VLLM, ask, body, continued, unbroken
+from tests.support.model_engine import Break, StartModelEngine
+from tests.support.scripted_engine import Cut
+from tests.support.served_gateway import OpenGateway
+
+KEPT: list[object] = []
+"""What ``Odd.keep`` returns; an exception is raised."""
+
+
+class Odd(StreamContinuer):
+    def keep(
+        self, path: str, body: bytes, driver: SupportsContinuation, share: NewShare
+    ) -> tuple[KeptStream | None, bytes]:
+        if not KEPT:
+            return super().keep(path, body, driver, share)
+        if isinstance(KEPT[0], Exception):
+            raise KEPT[0]
+        wrong: Any = KEPT[0]
+        kept: tuple[KeptStream | None, bytes] = wrong
+        return kept
+
+    def rest(self, kept: KeptStream, rule: str) -> Rest:
+        raise ZeroDivisionError
+
+
+@pytest.fixture(scope="session")
+def registry() -> Registry:
+    found = load_plugins(PluginSettings(disabled=["continuation"])).registry
+    origin = {"entry_point": "acme", "module": "acme", "distribution": "acme", "version": "1"}
+    found.add([Registered(kind="continuer", type="odd", factory=Odd, **origin)])
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _right() -> None:
+    KEPT.clear()
+
+
+@pytest.mark.parametrize("wrong", [ZeroDivisionError(), None, (None, "text"), ("text", b"{}")], ids=repr)
+async def test_a_stream_that_it_cannot_keep_passes_as_it_comes(
+    house: OpenGateway, model_engine: StartModelEngine, wrong: object
+) -> None:
+    KEPT.append(wrong)
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    assert isinstance(gateway.relay.context.continuer, Continuer)
+    assert (await ask(gateway, CHAT, body())).answer == unbroken(CHAT, body()).answer
+
+
+async def test_a_stream_whose_rest_it_cannot_ask_for_ends_with_its_failure(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks = [Break(9, Cut.CLOSE)]
+    reply = await gateway.ask(gateway.post(body(), path=CHAT))
+    assert (reply.status, b"[DONE]" in reply.body, b'"code":"plugin_failed"' in reply.body) == (200, False, True)
+    assert continued(gateway) == {}
