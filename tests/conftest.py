@@ -5,10 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from textwrap import dedent
+from types import MappingProxyType
 
 import pytest
 
@@ -60,6 +61,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         distribution: str | None = None,
         version: str = "1.2.3",
         module: str | None = None,
+        commands: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         distribution = distribution or f"enginehouse-{entry_point}"
         module = module or distribution.replace("-", "_")
@@ -69,7 +71,14 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         info = tmp_path / f"{distribution.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
-        (info / "entry_points.txt").write_text(f"[enginehouse]\n{entry_point} = {module}\n")
+        (info / "entry_points.txt").write_text(
+            "\n".join(
+                [
+                    f"[enginehouse]\n{entry_point} = {module}\n[enginehouse.commands]",
+                    *(f"{name} = {module}:{it}" for name, it in commands.items()),
+                ]
+            )
+        )
         monkeypatch.syspath_prepend(tmp_path)
 
     yield put

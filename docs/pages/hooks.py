@@ -8,6 +8,7 @@ from collections.abc import Callable
 from textwrap import indent
 from typing import Any
 
+from enginehouse.plugin_manager.installed import COMMANDS
 from enginehouse.plugin_manager.kinds import KINDS, Kind, methods
 
 _HEAD = """\
@@ -34,11 +35,11 @@ def _row(kind: Kind) -> str:
     registers, _, used = re.split(r"([,.:] )", summary, maxsplit=1)
     registers = registers.removeprefix("Register ")
     used = used.removeprefix("chosen by ").rstrip(".")
-    return f"| `{kind.hook}` | {registers} | {used[0].lower()}{used[1:]} |"
+    return f"| `{kind.hook or COMMANDS}` | {registers} | {used[0].lower()}{used[1:]} |"
 
 
 def _section(kind: Kind) -> str:
-    parts = [f"## {kind.hook}", _about(kind)]
+    parts = [f"## {kind.hook or COMMANDS}", _about(kind)]
     if kind.interface:
         parts += [f"`{kind.interface.__name__}`: {_markdown(kind.interface)}", _code(kind.interface)]
     return "\n\n".join(parts) + "\n"

@@ -16,8 +16,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from enginehouse import Register, Service, hookimpl
 from enginehouse_batches.service import Batches
 
@@ -26,16 +24,3 @@ from enginehouse_batches.service import Batches
 def register_services(register: Register[Service]) -> None:
     """Register the service, which runs if the configuration has its table."""
     register("batches", Batches)
-
-
-@hookimpl
-def register_commands(register: Register[Any]) -> None:
-    """Offer the command. Its module is imported when it is used."""
-    register("batches", _batches)
-
-
-def _batches() -> Any:
-    """Shows and cancels batches."""
-    from enginehouse_batches.commands import batches
-
-    return batches

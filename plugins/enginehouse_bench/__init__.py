@@ -9,22 +9,3 @@
     clients        many clients in one process, and their measurements
     engine         a minimal engine
 """
-
-from __future__ import annotations
-
-from typing import Any
-
-from enginehouse import Register, hookimpl
-
-
-@hookimpl
-def register_commands(register: Register[Any]) -> None:
-    """Offer ``enginehouse bench``."""
-    register("bench", _command)
-
-
-def _command() -> Any:
-    """Measures what the gateway costs on this machine."""
-    from enginehouse_bench.bench_command import bench  # imports the measurements: only when the command runs
-
-    return bench

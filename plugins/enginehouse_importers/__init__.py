@@ -12,30 +12,3 @@
     presets          llama-server's presets of models
     commands         the commands
 """
-
-from __future__ import annotations
-
-from functools import partial
-from typing import Any
-
-from enginehouse import Register, hookimpl
-
-
-@hookimpl
-def register_commands(register: Register[Any]) -> None:
-    """Offer one command for each program."""
-    register("import llama-swap", partial(_command, "llama-swap"))
-    register("import litellm", partial(_command, "litellm"))
-    register("import olla", partial(_command, "olla"))
-    register("import nexus", partial(_command, "nexus"))
-    register("import ollama", partial(_command, "ollama"))
-    register("import vllm-router", partial(_command, "vllm-router"))
-    register("import sglang-router", partial(_command, "sglang-router"))
-    register("import llama-server", partial(_command, "llama-server"))
-
-
-def _command(name: str) -> Any:
-    """Converts the configuration of another program."""
-    from enginehouse_importers.commands import COMMANDS
-
-    return COMMANDS[name]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Final
 
 import click
 
@@ -30,10 +29,14 @@ def _at(place: str) -> Callable[[], Convert]:
     return converter
 
 
-@click.command("ollama", help="Convert Ollama's models or a Modelfile.\n\nThe models are those of a server at URL.")
+@click.command()
 @click.argument("source", default="http://127.0.0.1:11434", metavar="[URL | MODELFILE]")
 @output_options
-def _ollama(source: str, output: Path | None, as_json: bool) -> None:
+def ollama(source: str, output: Path | None, as_json: bool) -> None:
+    """Convert Ollama's models or a Modelfile.
+
+    The models are those of a server at URL.
+    """
     from enginehouse_importers.ollama import ask_server, convert_modelfile, convert_server
 
     if source.startswith(("http://", "https://")):
@@ -43,14 +46,10 @@ def _ollama(source: str, output: Path | None, as_json: bool) -> None:
     put_out(converted, output, as_json)
 
 
-_MADE: Final = (
-    file_command("llama-swap", "llama-swap's YAML file", _at("llama_swap.convert:convert")),
-    file_command("litellm", "LiteLLM's config.yaml", _at("litellm:convert")),
-    file_command("olla", "Olla's YAML file", _at("olla:convert")),
-    file_command("nexus", "Nexus's nexus.toml", _at("nexus:convert")),
-    _ollama,
-    arguments_command("vllm-router", "vllm-router", _at("router_commands:convert_vllm_router")),
-    arguments_command("sglang-router", "sglang-router", _at("router_commands:convert_sglang_router")),
-    file_command("llama-server", "llama-server's presets, the INI file", _at("presets:convert")),
-)
-COMMANDS: Final[Mapping[str, click.Command]] = {command.name or "": command for command in _MADE}
+llama_swap = file_command("llama-swap", "llama-swap's YAML file", _at("llama_swap.convert:convert"))
+litellm = file_command("litellm", "LiteLLM's config.yaml", _at("litellm:convert"))
+olla = file_command("olla", "Olla's YAML file", _at("olla:convert"))
+nexus = file_command("nexus", "Nexus's nexus.toml", _at("nexus:convert"))
+vllm_router = arguments_command("vllm-router", "vllm-router", _at("router_commands:convert_vllm_router"))
+sglang_router = arguments_command("sglang-router", "sglang-router", _at("router_commands:convert_sglang_router"))
+llama_server = file_command("llama-server", "llama-server's presets, the INI file", _at("presets:convert"))

@@ -19,25 +19,3 @@
     installed/                       lists, checks and searches plugins
     scaffold, new, template/         the first files of a new plugin
 """
-
-from __future__ import annotations
-
-from functools import partial
-from importlib import import_module
-from typing import Any
-
-from enginehouse import Register, hookimpl
-
-
-@hookimpl
-def register_commands(register: Register[Any]) -> None:
-    """Offer ``enginehouse plugins list`` and the like. The module of each is imported when it is used."""
-    register("plugins check", partial(_command, "installed.commands", "check"))
-    register("plugins list", partial(_command, "installed.commands", "list_plugins"))
-    register("plugins new", partial(_command, "new", "new"))
-    register("plugins search", partial(_command, "installed.commands", "search"))
-
-
-def _command(module: str, name: str) -> Any:
-    """About plugins."""
-    return getattr(import_module(f"enginehouse_kit.{module}"), name)

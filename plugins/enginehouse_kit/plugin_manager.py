@@ -17,7 +17,9 @@ from enginehouse.domain.foreign import describe as describe
 from enginehouse.plugin_manager.discovery import LoadedPlugins as LoadedPlugins
 from enginehouse.plugin_manager.discovery import collect as collect
 from enginehouse.plugin_manager.discovery import load_plugins as load_plugins
+from enginehouse.plugin_manager.installed import COMMANDS as COMMANDS
 from enginehouse.plugin_manager.installed import GROUP as GROUP
+from enginehouse.plugin_manager.installed import installed_commands as installed_commands
 from enginehouse.plugin_manager.kinds import KINDS as KINDS
 from enginehouse.plugin_manager.kinds import Kind as Kind
 from enginehouse.plugin_manager.kinds import faults as faults

@@ -68,6 +68,7 @@ def _contents(name: str, kinds: Sequence[Kind]) -> Iterator[tuple[str, str]]:
         "year": str(date.today().year),
         "dependencies": ", ".join(f'"{each}"' for each in _dependencies(kinds)),
         "sections": "\n".join(_filled(f"kinds/{each['kind']}/readme.md.tmpl", each) for each in values).rstrip(),
+        "commands": "".join(_command(module, each) for kind, each in zip(kinds, values, strict=True) if not kind.hook),
         "expected": "\n".join(f'        ("{each["kind"]}", "{each["type"]}"),' for each in values),
     }
     for path, template in _FILES.items():
@@ -84,7 +85,15 @@ def _values(name: str, kind: Kind, alone: bool) -> dict[str, str]:
     type = name.replace("-", "_") if alone else f"{name}-{kind.name}".replace("-", "_")
     words = f"{name}-{kind.name}".replace("_", "-").split("-")
     cls = "".join(word.capitalize() for word in words) if kind.interface else f"make_{kind.name}"
+    if not kind.hook:
+        cls = type
     return {"name": name, "distribution": f"enginehouse-{name}", "kind": kind.name, "type": type, "cls": cls}
+
+
+def _command(module: str, values: dict[str, str]) -> str:
+    """The table with the entry point of a command."""
+    name = f'{values["type"]} = "{module}.{values["kind"]}:{values["cls"]}"'
+    return f'\n[project.entry-points."enginehouse.commands"]\n{name}\n'
 
 
 def _dependencies(kinds: Sequence[Kind]) -> Iterator[str]:
@@ -97,16 +106,19 @@ def _dependencies(kinds: Sequence[Kind]) -> Iterator[str]:
 
 def _package(module: str, kinds: Sequence[Kind], values: Sequence[dict[str, str]]) -> Iterator[str]:
     """The lines of ``__init__.py``: the hooks."""
-    names = [*sorted({"Register", *(kind.interface.__name__ for kind in kinds if kind.interface)}), "hookimpl"]
     yield '"""A plugin for Enginehouse."""\n'
+    hooks = [(kind, each) for kind, each in zip(kinds, values, strict=True) if kind.hook]
+    if not hooks:
+        return
+    names = [*sorted({"Register", *(kind.interface.__name__ for kind, _ in hooks if kind.interface)}), "hookimpl"]
     yield "from __future__ import annotations\n"
-    if any(kind.interface is None for kind in kinds):
+    if any(kind.interface is None for kind, _ in hooks):
         yield "from typing import Any\n"
     line = f"from enginehouse import {', '.join(names)}"
     yield line if len(line) <= _WIDTH else "\n".join(["from enginehouse import (", *(f"    {n}," for n in names), ")"])
     yield ""
-    yield from sorted(f"from {module}.{each['kind']} import {each['cls']}" for each in values)
-    for kind, each in zip(kinds, values, strict=True):
+    yield from sorted(f"from {module}.{each['kind']} import {each['cls']}" for _, each in hooks)
+    for kind, each in hooks:
         registered = kind.interface.__name__ if kind.interface else "Any"
         yield f"\n\n@hookimpl\ndef {kind.hook}(register: Register[{registered}]) -> None:"
         yield '    """Called once, when the gateway starts."""'

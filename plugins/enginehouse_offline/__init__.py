@@ -15,30 +15,3 @@
     installed_engines         the engines that this machine can launch
     model_folders             the folders in which programs keep models
 """
-
-from __future__ import annotations
-
-from functools import partial
-from importlib import import_module
-from typing import Any
-
-from enginehouse import Register, hookimpl
-
-
-@hookimpl
-def register_commands(register: Register[Any]) -> None:
-    """Offer each command. Its module is imported when it is used."""
-    register("check", partial(_command, "check"))
-    register("explain route", partial(_command, "explain.route", "route"))
-    register("explain swap", partial(_command, "explain.swap", "swap"))
-    register("list", partial(_command, "pulled", "list_models"))
-    register("pull", partial(_command, "pulled", "pull"))
-    register("rm", partial(_command, "pulled", "rm"))
-    register("run", partial(_command, "run"))
-    register("schema", partial(_command, "schema"))
-    register("show", partial(_command, "pulled", "show"))
-
-
-def _command(module: str, name: str = "") -> Any:
-    """Needs no running gateway."""
-    return getattr(import_module(f"enginehouse_offline.{module}"), name or module)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from enginehouse import ConfigError, PluginError
 from enginehouse.commands import config_option, warn
-from enginehouse_offline.checked_config import CheckedConfig, check_config
 from enginehouse_offline.config_page import page
+
+if TYPE_CHECKING:
+    from enginehouse_offline.checked_config import CheckedConfig
 
 
 @click.command()
@@ -30,6 +32,8 @@ def check(config: Path | None, in_full: bool, as_json: bool, strict: bool) -> No
     Warnings and all errors go to standard error, a line each; the exit status is 1 when there are errors, or with
     --strict warnings.
     """
+    from enginehouse_offline.checked_config import check_config  # the whole gateway, which the help does not need
+
     try:
         checked = check_config(config)
     except (ConfigError, PluginError) as error:

@@ -15,7 +15,6 @@ from rich.table import Table
 from enginehouse.commands import config_option
 from enginehouse.model_sources import PulledFile, PulledModels, PulledNote
 from enginehouse_kit.output import print_json, printable
-from enginehouse_offline.offline_gateway import OfflineGateway
 
 
 @click.command()
@@ -89,6 +88,8 @@ def rm(config: Path | None, model: str, yes: bool) -> None:
 
 
 def _models(config: Path | None) -> PulledModels:
+    from enginehouse_offline.offline_gateway import OfflineGateway  # much that the help does not need
+
     return OfflineGateway(config, quiet=True).pulled_models()
 
 

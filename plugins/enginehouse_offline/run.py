@@ -12,7 +12,6 @@ import tomli_w
 
 from enginehouse import ConfigError
 from enginehouse.cli.options import take_over_option
-from enginehouse.cli.serve import serve_document
 from enginehouse_kit.new_file import write_new_file
 from enginehouse_offline.installed_engines import InstalledEngines
 from enginehouse_offline.model_folders import model_places
@@ -69,6 +68,8 @@ def run(
         if found.problem:
             raise ConfigError(found.problem)
         greeting = partial(_greeting, next(iter(found.models)))
+        from enginehouse.cli.serve import serve_document  # the whole gateway, which the help does not need
+
         serve_document(
             lambda: find().document(memory),
             lambda: _folders(paths),

@@ -17,33 +17,9 @@
 
 from __future__ import annotations
 
-from functools import partial
-from importlib import import_module
 from typing import Any
 
 from enginehouse import Register, hookimpl
-
-
-@hookimpl
-def register_commands(register: Register[Any]) -> None:
-    """Offer each command. Its module is imported when it is used."""
-    register("activity", partial(_command, "activity"))
-    register("audit", partial(_command, "usage", "audit"))
-    register("chat", partial(_command, "chat"))
-    register("drain", partial(_command, "drain"))
-    register("keys", partial(_command, "keys"))
-    register("load", partial(_command, "load"))
-    register("logs", partial(_command, "logs"))
-    register("models", partial(_command, "models"))
-    register("move", partial(_command, "move"))
-    register("ps", partial(_command, "ps"))
-    register("reload", partial(_command, "reload"))
-    register("status", partial(_command, "status"))
-    register("stop", partial(_command, "load", "stop"))
-    register("top", partial(_command, "top"))
-    register("undrain", partial(_command, "drain", "undrain"))
-    register("unload", partial(_command, "load", "unload"))
-    register("usage", partial(_command, "usage"))
 
 
 @hookimpl
@@ -70,8 +46,3 @@ def _pages() -> Any:
     of_events = guarded(events.routes, every_second=events.tick)
     others = [*OPERATIONS_ROUTES, *LIFECYCLE_ROUTES, RELOAD, *LOG_ROUTES, *HISTORY_ROUTES, *USAGE_ROUTES]
     return [*of_events, *guarded(others), *of_store, *OWN_ROUTES]
-
-
-def _command(module: str, name: str = "") -> Any:
-    """Asks a running gateway."""
-    return getattr(import_module(f"enginehouse_operations.{module}"), name or module)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from enginehouse.app.reload import Reloaded
 from enginehouse.commands import warn
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_kit.output import print_json
@@ -25,6 +24,8 @@ def reload(gateway: GatewayClient, dry_run: bool, take_over: bool, as_json: bool
     Requests continue, and so do the engines of unchanged models. An error in the configuration changes nothing. With
     --take-over, a new process takes over: it has the new program and all of the configuration.
     """
+    from enginehouse.app.reload import Reloaded  # much that the help does not need
+
     flags = {"dry_run": dry_run, "take_over": take_over}
     query = "&".join(f"{name}=true" for name, wanted in flags.items() if wanted)
     answer = gateway.post("api", "reload", query=f"?{query}" if query else "", timeout=_TIMEOUT_S)

@@ -13,10 +13,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-from importlib import import_module
-from typing import Any
-
 from enginehouse import Migrator, Register, ReschedulingPolicy, Service, Strategy, hookimpl
 from enginehouse_rescheduling.migrators.llumlet.migrator import Llumlet
 from enginehouse_rescheduling.migrators.replay import Replay
@@ -60,15 +56,3 @@ def register_strategies(register: Register[Strategy]) -> None:
 def register_services(register: Register[Service]) -> None:
     """Register the rounds."""
     register("rescheduling", Rescheduling)
-
-
-@hookimpl
-def register_commands(register: Register[Any]) -> None:
-    """Offer each command. Its module is imported when it is used."""
-    register("explain rescheduling", partial(_command, "explain", "rescheduling"))
-    register("reschedule", partial(_command, "reschedule", "reschedule"))
-
-
-def _command(module: str, name: str) -> Any:
-    """Plans without a gateway, or for gateways elsewhere."""
-    return getattr(import_module(f"enginehouse_rescheduling.commands.{module}"), name)

@@ -12,8 +12,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from enginehouse import Register, Scaler, Service, hookimpl
 from enginehouse_scaling.expected_wait import ExpectedWait
 from enginehouse_scaling.service import Scaling
@@ -29,16 +27,3 @@ def register_scalers(register: Register[Scaler]) -> None:
 def register_services(register: Register[Service]) -> None:
     """Register the service that asks the scaler."""
     register("scaling", Scaling)
-
-
-@hookimpl
-def register_commands(register: Register[Any]) -> None:
-    """Offer the command. Its module is imported when it is used."""
-    register("explain scale", _explain)
-
-
-def _explain() -> Any:
-    """Shows how many replicas are wanted."""
-    from enginehouse_scaling.explain import scale
-
-    return scale

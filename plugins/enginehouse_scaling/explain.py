@@ -17,7 +17,6 @@ from enginehouse.commands import config_option, warn
 from enginehouse_kit.files import read_file
 from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.output import print_json, printable
-from enginehouse_offline.offline_gateway import OfflineGateway
 from enginehouse_scaling.decide import decide, make_scaler
 from enginehouse_scaling.demand import least, ranges
 from enginehouse_scaling.scale_status import ScaleStatus
@@ -97,6 +96,8 @@ def _read(text: bytes, file: str) -> _AssumedLoads:
 
 def _decided(file: Path | None, state: _AssumedLoads) -> _Explained:
     """What the configured scaler wants. Models without an assumed load are idle with their fewest replicas."""
+    from enginehouse_offline.offline_gateway import OfflineGateway  # much that the help does not need
+
     configured = OfflineGateway(file)
     models = configured.table("models")
     found = ranges(models)

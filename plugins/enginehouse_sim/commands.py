@@ -27,7 +27,6 @@ from enginehouse_sim.simulator.core.options import (
 from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.serve.command import serve
 from enginehouse_sim.simulator.steps.profile import latency_files, load_profile, profile_text
-from enginehouse_sim.virtual import VirtualSettings
 
 _model = click.option("--model", default="", help="Model to ask for.")
 _api_key = click.option("--api-key", default="", help="Key of the engine's API.", envvar="ENGINEHOUSE_API_KEY")
@@ -254,6 +253,7 @@ def replay(
         run_variants,
         variants_of,
     )
+    from enginehouse_sim.virtual import VirtualSettings
 
     file = TraceFile(path=trace, limit=limit, format=format_name)
     objectives = Slo.parse(slo) if slo else None

@@ -23,7 +23,6 @@ from enginehouse_sim.simulator.core.options import (
     reports_errors,
 )
 from enginehouse_sim.simulator.domain.constants import CoreSettings
-from enginehouse_sim.virtual import VirtualSettings
 
 if TYPE_CHECKING:
     from enginehouse_sim.simulator.replay.variants import Traffic
@@ -84,6 +83,7 @@ def plan(
     from enginehouse_sim.simulator.replay.traces.workload import Workload
     from enginehouse_sim.simulator.replay.variants import MadeUpTraffic, TraceFile, choice_of
     from enginehouse_sim.simulator.steps.profile import load_profile
+    from enginehouse_sim.virtual import VirtualSettings
 
     if not core.profile:
         raise ConfigError("a plan needs the speed of the engines", key="--profile", remedy="see sim calibrate")

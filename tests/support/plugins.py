@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 
@@ -16,8 +18,12 @@ class Install(Protocol):
         distribution: str | None = None,
         version: str = "1.2.3",
         module: str | None = None,
+        commands: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Put a distribution with one plugin module on the import path, as if it were pip-installed."""
+        """Put a distribution with one plugin module on the import path, as if it were pip-installed.
+
+        ``commands``: objects of the module, by the names of the commands that they are.
+        """
 
 
 class PipInstall(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
 from difflib import get_close_matches
 from functools import cached_property
@@ -15,19 +15,17 @@ from click.shell_completion import CompletionItem
 
 from enginehouse.cli.output import warn
 from enginehouse.domain.errors import ConfigError, EnginehouseError
+from enginehouse.plugin_manager.installed import InstalledCommand, installed_commands, is_allowed
 
 if TYPE_CHECKING:
     from enginehouse.config.schema import PluginSettings
-    from enginehouse.plugin_manager.registry import Registry
-
-_HOOK = "register_commands"
 
 
 class GroupWithPlugins(click.Group):
     """A group that adds the commands of installed plugins. Its own commands win over those of the same name.
 
-    The root adds every command that is registered under one word; the group ``within`` adds those that are registered
-    under its name and one word more, such as ``import llama-swap``.
+    The root adds every command whose name is one word; the group ``within`` adds those whose name is its own and one
+    word more, such as ``import llama-swap``.
     """
 
     def __init__(self, *arguments: Any, within: str = "", **options: Any) -> None:
@@ -54,9 +52,7 @@ class GroupWithPlugins(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            from enginehouse.plugin_manager.installed import registered_names
-
-            if args[0] in self._own(registered_names(_HOOK)):
+            if args[0] in self._own(command.name for command in installed_commands()):
                 ctx.fail(f"No such command '{args[0]}': its plugin is disabled, or cannot be used.")
             near = get_close_matches(args[0], self.list_commands(ctx), n=1)
             if not near:
@@ -66,17 +62,12 @@ class GroupWithPlugins(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The names of commands, without their help: that would import all of them.
 
-        Reads them from the source of plugins, and imports nothing. It reads no configuration, so the commands of
-        disabled plugins are among them.
+        It reads no configuration, so the commands of disabled plugins are among them.
         """
-        from enginehouse.plugin_manager.installed import registered_names
-
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
-        known = {*self.commands, *self._own(registered_names(_HOOK))}
-        found = sorted(name for name in known if name.startswith(incomplete))
-        found = found or [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        return [CompletionItem(name) for name in found]
+        known = {*self.commands, *self._own(command.name for command in installed_commands())}
+        return [CompletionItem(name) for name in sorted(known) if name.startswith(incomplete)]
 
     def _own(self, names: Iterable[str]) -> set[str]:
         """The last words of those ``names`` that belong to this group."""
@@ -105,7 +96,7 @@ def _plugins(ctx: click.Context) -> _PluginCommands:
 
 
 class _PluginCommands:
-    """The commands that installed plugins register.
+    """The commands of installed plugins.
 
     The configuration, which is found without ``--config``, decides which plugins and with which parameters. Problems
     are warnings.
@@ -114,64 +105,49 @@ class _PluginCommands:
     def __init__(self, own: Mapping[str, click.Command]) -> None:
         self._own = own
         self._settings, self._unread = _settings()
-        self._registry: Registry | None = None
         self._made: dict[str, click.Command | None] = {}
-        self._warned: set[str] = set()
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of all commands that can be used; imports only the plugins whose source names the hook."""
-        registry = self._search(_HOOK)
-        faults = {name: misplaced(name, self._own) for name in registry.types("command")}
-        self._warn_of(registry.get("command", name).error(fault) for name, fault in faults.items() if fault)
-        return [name for name, fault in faults.items() if not fault]
+        """The names of all commands that have a place. Imports none of their plugins."""
+        for problem in [*self._unread, *self._faults()]:
+            warn(problem)
+        return [name for name in self._found if not misplaced(name, self._own)]
+
+    @cached_property
+    def _found(self) -> Mapping[str, InstalledCommand]:
+        """The commands of allowed plugins; the first of each name."""
+        found: dict[str, InstalledCommand] = {}
+        for command in self._allowed:
+            found.setdefault(command.name, command)
+        return found
+
+    @cached_property
+    def _allowed(self) -> list[InstalledCommand]:
+        return [each for each in installed_commands() if is_allowed(each.plugin.name, each.bundled, self._settings)]
+
+    def _faults(self) -> Iterator[EnginehouseError]:
+        for command in self._allowed:
+            first = self._found[command.name].plugin
+            if fault := misplaced(command.name, self._own):
+                yield command.error(fault)
+            elif command.plugin is not first:
+                yield command.error(f"plugin '{first.name}' has a command '{command.name}', too")
 
     def get(self, name: str) -> click.Command | None:
-        """The command; ``None`` if there is none, or if its plugin cannot make it.
-
-        Imports only the plugins whose source names both the hook and the command, unless they do not register it.
-        """
-        from enginehouse.plugin_manager.installed import bundled_factory
-
-        if name in self._made:
-            return self._made[name]
-        if self._registry is None and (factory := bundled_factory(_HOOK, name, self._settings.disabled)):
-            self._made[name] = factory()
-            return self._made[name]
-        registry = self._registry or self._search(_HOOK, name)
-        if name not in registry.types("command"):
-            registry = self._search()
-        self._made[name] = self._make(name, registry) if name in registry.types("command") else None
+        """The command; ``None`` if there is none, or if its plugin cannot make it."""
+        if name not in self._made:
+            command = self._found.get(name)
+            self._made[name] = self._make(command) if command and not misplaced(name, self._own) else None
         return self._made[name]
 
-    def _search(self, *words: str) -> Registry:
-        """Load the plugins whose source has all ``words``."""
-        from enginehouse.plugin_manager.discovery import collect
-
-        with redirect_stdout(sys.stderr):  # a plugin may print while it is imported
-            loaded = collect(self._settings, words=words)
-        self._warn_of([*self._unread, *loaded.problems])
-        self._registry = loaded.registry
-        return loaded.registry
-
-    def _make(self, name: str, registry: Registry) -> click.Command | None:
-        entry, parameters = registry.get("command", name), self._settings.parameters.get(name)
+    def _make(self, command: InstalledCommand) -> click.Command | None:
         try:
-            with redirect_stdout(sys.stderr):
-                command = registry.create("command", name, parameters, f"plugins.{name}")
-            if not isinstance(command, click.Command):
-                raise entry.error(f"the command '{name}' is not a click command: {command!r}")
+            with redirect_stdout(sys.stderr):  # a plugin may print while it is imported
+                return command.make(self._settings.parameters.get(command.name))
         except EnginehouseError as error:
             warn(error)
             return None
-        return command
-
-    def _warn_of(self, problems: Iterable[EnginehouseError]) -> None:
-        """Print a warning for each problem, once."""
-        for problem in problems:
-            if str(problem) not in self._warned:
-                self._warned.add(str(problem))
-                warn(problem)
 
 
 def _settings() -> tuple[PluginSettings, list[ConfigError]]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import Distribution, EntryPoint, PackageMetadata, entry_points
+from importlib.metadata import Distribution, EntryPoint, PackageMetadata
 from types import ModuleType
 from typing import Any
 
@@ -22,13 +22,23 @@ from enginehouse.config.parameters import closest
 from enginehouse.config.schema import PluginSettings
 from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
 from enginehouse.domain.foreign import defined_at, shown
-from enginehouse.plugin_manager.installed import GROUP, has_words, unmet_requirement
+from enginehouse.plugin_manager.installed import (
+    COMMANDS,
+    GROUP,
+    InstalledCommand,
+    has_words,
+    installed,
+    is_allowed,
+    unmet_requirement,
+)
 from enginehouse.plugin_manager.kinds import KINDS, Kind, factory_faults
 from enginehouse.plugin_manager.registry import PluginOrigin, Registered, Registry
 
 logger = logging.getLogger(__name__)
 
-_HOOKS = [kind.hook for kind in KINDS]
+_WITH_HOOKS = [kind for kind in KINDS if kind.hook]
+_HOOKS = [kind.hook for kind in _WITH_HOOKS]
+_COMMANDS_NOW = f"name each command in [project.entry-points.'{COMMANDS}'], as in: hello = 'my_plugin.commands:hello'"
 _NEAR = 0.85
 """How alike a function's name is to a hook's that it was probably meant for (``difflib``'s ratio)."""
 
@@ -60,6 +70,7 @@ class LoadedPlugins(msgspec.Struct, frozen=True):
 class _Found(msgspec.Struct, frozen=True):
     origin: PluginOrigin
     entry_point: EntryPoint
+    commands: list[InstalledCommand]
 
 
 def load_plugins(settings: PluginSettings) -> LoadedPlugins:
@@ -80,20 +91,15 @@ def load_plugins(settings: PluginSettings) -> LoadedPlugins:
     return loaded
 
 
-def collect(settings: PluginSettings, *, words: Collection[str] = ()) -> LoadedPlugins:
-    """``load_plugins`` that ignores ``on_error``: bundled plugins first, then the others by name.
-
-    Imports only those plugins whose source has all ``words``, such as the name of a hook.
-    """
-    found = sorted(_find(), key=lambda each: (not each.origin.bundled, each.origin.entry_point))
+def collect(settings: PluginSettings) -> LoadedPlugins:
+    """``load_plugins`` that ignores ``on_error``: bundled plugins first, then the others by name."""
+    found = list(_find())
     allowed = [each for each in found if _allowed(each.origin, settings)]
     disabled = [each.origin for each in found if not _allowed(each.origin, settings)]
     registry = Registry([each.entry_point for each in disabled])
     plugins: list[PluginOrigin] = []
     broken: list[BrokenPlugin] = []
     for each in allowed:
-        if words and not has_words(each.origin.module, words):
-            continue
         if problem := _load(each, allowed, registry):
             broken.append(BrokenPlugin(**msgspec.structs.asdict(each.origin), problem=problem))
         else:
@@ -116,7 +122,8 @@ def _load(found: _Found, allowed: Iterable[_Found], registry: Registry) -> Plugi
 
 def _find() -> Iterator[_Found]:
     described: dict[Distribution, PackageMetadata] = {}  # each look at a distribution's metadata parses it again
-    for entry_point in entry_points(group=GROUP):
+    plugins, commands = installed()
+    for entry_point in plugins:
         distribution = entry_point.dist
         assert distribution is not None, "entry points of an environment have a distribution"
         if distribution not in described:
@@ -128,12 +135,11 @@ def _find() -> Iterator[_Found]:
             distribution=metadata["Name"],
             version=metadata["Version"],
         )
-        yield _Found(origin, entry_point)
+        yield _Found(origin, entry_point, [command for command in commands if command.plugin is entry_point])
 
 
 def _allowed(origin: PluginOrigin, settings: PluginSettings) -> bool:
-    name = origin.entry_point
-    return name not in settings.disabled and (origin.bundled or settings.enabled is None or name in settings.enabled)
+    return is_allowed(origin.entry_point, origin.bundled, settings)
 
 
 def _unknown_names(settings: PluginSettings, found: Iterable[_Found]) -> Iterator[ConfigError]:
@@ -175,7 +181,7 @@ def _registered(found: _Found) -> Sequence[Registered]:
             _refuse_misspelt_hooks(plugin, found.origin)
         manager.register(plugin, found.origin.entry_point)
         manager.check_pending()
-        return list(_offered(manager, plugin, found.origin))
+        return [*_offered(manager, plugin, found.origin), *_commands(found)]
     except pluggy.PluginValidationError as error:
         raise found.origin.error(" ".join(str(error).split())) from error
     finally:
@@ -188,6 +194,8 @@ def _refuse_misspelt_hooks(plugin: ModuleType, origin: PluginOrigin) -> None:
     package = origin.module.partition(".")[0]
     for name, value in vars(plugin).items():
         own = inspect.isfunction(value) and value.__module__.partition(".")[0] == package
+        if own and name == "register_commands":
+            raise origin.error(f"'{name}' is no hook any more: {_COMMANDS_NOW}{defined_at(value)}")
         if own and name not in _HOOKS and len(inspect.signature(value).parameters) <= 1:
             for hook in get_close_matches(name, _HOOKS, n=1, cutoff=_NEAR):
                 raise origin.error(
@@ -200,18 +208,27 @@ def _manager() -> pluggy.PluginManager:
     """Knows all hooks. It has one plugin at a time, so that each fault has its plugin."""
     manager = pluggy.PluginManager(GROUP)
     mark = pluggy.HookspecMarker(GROUP)
-    manager.add_hookspecs(type("Hooks", (), {kind.hook: staticmethod(mark(lambda register: None)) for kind in KINDS}))
+    manager.add_hookspecs(
+        type("Hooks", (), {kind.hook: staticmethod(mark(lambda register: None)) for kind in _WITH_HOOKS})
+    )
     return manager
 
 
 def _offered(manager: pluggy.PluginManager, plugin: Any, origin: PluginOrigin) -> Iterator[Registered]:
-    for kind in KINDS:
+    for kind in _WITH_HOOKS:
         hook = getattr(manager.hook, kind.hook)
         if hook.get_hookimpls():
             yield from _call(hook, kind, origin)
         elif hasattr(plugin, kind.hook):
             place = defined_at(getattr(plugin, kind.hook))
             raise origin.error(f"the hook '{kind.hook}' is not marked with '@enginehouse.hookimpl'{place}")
+
+
+def _commands(found: _Found) -> Iterator[Registered]:
+    """The commands of one plugin. Each is imported when it is made."""
+    origin = msgspec.structs.asdict(found.origin)
+    for command in found.commands:
+        yield Registered(**origin, kind="command", type=command.name, factory=command.make)
 
 
 def _call(hook: pluggy.HookCaller, kind: Kind, origin: PluginOrigin) -> Sequence[Registered]:

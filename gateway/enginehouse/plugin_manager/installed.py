@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.machinery import PathFinder
-from importlib.metadata import Distribution, entry_points, version
+from importlib.metadata import Distribution, EntryPoint, entry_points, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from enginehouse.domain.errors import EnginehouseError, PluginError
+from enginehouse.domain.foreign import describe, raised_at, shown
+
+if TYPE_CHECKING:
+    from enginehouse.config.schema import PluginSettings  # commands start without msgspec
 
 GROUP = "enginehouse"
 """The entry-point group of plugins."""
+COMMANDS = "enginehouse.commands"
+"""The entry-point group of their commands."""
 
 _OWN = re.compile(r"enginehouse\s*(?![-\w.])", re.IGNORECASE)
 
@@ -39,42 +49,84 @@ def has_words(module: str, words: Iterable[str]) -> bool:
     return source is None or all(word.encode() in source for word in words)
 
 
-def bundled_factory(hook: str, name: str, disabled: Collection[str]) -> Callable[[], Any] | None:
-    """What a bundled plugin that is not ``disabled`` registers as ``name`` in ``hook``, made without parameters.
-
-    Imports that plugin, but neither pluggy nor the interfaces: they take a sixth of the time of a short command.
-    """
-    for entry_point in entry_points(group=GROUP):
-        if entry_point.name in disabled or not has_words(entry_point.module, (hook, f'"{name}"')):
-            continue
-        if entry_point.dist is not None and entry_point.dist.name == "enginehouse":
-            offered: dict[str, Callable[[], Any]] = {}
-            getattr(entry_point.load(), hook)(offered.__setitem__)
-            if name in offered:
-                return offered[name]
-    return None
+@cache
+def is_bundled(distribution: Distribution | None) -> bool:
+    """Whether a plugin comes with the gateway. Each look at a distribution's metadata parses it again."""
+    return distribution is not None and distribution.name == GROUP
 
 
-def registered_names(hook: str) -> Iterator[str]:
-    """The names that installed plugins register in ``hook``, as far as their source has them as plain text."""
-    for entry_point in entry_points(group=GROUP):
-        source = _source(entry_point.module)
-        if source is not None and hook.encode() in source:
-            yield from _first_arguments(source, hook)
+def is_allowed(plugin: str, bundled: bool, settings: PluginSettings) -> bool:
+    """Whether ``[plugins]`` lets the plugin with that entry point take part."""
+    return plugin not in settings.disabled and (bundled or settings.enabled is None or plugin in settings.enabled)
 
 
-def _first_arguments(source: bytes, function: str) -> Iterator[str]:
-    """The texts that ``function`` passes to other functions in the first place."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):  # of a broken plugin, which a list of names has no way to tell
-        return
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == function:
-            for call in ast.walk(node):
-                match call:
-                    case ast.Call(args=[ast.Constant(value=str(text)), *_]):
-                        yield text
+class InstalledCommand(NamedTuple):
+    """A command that a plugin offers: its words, the entry point of the plugin, and its own."""
+
+    name: str
+    plugin: EntryPoint
+    entry_point: EntryPoint
+
+    @property
+    def bundled(self) -> bool:
+        return is_bundled(self.plugin.dist)
+
+    def error(self, problem: str) -> PluginError:
+        """A ``PluginError`` that names the plugin."""
+        origin = self.plugin.dist
+        named = {"distribution": origin.name, "version": origin.version} if origin else {}
+        return PluginError(problem, plugin=self.plugin.name, **named)
+
+    def make(self, parameters: Mapping[str, Any] | None = None) -> click.Command:
+        """The command. Its entry point names a click command, or what makes one of ``parameters``.
+
+        Raises ``PluginError`` if it cannot be imported or made, and ``ConfigError`` for wrong parameters.
+        """
+        if not self.bundled and (unmet := unmet_requirement(self.plugin.dist)):
+            raise self.error(unmet)
+        try:
+            found = self.entry_point.load()
+            if not isinstance(found, click.Command):
+                found = self._made_by(found, parameters or {})
+        except EnginehouseError:
+            raise
+        except (Exception, SystemExit) as error:
+            place = raised_at(error, self.entry_point.module)
+            raise self.error(f"the command '{self.name}' cannot be made: {describe(error)}{place}") from error
+        if not isinstance(found, click.Command):
+            raise self.error(f"the command '{self.name}' is not a click command: {shown(found)}")
+        return found
+
+    def _made_by(self, factory: Any, parameters: Mapping[str, Any]) -> object:
+        from enginehouse.config.parameters import decode_parameters  # only commands with parameters need msgspec
+
+        owner = f"command '{self.name}' of plugin '{self.plugin.name}'"
+        config = getattr(factory, "Config", None)
+        decoded = decode_parameters(config, parameters, table=f"plugins.{self.name}", owner=owner)
+        return factory() if decoded is None else factory(decoded)
+
+
+def installed_commands() -> list[InstalledCommand]:
+    """The commands of plugins, the bundled ones first."""
+    return installed()[1]
+
+
+def installed() -> tuple[list[EntryPoint], list[InstalledCommand]]:
+    """All plugins, and their commands: a command is of the plugin whose package has its module. Bundled ones first."""
+    found = entry_points()
+    plugins = sorted(found.select(group=GROUP), key=lambda plugin: (not is_bundled(plugin.dist), plugin.name))
+    owners = {(plugin.dist, _package(plugin)): plugin for plugin in plugins}
+    order = {plugin: place for place, plugin in enumerate(plugins)}
+    commands = [
+        InstalledCommand(command.name, owners[command.dist, _package(command)], command)
+        for command in found.select(group=COMMANDS)
+        if (command.dist, _package(command)) in owners
+    ]
+    return plugins, sorted(commands, key=lambda command: order[command.plugin])
+
+
+def _package(entry_point: EntryPoint) -> str:
+    return entry_point.module.partition(".")[0]
 
 
 def _source(module: str) -> bytes | None:

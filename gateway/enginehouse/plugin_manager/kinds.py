@@ -44,6 +44,7 @@ class Kind(NamedTuple):
 
     - ``interface`` is ``None`` where the factory returns an object of another library (Starlette routes, a click
       command).
+    - ``hook`` is empty if entry points have the types, so that a list of them imports no plugin.
     - ``used``: the documentation of the hook, which begins with its first word after "Register".
     - ``stays``: instances live as long as the gateway; a reload does not replace them.
     - ``acts``: the conformance check starts processes, reaches other machines, or lets an observer write.
@@ -187,9 +188,10 @@ KINDS = (
     ),
     Kind(
         "command",
-        "register_commands",
+        "",
         None,
-        "extra commands: ``type`` is the command's name, ``factory`` returns a click command.\n\n"
+        "extra commands, with entry points of the group ``enginehouse.commands``. Each has the command's name, and\n"
+        "leads to a click command, or to a class with a ``Config`` or a function that returns one.\n\n"
         "``import NAME`` becomes a command of the group ``enginehouse import``.",
     ),
 )

@@ -9,28 +9,26 @@ from importlib.metadata import EntryPoint, entry_points
 
 from enginehouse import PluginError
 from enginehouse_kit.installed.naming import name_faults
-from enginehouse_kit.plugin_manager import GROUP, LoadedPlugins, PluginOrigin
+from enginehouse_kit.plugin_manager import COMMANDS, GROUP, LoadedPlugins, PluginOrigin, installed_commands
 
 
 def audit(loaded: LoadedPlugins, misplaced: Callable[[str], str]) -> Iterator[PluginError]:
     """The mistakes in names, entry points and hooks. ``misplaced`` says why a command cannot have its name."""
     yield from _misplaced()
+    yield from _homeless()
     for origin in loaded.plugins:
         for fault in [*name_faults(origin), *_hook_faults(origin, loaded)]:
             yield origin.error(fault)
     for type in loaded.registry.types("command"):
         if fault := misplaced(type):
-            yield loaded.registry.get("command", type).error(f"{fault} in Enginehouse: register it under another name")
+            yield loaded.registry.get("command", type).error(f"{fault} in Enginehouse: give it another name")
 
 
 def _misplaced() -> Iterator[PluginError]:
     for entry_point in _misplaced_entry_points():
-        distribution = entry_point.dist
-        yield PluginError(
-            f"the entry-point group '{entry_point.group}' is not read: use [project.entry-points.{GROUP}]",
-            distribution=distribution.name if distribution else "",
-            version=distribution.version if distribution else "",
-            plugin=entry_point.name,
+        group = f"'{COMMANDS}'" if "command" in entry_point.group.lower() else GROUP
+        yield _fault(
+            entry_point, f"the entry-point group '{entry_point.group}' is not read: use [project.entry-points.{group}]"
         )
 
 
@@ -38,8 +36,23 @@ def _misplaced_entry_points() -> Iterator[EntryPoint]:
     """Entry points in groups whose names look like ours, such as ``enginehouse-plugins``."""
     for other in sorted(entry_points().groups):
         letters = re.sub(r"[^a-z]", "", other.lower()).removesuffix("s").removesuffix("plugin")
-        if other != GROUP and get_close_matches(letters, [GROUP], cutoff=0.9):
+        if other not in (GROUP, COMMANDS) and get_close_matches(letters, [GROUP, f"{GROUP}command"], cutoff=0.9):
             yield from entry_points(group=other)
+
+
+def _homeless() -> Iterator[PluginError]:
+    """Commands that belong to no plugin, and which could not be disabled therefore."""
+    known = {command.entry_point for command in installed_commands()}
+    for entry_point in entry_points(group=COMMANDS):
+        if entry_point not in known:
+            package = entry_point.module.partition(".")[0]
+            yield _fault(entry_point, f"the command belongs to no plugin: its distribution has none in '{package}'")
+
+
+def _fault(entry_point: EntryPoint, problem: str) -> PluginError:
+    origin = entry_point.dist
+    named = {"distribution": origin.name, "version": origin.version} if origin else {}
+    return PluginError(problem, plugin=entry_point.name, **named)
 
 
 def _hook_faults(origin: PluginOrigin, loaded: LoadedPlugins) -> Iterator[str]:

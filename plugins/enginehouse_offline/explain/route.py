@@ -18,7 +18,6 @@ from enginehouse_kit.files import read_file
 from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.output import print_json, printable
 from enginehouse_kit.view_file import read_view
-from enginehouse_offline.offline_gateway import OfflineGateway
 
 _FILE = click.Path(path_type=Path, allow_dash=True)
 
@@ -67,6 +66,8 @@ def route(
     if url is not None:
         explanation = _asked(GatewayClient(url, admin_key), asked)
     else:
+        from enginehouse_offline.offline_gateway import OfflineGateway  # much that the help does not need
+
         explanation = OfflineGateway(config).explain_route(
             asked.path,
             asked.headers,

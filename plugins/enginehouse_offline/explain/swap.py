@@ -10,7 +10,6 @@ import msgspec
 from enginehouse.commands import config_option
 from enginehouse.tickets import SwapPlan
 from enginehouse_kit.output import print_json
-from enginehouse_offline.offline_gateway import OfflineGateway
 
 
 @click.command()
@@ -30,6 +29,8 @@ def swap(config: Path | None, model: str | None, target: str | None, running: st
     if not wanted or (model and target and model != target):
         raise click.UsageError("Name one model: enginehouse explain swap MODEL")
     names = [name.strip() for name in running.split(",") if name.strip()]
+    from enginehouse_offline.offline_gateway import OfflineGateway  # much that the help does not need
+
     plan = OfflineGateway(config).explain_swap(wanted, names)
     if as_json:
         print_json(msgspec.json.encode(plan))

@@ -13,7 +13,6 @@ from enginehouse.commands import config_option
 from enginehouse.rescheduling import Plan
 from enginehouse_kit.output import print_json, printable
 from enginehouse_kit.view_file import read_view
-from enginehouse_offline.offline_gateway import OfflineGateway
 from enginehouse_rescheduling.rounds.planner import build_planner
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
 
@@ -36,6 +35,8 @@ def rescheduling(config: Path | None, view: Path, as_json: bool) -> None:
     VIEW.json holds {"now_ms": 0, "instances": [{"id": "gpu-1", "role": "decode", "status": {...}}]}; the names in
     status are Llumnix's. No request has moved before, so no instance rests.
     """
+    from enginehouse_offline.offline_gateway import OfflineGateway  # much that the help does not need
+
     gateway, given = OfflineGateway(config), read_view(view)
     plan = build_planner(gateway).plan(given, RecentMoves(gateway.table("rescheduling").cool_down))
     if as_json:

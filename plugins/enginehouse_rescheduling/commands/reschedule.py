@@ -13,7 +13,6 @@ from enginehouse import GatewayError
 from enginehouse.commands import config_option, warn
 from enginehouse.rescheduling import Migrated, Migration, ReschedulingSettings
 from enginehouse_kit.gateway_client import GatewayClient
-from enginehouse_offline.offline_gateway import OfflineGateway
 from enginehouse_rescheduling.commands.far_gateway import RemoteRescheduler
 from enginehouse_rescheduling.rounds.planner import build_planner
 from enginehouse_rescheduling.rounds.recent_moves import RecentMoves
@@ -34,6 +33,8 @@ def reschedule(config: Path | None, urls: tuple[str, ...], key: str | None, once
     It plans for each gateway separately. Use it for gateways with rescheduling.mode = "standalone" or without
     rescheduling. Several of these commands may run: a gateway does not move a request that is already moving.
     """
+    from enginehouse_offline.offline_gateway import OfflineGateway  # much that the help does not need
+
     offline = OfflineGateway(config)
     settings: ReschedulingSettings = offline.table("rescheduling")
     reschedulers = [

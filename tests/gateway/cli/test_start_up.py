@@ -102,3 +102,9 @@ def test_the_help_of_serve_imports_nothing_of_the_gateway() -> None:
     printed, imported = modules("serve", "--help")
     assert "  --take-over " in printed
     assert imported.isdisjoint(HEAVY)
+
+
+def test_the_help_of_all_commands_imports_nothing_of_the_gateway() -> None:
+    printed, imported = modules("--help")
+    assert "  status " in printed
+    assert imported.isdisjoint({"enginehouse.app", "enginehouse.http", "enginehouse.relay.relay", "uvicorn"})

@@ -117,13 +117,6 @@ def test_check_keeps_the_name_rule(install: Install, distribution: str, module: 
     assert "ok" not in result.stdout
 
 
-COMMAND = """
-    import click
-
-    @hookimpl
-    def register_commands(register):
-        register("NAME", lambda: click.Command("NAME", help="Help.", callback=lambda: None))
-"""
 NOTHING = "it registers nothing: implement a hook such as 'register_filters', marked with '@enginehouse.hookimpl'"
 IMPURE = """
     class Impure(Filter):
@@ -145,10 +138,6 @@ IMPURE = """
     [
         ("", NOTHING),
         ("@hookimpl\ndef register_filters(register): pass", NOTHING),
-        (
-            COMMAND.replace("NAME", "serve"),
-            "there is already a command 'serve' in Enginehouse: register it under another name",
-        ),
         (
             WORKS + "        def __init__(self, size):\n            pass\n" + REGISTER,
             "the filter 'works' cannot be used: it has no 'Config', so its constructor must take no argument: "
@@ -175,8 +164,9 @@ IMPURE = """
             "the routes 'pages' breaks a rule: the factory must return a list of Starlette routes, got 7",
         ),
         (
-            "@hookimpl\ndef register_commands(register): register('hey', lambda: 7)",
-            "the command 'hey' breaks a rule: the factory must return a click command, got 7",
+            "@hookimpl\ndef register_commands(register): ...",
+            "'register_commands' is no hook any more: name each command in "
+            "[project.entry-points.'enginehouse.commands'], as in: hello = 'my_plugin.commands:hello'",
         ),
     ],
 )
@@ -188,6 +178,34 @@ def test_check_finds_what_loading_does_not(install: Install, source: str, fault:
     assert result.exit_code == 1
     assert result.stderr.startswith(f"plugin 'shift' from enginehouse-shift 1.2.3: {fault}")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("serve", "there is already a command 'serve' in Enginehouse: give it another name"),
+        ("hey", "the command 'hey' is not a click command: 7"),
+    ],
+)
+def test_check_looks_at_commands(install: Install, name: str, fault: str) -> None:
+    made = "import click\nhey = lambda: 7\nserve = click.Command('serve', help='Help.', callback=lambda: None)"
+    install("shift", made, commands={name: name})
+
+    result = run("check")
+
+    assert result.exit_code == 1
+    assert result.stderr == f"plugin 'shift' from enginehouse-shift 1.2.3: {fault}\n"
+
+
+def test_check_names_a_command_of_no_plugin(install: Install, tmp_path: Path) -> None:
+    install("shift", FILTER)
+    [entry_points] = tmp_path.glob("*.dist-info/entry_points.txt")
+    entry_points.write_text(entry_points.read_text() + "\nhey = elsewhere.commands:hey\n")
+
+    result = run("check")
+
+    assert result.exit_code == 1
+    assert "the command belongs to no plugin: its distribution has none in 'elsewhere'" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -260,21 +260,6 @@ def test_a_good_plugin_is_no_warning(install: Install, caplog: pytest.LogCapture
     assert caplog.messages == []
 
 
-def test_a_command_is_given_as_a_function_that_returns_it(install: Install) -> None:
-    install(
-        "shift",
-        """
-        import click
-
-        @hookimpl
-        def register_commands(register):
-            register("x", click.Command("x"))
-        """,
-    )
-
-    assert "expected a class, or a function that returns the command" in refused()
-
-
 def test_a_broken_plugin_is_skipped_with_a_warning_and_stays_in_the_list(
     install: Install, caplog: pytest.LogCaptureFixture
 ) -> None:

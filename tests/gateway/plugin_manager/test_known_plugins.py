@@ -6,6 +6,7 @@ import ast
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -33,9 +34,10 @@ def test_known_plugins_are_searched() -> None:
 
 
 def registered(folder: Path) -> set[str]:
-    """The types that the package of a distribution registers, as its source shows them."""
+    """The types that a distribution has, as its source and its entry points show them."""
     [init] = folder.glob("src/*/__init__.py")
-    found = set()
+    points = msgspec.toml.decode((folder / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+    found = {f"command:{name}" for name in points.get("enginehouse.commands", ())}
     for function in ast.walk(ast.parse(init.read_text())):
         if isinstance(function, ast.FunctionDef) and function.name.startswith("register_"):
             kind = function.name.removeprefix("register_").removesuffix("s")

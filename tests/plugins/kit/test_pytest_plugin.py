@@ -34,7 +34,7 @@ print(sorted(name for name in set(sys.modules) - before if name.startswith(("eng
 def test_the_fixtures_import_nothing_before_a_test_needs_them() -> None:
     probe = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
 
-    assert probe.stdout == "['enginehouse.hookspecs', 'enginehouse_kit', 'enginehouse_kit.pytest_plugin']\n"
+    assert probe.stdout == "['enginehouse_kit', 'enginehouse_kit.pytest_plugin']\n"
 
 
 def test_pytest_brings_the_fixtures_without_a_word_in_a_conftest(tmp_path: Path) -> None:

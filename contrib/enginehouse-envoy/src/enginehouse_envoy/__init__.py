@@ -14,22 +14,3 @@
     health          gRPC's health service
     certificates    the certificates of both listeners
 """
-
-from __future__ import annotations
-
-from typing import Any
-
-from enginehouse import Register, hookimpl
-
-
-@hookimpl
-def register_commands(register: Register[Any]) -> None:
-    """Offer ``enginehouse envoy``."""
-    register("envoy", _commands)
-
-
-def _commands() -> Any:
-    """Decides where Envoy sends requests."""
-    from enginehouse_envoy.command import envoy  # imports gRPC: only when the command runs
-
-    return envoy
