@@ -48,6 +48,7 @@ lint: $(STAMP)  ## check style, types and import contracts
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/picture.py
 
 fix: $(STAMP)  ## apply ruff's automatic fixes
 	$(BIN)/ruff format
