@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.domain.outputs import PADDING_DRAFT, ModelRunnerOutput, NewRequestData, SchedulerOutput
 from enginehouse_sim.simulator.domain.steps import CachedRequestData
-from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.model.runner import ModelRunner
 
 
 class InconsistentBlocks(Exception):
@@ -73,7 +74,7 @@ def _marks(sequence: CachedSequence, stop: int) -> list[int]:
 class CheckedRunner(ModelRunner):
     """A model runner where every block that a request reads must hold what was computed for the same prefix."""
 
-    def __init__(self, settings: RunnerSettings, memory: KvMemory) -> None:
+    def __init__(self, settings: CoreSettings, memory: KvMemory) -> None:
         super().__init__(settings)
         self._memory = memory
         self._seen: dict[str, _Seen] = {}

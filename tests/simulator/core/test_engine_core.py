@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from enginehouse_sim.simulator.core.engine_core import IDLE_STEP, EngineCore
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.request import RequestStatus
-from enginehouse_sim.simulator.model.runner import RunnerSettings
 from enginehouse_sim.simulator.steps.models import ConstantSteps
 from tests.support.kv_memory import CheckedRunner, KvMemory
 from tests.support.scheduler_fakes import Requests, Schedulers
@@ -19,7 +19,8 @@ def new_core(new_scheduler: Schedulers) -> Callable[..., EngineCore]:
 
     def new(**parts: Any) -> EngineCore:
         scheduler = new_scheduler(**parts)
-        runner = CheckedRunner(RunnerSettings(num_spec_tokens=parts.get("num_spec_tokens", 0)), KvMemory(4))
+        settings = CoreSettings(constants=SchedulerConstants(num_spec_tokens=parts.get("num_spec_tokens", 0)))
+        runner = CheckedRunner(settings, KvMemory(4))
         return EngineCore(scheduler, runner, ConstantSteps(0.1, 0.01))
 
     return new

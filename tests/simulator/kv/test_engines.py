@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState, RequestStatus
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
 from enginehouse_sim.simulator.kv.connector import HandedOverPrompts, KvConnector, KvLoad, TransferWorker
 from enginehouse_sim.simulator.kv.host_tier import HostTier
-from enginehouse_sim.simulator.model.runner import RunnerSettings
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
 from tests.support.kv_memory import CachedSequence, CheckedRunner, KvMemory
@@ -52,7 +51,7 @@ class Engine:
         self.scheduler = BatchScheduler(limits, self.cache, connector)
         self.worker = TransferWorker()
         self.memory = KvMemory(4)
-        self.runner = CheckedRunner(RunnerSettings(), self.memory)
+        self.runner = CheckedRunner(CoreSettings(), self.memory)
         self.answers: dict[str, list[int]] = {}
         self.params: dict[str, dict[str, Any]] = {}
         self._on_the_way: dict[str, tuple[KvLoad, RequestState]] = {}

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants
 from enginehouse_sim.simulator.domain.outputs import ModelRunnerOutput, NewRequestData, SchedulerOutput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import CachedRequestData, fields_of
-from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.text import EOS, TextSampler, encode
 from enginehouse_sim.simulator.steps.costs import StepLoad
 from tests.support.kv_memory import CachedSequence, CheckedRunner, InconsistentBlocks, KvMemory
@@ -49,7 +50,7 @@ def sampled(output: ModelRunnerOutput, request_id: str = "a") -> list[int]:
 
 @pytest.fixture
 def runner() -> ModelRunner:
-    return CheckedRunner(RunnerSettings(total_kv_tokens=1000), KvMemory(block_size=4))
+    return CheckedRunner(CoreSettings(constants=SchedulerConstants(total_gpu_blocks=63)), KvMemory(block_size=4))
 
 
 def test_a_step_that_reaches_the_end_of_the_prompt_makes_one_token(runner: ModelRunner) -> None:
@@ -64,7 +65,7 @@ def test_a_prompt_read_in_part_makes_no_token(runner: ModelRunner) -> None:
 
 @given(st.lists(st.integers(1, 9), max_size=9))
 def test_tokens_do_not_depend_on_how_the_prompt_is_cut_up(cuts: list[int]) -> None:
-    runner = CheckedRunner(RunnerSettings(), KvMemory(block_size=4))
+    runner = CheckedRunner(CoreSettings(), KvMemory(block_size=4))
     made: list[int] = []
     computed = 0
     for cut in [*cuts, 9, 9, *[1] * 5]:
@@ -96,7 +97,7 @@ def test_a_resumed_request_continues_from_all_its_tokens_in_other_blocks(runner:
 
 
 def test_a_request_prefilled_elsewhere_continues_its_answer() -> None:
-    runner = ModelRunner(RunnerSettings())
+    runner = ModelRunner(CoreSettings())
     output = runner.execute(plan({"a": 1}, new(computed=11, output_token_ids=expected(3))))
     assert sampled(output) == expected(4)[3:]
     assert runner.load.decodes == 1
@@ -121,11 +122,11 @@ def test_a_finished_request_is_removed(runner: ModelRunner) -> None:
 def test_a_step_without_requests_makes_nothing(runner: ModelRunner) -> None:
     output = runner.execute(plan({}))
     assert (output.req_ids, output.sampled_token_ids, output.logprobs) == ([], [], None)
-    assert fields_of(runner.load) == fields_of(StepLoad(total_kv_tokens=1000))
+    assert fields_of(runner.load) == fields_of(StepLoad(total_kv_tokens=992))
 
 
 def test_an_answer_ends_after_min_tokens_at_the_earliest() -> None:
-    runner = ModelRunner(RunnerSettings(mean_length=1))
+    runner = ModelRunner(CoreSettings(mean_length=1))
     made = sampled(runner.execute(plan({"a": 9}, new(min_tokens=2))))
     made += sampled(runner.execute(plan({"a": 1}, cached(9))))
     made += sampled(runner.execute(plan({"a": 1}, cached(10))))
@@ -139,7 +140,7 @@ def test_stop_tokens_are_not_sampled_before_min_tokens(runner: ModelRunner) -> N
 
 
 def test_a_request_that_ignores_eos_continues() -> None:
-    runner = ModelRunner(RunnerSettings(mean_length=1))
+    runner = ModelRunner(CoreSettings(mean_length=1))
     assert sampled(runner.execute(plan({"a": 9}, new(ignore_eos=True)))) == expected(1)
 
 
@@ -196,7 +197,7 @@ class TestDrafts:
 
     @pytest.mark.parametrize(("acceptance", "least", "most"), [(1.0, 3.0, 3.0), (0.0, 0.0, 0.0), (0.5, 0.6, 1.2)])
     def test_as_many_are_accepted_as_asked(self, acceptance: float, least: float, most: float) -> None:
-        runner = ModelRunner(RunnerSettings(num_spec_tokens=3, draft_acceptance=acceptance))
+        runner = ModelRunner(CoreSettings(constants=SchedulerConstants(num_spec_tokens=3), draft_acceptance=acceptance))
         output = runner.execute(plan({"a": 9}, new()))
         made, accepted = sampled(output), 0
         for _ in range(200):
@@ -211,23 +212,23 @@ class TestDrafts:
         assert least <= accepted / 200 <= most
 
     def test_nothing_is_drafted_before_the_prompt_is_read(self) -> None:
-        runner = ModelRunner(RunnerSettings(num_spec_tokens=3))
+        runner = ModelRunner(CoreSettings(constants=SchedulerConstants(num_spec_tokens=3)))
         assert runner.execute(plan({"a": 4}, new())).spec_token_ids == [[]]
 
 
 def test_the_load_of_a_step_tells_prompts_from_answers(runner: ModelRunner) -> None:
     runner.execute(plan({"a": 9}, new()))
     assert fields_of(runner.load) == fields_of(
-        StepLoad(prefill_tokens=9, own_pairs=45, first_tokens=1, total_kv_tokens=1000)
+        StepLoad(prefill_tokens=9, own_pairs=45, first_tokens=1, total_kv_tokens=992)
     )
     chunk = new(request_id="b", blocks=[30, 31, 32])
     runner.execute(plan({"a": 2, "b": 4}, cached(9), chunk, scheduled_spec_decode_tokens={"a": [5]}))
     assert fields_of(runner.load) == fields_of(
-        StepLoad(prefill_tokens=4, own_pairs=10, decodes=1, draft_tokens=1, active_kv_tokens=10, total_kv_tokens=1000)
+        StepLoad(prefill_tokens=4, own_pairs=10, decodes=1, draft_tokens=1, active_kv_tokens=10, total_kv_tokens=992)
     )
     runner.execute(plan({"b": 5}, cached(4, request_id="b")))
     assert fields_of(runner.load) == fields_of(
-        StepLoad(prefill_tokens=5, prefill_pairs=20, own_pairs=15, first_tokens=1, total_kv_tokens=1000)
+        StepLoad(prefill_tokens=5, prefill_pairs=20, own_pairs=15, first_tokens=1, total_kv_tokens=992)
     )
 
 
@@ -260,7 +261,7 @@ class TestBlocks:
     def test_a_prefix_that_came_from_outside_is_right(self) -> None:
         memory = KvMemory(block_size=4)
         memory.write(CachedSequence("sender", PROMPT, BLOCKS, "/"), 0, 8)
-        assert sampled(CheckedRunner(RunnerSettings(), memory).execute(plan({"a": 1}, new(computed=8)))) == expected(1)
+        assert sampled(CheckedRunner(CoreSettings(), memory).execute(plan({"a": 1}, new(computed=8)))) == expected(1)
 
     def test_a_block_that_was_given_to_someone_else(self, runner: ModelRunner) -> None:
         runner.execute(plan({"a": 9}, new()))

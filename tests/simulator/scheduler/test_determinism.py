@@ -10,11 +10,16 @@ import msgspec
 import pytest
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.constants import MultiModalInput, SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.constants import (
+    CoreSettings,
+    MultiModalInput,
+    SchedulerConstants,
+    SchedulingPolicy,
+)
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.domain.steps import fields_of
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.models import ConstantSteps
 
@@ -35,7 +40,7 @@ def digest(seed: int) -> str:
         max_loras=2,
         encoder_cache_size=20,
     )
-    runner = ModelRunner(RunnerSettings(num_spec_tokens=2, seed=seed))
+    runner = ModelRunner(CoreSettings(constants=SchedulerConstants(num_spec_tokens=2), seed=seed))
     core = EngineCore(BatchScheduler(constants, KvCacheManager(constants)), runner, ConstantSteps(0.1, 0.01))
     for number in range(30):
         prompt = [

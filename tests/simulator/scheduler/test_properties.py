@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enginehouse_sim.simulator.core.engine_core import EngineCore
-from enginehouse_sim.simulator.domain.constants import SchedulerConstants, SchedulingPolicy
+from enginehouse_sim.simulator.domain.constants import CoreSettings, SchedulerConstants, SchedulingPolicy
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.cache_manager import KvCacheManager
-from enginehouse_sim.simulator.model.runner import RunnerSettings
 from enginehouse_sim.simulator.model.text import EOS
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.models import ConstantSteps
@@ -62,7 +61,7 @@ requests = st.lists(
 
 
 def engine(constants: SchedulerConstants) -> EngineCore:
-    settings = RunnerSettings(mean_length=25, num_spec_tokens=constants.num_spec_tokens, draft_acceptance=0.6)
+    settings = CoreSettings(constants=constants, mean_length=25, draft_acceptance=0.6)
     scheduler = BatchScheduler(constants, KvCacheManager(constants))
     runner = CheckedRunner(settings, KvMemory(constants.block_size))
     return EngineCore(scheduler, runner, ConstantSteps(0.1, 0.01))

@@ -13,7 +13,7 @@ from enginehouse_sim.simulator.kv.connector import HandedOverPrompts, KvConnecto
 from enginehouse_sim.simulator.kv.events import KvEvent, KvEvents
 from enginehouse_sim.simulator.kv.host_tier import HostTier
 from enginehouse_sim.simulator.model.grammar import GrammarManager
-from enginehouse_sim.simulator.model.runner import ModelRunner, RunnerSettings
+from enginehouse_sim.simulator.model.runner import ModelRunner
 from enginehouse_sim.simulator.model.timing import TimingRunner
 from enginehouse_sim.simulator.scheduler.scheduler import BatchScheduler
 from enginehouse_sim.simulator.steps.costs import KvShape, KvTransfer
@@ -51,19 +51,9 @@ def build_core(
     worker = TransferWorker() if sources else None
     connector = KvConnector(sources) if worker is not None else None
     scheduler = BatchScheduler(constants, kv_cache, connector, GrammarManager() if makes_text else None)
-    runner: ModelRunner | TimingRunner
-    if makes_text or constants.use_spec_decode:  # the text decides which drafts are right
-        runner = ModelRunner(
-            RunnerSettings(
-                seed=settings.seed,
-                mean_length=settings.mean_length,
-                num_spec_tokens=constants.num_spec_tokens,
-                draft_acceptance=settings.draft_acceptance,
-                total_kv_tokens=constants.token_capacity,
-            )
-        )
-    else:
-        runner = TimingRunner(constants.token_capacity)
+    # The text decides which drafts are right.
+    makes_tokens = makes_text or constants.use_spec_decode
+    runner = ModelRunner(settings) if makes_tokens else TimingRunner(constants.token_capacity)
     steps = load_profile(settings.profile).steps if settings.profile else ConstantSteps(settings.ttft, settings.tpot)
     return EngineCore(
         scheduler,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-import msgspec
-
+from enginehouse_sim.simulator.domain.constants import CoreSettings
 from enginehouse_sim.simulator.domain.outputs import (
     PADDING_DRAFT,
     ModelRunnerOutput,
@@ -19,21 +18,8 @@ from enginehouse_sim.simulator.domain.steps import CachedRequestData
 from enginehouse_sim.simulator.model.text import EOS, TextSampler, text_of, vector
 from enginehouse_sim.simulator.steps.costs import StepLoad
 
-
-class RunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of the model.
-
-    ``mean_length``: the average tokens until an answer ends by itself; ``None``: never. ``num_spec_tokens``: drafts for
-    each step; ``draft_acceptance``: the chance of each to be right if those before it are. ``total_kv_tokens``: the
-    capacity of the KV cache, for the step's load. ``dimensions``: the length of embeddings.
-    """
-
-    seed: int = 0
-    mean_length: int | None = None
-    num_spec_tokens: int = 0
-    draft_acceptance: float = 0.7
-    total_kv_tokens: int = 0
-    dimensions: int = 64
+_DIMENSIONS = 64
+"""The length of embeddings."""
 
 
 class ModelRunner:
@@ -42,7 +28,7 @@ class ModelRunner:
     After a step, ``load`` is its load.
     """
 
-    def __init__(self, settings: RunnerSettings) -> None:
+    def __init__(self, settings: CoreSettings) -> None:
         self.load = StepLoad()
         self._settings = settings
         self._requests: dict[str, _CachedRequest] = {}
@@ -72,7 +58,7 @@ class _CachedRequest:
 
     __slots__ = ("block_ids", "data", "drafted", "is_plain", "prompt_length", "sampler", "tokens")
 
-    def __init__(self, data: NewRequestData, settings: RunnerSettings) -> None:
+    def __init__(self, data: NewRequestData, settings: CoreSettings) -> None:
         self.data = data
         self.is_plain = not (data.logprobs is not None or data.pooling or data.min_tokens)
         self.prompt_length = len(data.prompt_token_ids)
@@ -81,14 +67,14 @@ class _CachedRequest:
         self.drafted: list[int] = []
         self.sampler = self._new_sampler(settings)
 
-    def resume(self, data: CachedRequestData, settings: RunnerSettings) -> None:
+    def resume(self, data: CachedRequestData, settings: CoreSettings) -> None:
         """Continue after a preemption, with other blocks."""
         self.tokens = list(data.token_ids)
         self.block_ids = list(data.new_block_ids)
         self.drafted = []
         self.sampler = self._new_sampler(settings)
 
-    def _new_sampler(self, settings: RunnerSettings) -> TextSampler:
+    def _new_sampler(self, settings: CoreSettings) -> TextSampler:
         mean_length = None if self.data.ignore_eos else settings.mean_length
         return TextSampler.of_tokens(settings.seed, self.tokens, self.data.choice, mean_length)
 
@@ -99,9 +85,9 @@ class _CachedRequest:
         self.tokens.append(token)
         return token
 
-    def draft(self, settings: RunnerSettings) -> list[int]:
+    def draft(self, settings: CoreSettings) -> list[int]:
         sampler = self.sampler.copy()
-        self.drafted = [sampler.draft(settings.draft_acceptance) for _ in range(settings.num_spec_tokens)]
+        self.drafted = [sampler.draft(settings.draft_acceptance) for _ in range(settings.constants.num_spec_tokens)]
         return self.drafted
 
     def drafts(self, planned: Sequence[int]) -> Sequence[int]:
@@ -115,7 +101,7 @@ class _CachedRequest:
 class _Step:
     """One step while it is executed: its results and its load."""
 
-    def __init__(self, output: SchedulerOutput, settings: RunnerSettings) -> None:
+    def __init__(self, output: SchedulerOutput, settings: CoreSettings) -> None:
         self._settings = settings
         self._scheduled = output.num_scheduled_tokens
         self._drafts = output.scheduled_spec_decode_tokens
@@ -128,7 +114,7 @@ class _Step:
         self._pooled: dict[str, Any] = {}
         self._prefill = self._pairs = self._own_pairs = self._first = 0
         self._decodes = self._checked = self._active = 0
-        self._is_plain = not (self._drafts or self._rows or settings.num_spec_tokens)
+        self._is_plain = not (self._drafts or self._rows or settings.constants.num_spec_tokens)
 
     def run(self, request: _CachedRequest, computed: int) -> None:
         """Compute one request. The first branch is the usual case: one more token of free text."""
@@ -166,15 +152,13 @@ class _Step:
             sampled = [request.sample(None)]
         self._req_ids.append(request_id)
         self._sampled.append(sampled)
-        if self._settings.num_spec_tokens:
+        if self._settings.constants.num_spec_tokens:
             self._spec.append(request.draft(self._settings) if sampled else [])
 
     def _sample_special(self, request: _CachedRequest, drafts: Sequence[int]) -> list[int]:
         data = request.data
         if data.pooling:
-            self._pooled[data.request_id] = vector(
-                self._settings.seed, text_of(request.tokens), self._settings.dimensions
-            )
+            self._pooled[data.request_id] = vector(self._settings.seed, text_of(request.tokens), _DIMENSIONS)
             return []
         sampled: list[int] = []
         logprobs: list[TokenLogprobs] = []
@@ -196,7 +180,7 @@ class _Step:
             req_ids=self._req_ids,
             req_id_to_index=dict(zip(self._req_ids, count())),
             sampled_token_ids=self._sampled,
-            spec_token_ids=self._spec if self._settings.num_spec_tokens else None,
+            spec_token_ids=self._spec if self._settings.constants.num_spec_tokens else None,
             logprobs=[self._logprobs.get(at, []) for at in range(len(self._req_ids))] if self._logprobs else None,
             pooler_output=self._pooled,
         )
@@ -210,5 +194,5 @@ class _Step:
             decodes=self._decodes,
             draft_tokens=self._checked,
             active_kv_tokens=self._active,
-            total_kv_tokens=self._settings.total_kv_tokens,
+            total_kv_tokens=self._settings.constants.token_capacity,
         )
