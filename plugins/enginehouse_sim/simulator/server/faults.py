@@ -182,19 +182,9 @@ class ActiveFault:
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
+        self.kind = type(fault).__name__.lower()
         self.hits = 0
         self.cleared = asyncio.Event()
-
-    @property
-    def kind(self) -> str:
-        return type(self.fault).__name__.lower()
-
-    def try_hit(self, call: Call, inference: bool) -> bool:
-        """Return whether the fault hits ``call``, and count the hit."""
-        if self.hits == self.fault.count or not self.fault.concerns(call, inference):
-            return False
-        self.hits += 1
-        return True
 
 
 class ActiveFaults:
@@ -217,7 +207,11 @@ class ActiveFaults:
 
     def hit(self, call: Call, inference: bool) -> ActiveFault | None:
         """The fault that hits ``call``, if any."""
-        return next((active for active in self._set if active.try_hit(call, inference)), None)
+        for active in self._set:
+            if active.hits != active.fault.count and active.fault.concerns(call, inference):
+                active.hits += 1
+                return active
+        return None
 
     async def clear(self) -> None:
         """Clear all faults, and release the calls that they hold."""

@@ -216,7 +216,7 @@ class Run:
         self._pieces: deque[Piece] = deque()
         self._num_delivered = 0
         self._num_unfinished = work.size
-        self._changed: asyncio.Future[None] | None = None
+        self._changed = asyncio.Event()
 
     def __enter__(self) -> Run:
         answers: list[RunAnswer] = []
@@ -296,20 +296,16 @@ class Run:
 
     def _push(self, piece: Piece) -> None:
         self._pieces.append(piece)
-        self._wake()
+        self._changed.set()
 
     def _ended(self) -> None:
         self._num_unfinished -= 1
         if not self._num_unfinished:
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._changed is not None and not self._changed.done():
-            self._changed.set_result(None)
+            self._changed.set()
 
     async def _wait(self) -> None:
-        self._changed = asyncio.get_running_loop().create_future()
-        await self._changed
+        await self._changed.wait()
+        self._changed.clear()
 
     def _raise_error(self) -> None:
         for answer in self.answers:
