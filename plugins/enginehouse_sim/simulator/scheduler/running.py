@@ -97,17 +97,13 @@ def _num_new_tokens(state: SchedulerState, request: RequestState, budget: int) -
     constants = state.constants
     placeholders = request.num_output_placeholders
     computed = request.num_computed_tokens
-    if placeholders and (request.structured_output is not None or _will_reach_max_tokens(request)):
-        return 0
+    if placeholders:
+        least = computed + 2 - placeholders  # the tokens that steps in flight reach even if they reject all drafts
+        if request.structured_output is not None or least >= request.num_prompt_tokens + request.max_tokens:
+            return 0
     num_new_tokens = request.num_tokens_with_spec + placeholders - computed
     num_new_tokens = under_threshold(state, num_new_tokens)
     return min(num_new_tokens, budget, longest_input(constants, request) - computed)
-
-
-def _will_reach_max_tokens(request: RequestState) -> bool:
-    """Whether the steps in flight finish the request for certain, even if they reject all drafts."""
-    least = request.num_computed_tokens + 2 - request.num_output_placeholders
-    return least >= request.num_prompt_tokens + request.max_tokens
 
 
 def _allocate(

@@ -68,23 +68,19 @@ def _grammar_rows(state: SchedulerState, plan: StepPlan) -> tuple[Mapping[str, i
     """Rows for the requests that sample under a grammar, in vLLM's order: new, running, resumed."""
     if state.grammars is None:
         return _NO_ROWS
-    constrained = [request for request in plan.requests if request.structured_output is not None]
-    if not constrained:
+    sampling = [
+        request
+        for request in plan.requests
+        if request.structured_output is not None
+        and request.num_computed_tokens + plan.num_scheduled_tokens[request.request_id] >= request.num_tokens
+    ]
+    if not sampling:
         return _NO_ROWS
-    scheduled = plan.num_scheduled_tokens
-    sampling = [request for request in constrained if _samples(request, scheduled[request.request_id])]
     new = {data.request_id for data in plan.new}
     resumed = {data.request_id for data in plan.resumed}
     sampling.sort(key=lambda request: 0 if request.request_id in new else 2 if request.request_id in resumed else 1)
-    return state.grammars.grammar_bitmask(sampling, _real_drafts(plan)) if sampling else _NO_ROWS
-
-
-def _real_drafts(plan: StepPlan) -> Mapping[str, Sequence[int]]:
-    return {request_id: drafts for request_id, drafts in plan.spec_tokens.items() if drafts[0] != PADDING_DRAFT}
-
-
-def _samples(request: RequestState, num_tokens: int) -> bool:
-    return request.num_computed_tokens + num_tokens >= request.num_tokens
+    drafts = {request_id: each for request_id, each in plan.spec_tokens.items() if each[0] != PADDING_DRAFT}
+    return state.grammars.grammar_bitmask(sampling, drafts)
 
 
 class BatchScheduler:

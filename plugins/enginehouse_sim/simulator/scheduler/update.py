@@ -41,30 +41,21 @@ def stop_status(request: RequestState, last_token: int) -> RequestStatus | None:
     return RequestStatus.FINISHED_LENGTH_CAPPED if len(request.all_token_ids) >= request.max_num_tokens else None
 
 
-class BatchUpdate:
-    """The outputs, and the requests that need more than their own state.
-
-    ``ended``: the requests that stopped. ``constrained``: those whose grammars must accept the new tokens. ``filled``:
-    those with placeholders that became tokens and so filled a block.
-    """
-
-    __slots__ = ("constrained", "ended", "filled", "num_accepted", "num_drafts", "outputs")
-
-    def __init__(self) -> None:
-        self.outputs: list[EngineCoreOutput] = []
-        self.ended: list[tuple[RequestState, EngineCoreOutput]] = []
-        self.constrained: list[tuple[RequestState, EngineCoreOutput]] = []
-        self.filled: list[RequestState] = []
-        self.num_drafts = 0
-        self.num_accepted = 0
+_Outputs = list[tuple[RequestState, EngineCoreOutput]]
 
 
-def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput) -> BatchUpdate:
-    """Append the sampled tokens. Requests that finished meanwhile are ignored."""
+def update_from_output(
+    state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput
+) -> list[EngineCoreOutput]:
+    """The outputs for the clients; vLLM's ``update_from_output``. Requests that finished meanwhile are ignored."""
+    state.in_flight.pop(step.step, None)
     requests, logprobs = state.requests, result.logprobs
     index, sampled = result.req_id_to_index, result.sampled_token_ids
     drafts_of, block_size = step.scheduled_spec_decode_tokens, state.constants.block_size
-    update = BatchUpdate()
+    outputs: list[EngineCoreOutput] = []
+    ended: _Outputs = []
+    constrained: _Outputs = []  # their grammars must accept the new tokens
+    filled: list[RequestState] = []  # placeholders became tokens and so filled a block
     for request_id in step.num_scheduled_tokens:
         request = requests.get(request_id)
         if request is None:
@@ -74,7 +65,7 @@ def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunn
         stopped = False
         if token_ids:
             if request_id in drafts_of:
-                _reject_drafts(update, request, len(drafts_of[request_id]), len(token_ids) - 1)
+                _reject_drafts(state, request, len(drafts_of[request_id]), len(token_ids) - 1)
             all_ids = request.all_token_ids
             if len(all_ids) + 1 < request.max_num_tokens and len(token_ids) == 1 and not request.ending_tokens:
                 all_ids += token_ids
@@ -84,7 +75,7 @@ def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunn
             if placeholders := request.num_output_placeholders:
                 request.num_output_placeholders = placeholders = placeholders - len(token_ids)
                 if (request.num_computed_tokens - placeholders) % block_size < len(token_ids):
-                    update.filled.append(request)
+                    filled.append(request)
             output = EngineCoreOutput(request_id, token_ids, num_cached_tokens=request.num_cached_tokens)
             if logprobs is not None:
                 output.new_logprobs = logprobs[row][: len(token_ids)]
@@ -94,38 +85,14 @@ def update_batch(state: SchedulerState, step: SchedulerOutput, result: ModelRunn
         else:
             continue
         if stopped:
-            update.ended.append((request, output))
+            ended.append((request, output))
         elif request.structured_output is not None:
-            update.constrained.append((request, output))
-        update.outputs.append(output)
-    return update
-
-
-def _reject_drafts(update: BatchUpdate, request: RequestState, num_drafts: int, num_accepted: int) -> None:
-    """Take rejected drafts out of the computed tokens, unless the request's blocks were freed meanwhile."""
-    update.num_drafts += num_drafts
-    update.num_accepted += num_accepted
-    if request.num_computed_tokens:
-        request.num_computed_tokens -= num_drafts - num_accepted
-    if request.num_output_placeholders:
-        request.num_output_placeholders -= num_drafts - num_accepted
-
-
-_Ended = Sequence[tuple[RequestState, EngineCoreOutput]]
-
-
-def update_from_output(
-    state: SchedulerState, step: SchedulerOutput, result: ModelRunnerOutput
-) -> list[EngineCoreOutput]:
-    """The outputs for the clients; vLLM's ``update_from_output``."""
-    state.in_flight.pop(step.step, None)
-    update = update_batch(state, step, result)
-    state.totals.num_draft_tokens += update.num_drafts
-    state.totals.num_accepted_tokens += update.num_accepted
+            constrained.append((request, output))
+        outputs.append(output)
     _release_images(state, step)
-    for request in update.filled:
+    for request in filled:
         state.kv_cache.cache_blocks(request, request.num_computed_tokens - request.num_output_placeholders)
-    _end(state, [*update.ended, *_rejected_by_grammar(state, update)])
+    _end(state, ended + _rejected_by_grammar(state, constrained))
     _take_new_drafts(state, result)
     if state.connector is not None:
         state.connector.update_connector_output(result)
@@ -135,7 +102,17 @@ def update_from_output(
             state.kv_cache.free(kept)
     state.loading.difference_update(result.kv_connector_finished_recving)
     outside, state.finished_outputs = state.finished_outputs, []
-    return update.outputs + outside
+    return outputs + outside
+
+
+def _reject_drafts(state: SchedulerState, request: RequestState, num_drafts: int, num_accepted: int) -> None:
+    """Take rejected drafts out of the computed tokens, unless the request's blocks were freed meanwhile."""
+    state.totals.num_draft_tokens += num_drafts
+    state.totals.num_accepted_tokens += num_accepted
+    if request.num_computed_tokens:
+        request.num_computed_tokens -= num_drafts - num_accepted
+    if request.num_output_placeholders:
+        request.num_output_placeholders -= num_drafts - num_accepted
 
 
 def _release_images(state: SchedulerState, step: SchedulerOutput) -> None:
@@ -150,13 +127,13 @@ def _release_images(state: SchedulerState, step: SchedulerOutput) -> None:
             cache.release_computed(request, request.num_computed_tokens - unsure)
 
 
-def _rejected_by_grammar(state: SchedulerState, update: BatchUpdate) -> _Ended:
+def _rejected_by_grammar(state: SchedulerState, constrained: _Outputs) -> _Outputs:
     """Advance the grammars. Return the requests whose tokens they do not allow: only these finish."""
     grammars = state.grammars
+    rejected: _Outputs = []
     if grammars is None:
-        return ()
-    rejected = []
-    for request, output in update.constrained:
+        return rejected
+    for request, output in constrained:
         if grammars.should_advance(request) and not grammars.accept_tokens(request, output.new_token_ids):
             request.status = RequestStatus.FINISHED_ABORTED
             request.stop_reason = "the grammar does not allow these tokens"
@@ -164,7 +141,7 @@ def _rejected_by_grammar(state: SchedulerState, update: BatchUpdate) -> _Ended:
     return rejected
 
 
-def _end(state: SchedulerState, ended: _Ended) -> None:
+def _end(state: SchedulerState, ended: _Outputs) -> None:
     if not ended:
         return
     for request, output in ended:

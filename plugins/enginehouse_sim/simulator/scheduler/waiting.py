@@ -134,7 +134,9 @@ def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int,
         if state.running or (others and (state.loading or state.kept)):
             return False
         if others:
-            _drop_blocks(state, others[-1])
+            last = others[-1]  # it starts from the beginning
+            state.free_blocks(last)
+            last.status = RequestStatus.PREEMPTED if last.num_cached_tokens >= 0 else RequestStatus.WAITING
         elif reserves:
             reserves = False
         else:
@@ -144,12 +146,6 @@ def _allocate(state: SchedulerState, request: RequestState, num_new_tokens: int,
         block_ids = state.kv_cache.get_block_ids(request.request_id)
         state.connector.update_state_after_alloc(request, block_ids, match.num_external_tokens)
     return True
-
-
-def _drop_blocks(state: SchedulerState, request: RequestState) -> None:
-    """Let a waiting request start from the beginning."""
-    state.free_blocks(request)
-    request.status = RequestStatus.PREEMPTED if request.num_cached_tokens >= 0 else RequestStatus.WAITING
 
 
 def _allocate_once(
@@ -230,7 +226,7 @@ def schedule_waiting(state: SchedulerState, plan: StepPlan) -> None:
 
     As in vLLM, a step that preempted a request admits none. Skipped requests return to the head afterwards.
     """
-    if plan.preempted or not _admits_in(state, plan.step):
+    if plan.preempted or (state.running and plan.step % state.constants.prefill_schedule_interval):
         return
     try:
         while plan.token_budget > 0 and _has_room(state):
@@ -255,18 +251,15 @@ def _consider(state: SchedulerState, plan: StepPlan, request: RequestState) -> A
         return AdmissionResult.SKIPPED
     if request.status is RequestStatus.WAITING_FOR_FSM:
         try:
-            if not _has_grammar(state, request):
+            if state.grammars is not None and not state.grammars.is_ready(request):
                 return AdmissionResult.SKIPPED
         except ValueError as error:
             finish_waiting(state, request, RequestStatus.FINISHED_ABORTED, str(error))
             return AdmissionResult.FINISHED
+        request.status = RequestStatus.WAITING
     if not _lora_fits(plan, request, state.constants.max_loras):
         return AdmissionResult.SKIPPED
     return admit(state, plan, request)
-
-
-def _admits_in(state: SchedulerState, step: int) -> bool:
-    return not state.running or step % state.constants.prefill_schedule_interval == 0
 
 
 def _has_room(state: SchedulerState) -> bool:
@@ -294,11 +287,4 @@ def _has_arrived(state: SchedulerState, request: RequestState) -> bool:
     state.kv_cache.cache_blocks(request, request.num_computed_tokens)
     request.num_computed_tokens = min(request.num_computed_tokens, request.num_tokens - 1)
     request.status = RequestStatus.PREEMPTED if request.num_cached_tokens >= 0 else RequestStatus.WAITING
-    return True
-
-
-def _has_grammar(state: SchedulerState, request: RequestState) -> bool:
-    if state.grammars is not None and not state.grammars.is_ready(request):
-        return False
-    request.status = RequestStatus.WAITING
     return True
