@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from time import perf_counter
 from typing import NamedTuple
 
@@ -270,7 +269,9 @@ class _RunningStreams:
             body = body_for(facts.kind, prompt_tokens(chance, probe.context), most)
             timed = TimedStream(self._changed.set)
             self._timed.append(timed)
-            self._tasks.append(asyncio.ensure_future(stream(address, body, timed)))
+            task = asyncio.ensure_future(stream(address, body, timed))
+            task.add_done_callback(lambda _: self._changed.set())
+            self._tasks.append(task)
 
     def mark(self) -> _Mark:
         return _Mark(perf_counter(), [len(timed.events) for timed in self._timed])
@@ -296,17 +297,10 @@ class _RunningStreams:
                     task.result()
                     raise _EndedTooSoon("a stream ended too soon: the context is too short for the probe")
             self._changed.clear()
-            await self._next_event()
-
-    async def _next_event(self) -> None:
-        """Wait for a token of any stream, or for the end of one. Raises ``GatewayError`` after long silence."""
-        waiting = asyncio.ensure_future(self._changed.wait())
-        try:
-            done, _ = await asyncio.wait({waiting, *self._tasks}, timeout=_PATIENCE_S, return_when="FIRST_COMPLETED")
-        finally:
-            waiting.cancel()
-        if not done:
-            raise GatewayError(f"no stream had a token for {_PATIENCE_S:.0f} s")
+            try:
+                await asyncio.wait_for(self._changed.wait(), _PATIENCE_S)
+            except asyncio.TimeoutError:
+                raise GatewayError(f"no stream had a token for {_PATIENCE_S:.0f} s") from None
 
     def between(self, begin: _Mark, end: _Mark) -> _Window:
         """The mean over the streams, each from its last event before ``begin`` to its last event before ``end``."""
@@ -323,9 +317,7 @@ class _RunningStreams:
         """Close all connections, and wait until they are closed."""
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError, GatewayError):
-                await task
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _decode(probe: Probe, window: _Window, waiting: int = 0) -> Observation:

@@ -129,8 +129,10 @@ class GatewayReplay(VirtualEngines):
             self._require_strategy()
             for backend in gateway.backends:
                 self.engines[backend.name] = engine = self._engine(backend)
-                outside = outside_costs(self._core(backend))
-                self._servers[backend.name] = PlayedServer(backend, self._models(backend), engine, self, outside)
+                core = self._core(backend)
+                models = backend.models or (self._setting.model or "sim",)
+                facts = PlayedModels(models, core.constants.max_model_len, core.constants.max_num_seqs)
+                self._servers[backend.name] = PlayedServer(backend, facts, engine, self, outside_costs(core))
             world.engines.extend(self.engines.values())
             world.servers.extend(self._servers.values())
             faults = FaultPlan(self._setting.faults, self._servers, world.begin_step)
@@ -140,7 +142,9 @@ class GatewayReplay(VirtualEngines):
             world.begin(self.record.moments, lambda: gateway.waiting, faults, _catch_up_every(gateway))
             self._loop.world = world
             await self._end
-            self._note_end()
+            self.record.ended = self._loop.time() - world.began
+            for name, count in msgspec.structs.asdict(gateway.counts).items():
+                setattr(self.record, name, count)
         finally:
             self._loop.world = None
             await gateway.close()
@@ -153,13 +157,6 @@ class GatewayReplay(VirtualEngines):
         if wanted is not None and wanted.strip("\"'") != self.gateway.config.routing.strategy:
             remedy = "enginehouse plugins lists the strategies"
             raise ConfigError(f"there is no strategy {wanted!r} that can be used", key="--set", remedy=remedy)
-
-    def _note_end(self) -> None:
-        record, counts = self.record, self.gateway.counts
-        record.ended = self._loop.time() - self.world.began
-        record.swaps = counts.swaps
-        record.failed_migrations, record.empty_migrations = counts.failed_migrations, counts.empty_migrations
-        record.retried, record.hedged, record.continued = counts.retried, counts.hedged, counts.continued
 
     # --- for the servers of the engines
 
@@ -207,11 +204,6 @@ class GatewayReplay(VirtualEngines):
         sources = [migrated_kv] if migrated_kv is not None else []
         core = build_core(settings, sources=sources, makes_text=False)
         return PlayedEngine(backend.name, core, self.record, self.world, migrated_kv)
-
-    def _models(self, backend: VirtualBackend) -> PlayedModels:
-        constants = self._core(backend).constants
-        models = backend.models or (self._setting.model or "sim",)
-        return PlayedModels(models, constants.max_model_len, constants.max_num_seqs)
 
     def _core(self, backend: VirtualBackend) -> CoreSettings:
         core, spec, policy = self._setting.core, backend.spec, self.gateway.config.simulator.policy

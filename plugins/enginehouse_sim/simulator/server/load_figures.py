@@ -31,7 +31,10 @@ def _waiting(state: SchedulerState) -> dict[str, Any]:
     everyone = [*state.waiting, *state.paused.values()]
     loading = [request for request in everyone if request.status is RequestStatus.WAITING_FOR_REMOTE_KVS]
     waiting = [request for request in everyone if request.status is not RequestStatus.WAITING_FOR_REMOTE_KVS]
-    uncomputed = sum(_uncomputed(request) for request in waiting) - _num_matched(state)
+    uncomputed = sum(missing for request in waiting if (missing := _missing(request)) > 1)
+    fresh = [request for request in islice(state.waiting, _MOST_MATCHED) if not request.num_computed_tokens]
+    matches = [match_prefix(state, request) for request in fresh if request.num_tokens > 1]
+    uncomputed -= sum(match.num_computed_tokens for match in matches if match is not None)
     decodes = [request for request in waiting if request.max_tokens > 1 or _missing(request) == 1]
     return {
         "waiting_requests": tuple(request.request_id for request in waiting),
@@ -71,19 +74,6 @@ def _under_way(state: SchedulerState) -> Mapping[str, int]:
         for request_id, count in step.num_scheduled_tokens.items():
             tokens[request_id] = tokens.get(request_id, 0) + count
     return tokens
-
-
-def _uncomputed(request: RequestState) -> int:
-    """The tokens that a waiting request lacks, if they are more than its next token."""
-    missing = _missing(request)
-    return missing if missing > 1 else 0
-
-
-def _num_matched(state: SchedulerState) -> int:
-    """The tokens of the first waiting requests that the caches have."""
-    fresh = (request for request in islice(state.waiting, _MOST_MATCHED) if not request.num_computed_tokens)
-    matches = (match_prefix(state, request) for request in fresh if request.num_tokens > 1)
-    return sum(match.num_computed_tokens for match in matches if match is not None)
 
 
 def _missing(request: RequestState) -> int:
