@@ -23,7 +23,7 @@ from enginehouse.drivers import (
     add_field,
 )
 from enginehouse.errors import CannotContinue
-from enginehouse.rescheduling import InstanceMetadata
+from enginehouse.rescheduling import InstanceMetadata, InstanceStatus
 from enginehouse_kit.drivers import OpenAICompatibleDriver, continue_answer, read_json
 from enginehouse_sim.options import SimOptions, engine_flags
 
@@ -56,6 +56,9 @@ class SimDriver(SupportsHandOver, OpenAICompatibleDriver, SupportsLaunch, Suppor
         """``max_num_seqs`` in ``/server_info``, which has vLLM's form."""
         response = await engine.request("GET", "/server_info")
         return read_json(response, _ServerInfo).vllm_config.scheduler_config.max_num_seqs
+
+    async def status(self, engine: EngineClient) -> InstanceStatus:
+        return read_json(await engine.request("GET", "/instance_status"), InstanceStatus)
 
     async def metadata(self, engine: EngineClient) -> InstanceMetadata:
         return read_json(await engine.request("GET", "/instance_status"), InstanceMetadata)

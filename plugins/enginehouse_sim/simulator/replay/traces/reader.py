@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import heapq
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +18,10 @@ from enginehouse import EnginehouseError
 
 class TraceError(EnginehouseError):
     """A trace that cannot be read; the message names file, line and remedy."""
+
+
+LONGEST = 10_000_000
+"""The most tokens of a prompt or an answer: no engine takes longer ones, so the field means something else."""
 
 
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -30,8 +33,8 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     arrival: float
-    input_length: int
-    output_length: int
+    input_length: Annotated[int, msgspec.Meta(ge=0, le=LONGEST)]
+    output_length: Annotated[int, msgspec.Meta(ge=0, le=LONGEST)]
     prefix_ids: Sequence[int] = ()
     prefix_tokens: int = 512
     model: str = ""
@@ -40,32 +43,29 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 Row = Mapping[str, Any]
-LONGEST = 10_000_000
-"""The most tokens of a prompt or an answer: no engine takes longer ones, so the field means something else."""
 _ENOUGH_ROWS = 20
-_FRACTION = re.compile(r"\.(\d+)")
 _LENGTHS = ("input_length", "output_length")
 
 
 class Format(NamedTuple):
-    """A format whose rows have the fields of ``needs``: the arrival, the lengths of input and output, and others.
+    """A format whose rows have the fields of ``needs``: the arrival, others, and the lengths of input and output.
 
-    ``units`` are those of the fields, and ``more`` are optional fields, both for error messages. ``arrival`` converts
-    the first field to seconds. ``ids``: the field with ids of the prompt's beginning, each for ``block`` tokens.
+    ``units`` are those of the fields, for error messages. ``seconds`` converts the first field. ``more``: the other
+    fields by their names in ``TraceRequest``. ``block``: the tokens for each id of the prompt's beginning.
     """
 
     name: str
     needs: tuple[str, ...]
     units: str
-    arrival: Callable[[Row, str], float]
-    ids: str = ""
+    seconds: Callable[[Any], float]
+    more: Mapping[str, str] = {}
     block: int = 512
-    more: str = ""
 
     @property
     def wants(self) -> str:
         """The fields of the format."""
-        return ", ".join(self.needs) + (f" and perhaps {self.more}" if self.more else "")
+        perhaps = ", ".join(name for name in self.more.values() if name not in self.needs)
+        return ", ".join(self.needs) + (f" and perhaps {perhaps}" if perhaps else "")
 
     def fits(self, row: Row) -> bool:
         """Whether the row has the fields of this format."""
@@ -75,7 +75,7 @@ class Format(NamedTuple):
         """Why rows with these fields may have other units; empty if there is no reason."""
         if self.name == "mooncake" and (why := _in_seconds([row.get("timestamp") for row in rows])):
             return why
-        for row in rows if self.ids == "hash_ids" else ():
+        for row in rows if self.more.get("prefix_ids") == "hash_ids" else ():
             length, ids = row.get("input_length"), row.get("hash_ids")
             if not (isinstance(length, int) and isinstance(ids, list) and ids):
                 continue
@@ -86,84 +86,36 @@ class Format(NamedTuple):
     def request(self, row: Row) -> TraceRequest:
         """Convert a row. Raises ``ValueError``, whose message names the field."""
         first, input_length, output_length = self.needs[0], *self.needs[-2:]
-        request = TraceRequest(
-            arrival=self.arrival(row, first),
-            input_length=_length(row, input_length),
-            output_length=_length(row, output_length),
-            prefix_ids=_ids(row, self.ids) if self.ids else (),
-            prefix_tokens=self.block,
-        )
-        if self.name != "plain":
-            return request
-        return msgspec.structs.replace(
-            request,
-            prefix_tokens=_length(row, "prefix_tokens") if row.get("prefix_tokens") else self.block,
-            model=str(row.get("model") or ""),
-            key=str(row.get("key") or ""),
-            stream=_flag(row.get("stream")),
-        )
+        missing = [name for name in self.needs if row.get(name) is None]
+        if missing:
+            raise ValueError(f"{missing[0]} is missing")
+        fields = {"prefix_tokens": self.block, "input_length": row[input_length], "output_length": row[output_length]}
+        for field, name in self.more.items():
+            value = row.get(name)
+            if value is not None and value != "":
+                is_text = field == "prefix_ids" and isinstance(value, str)
+                fields[field] = value.split() if is_text else value
+        try:
+            return msgspec.convert({**fields, "arrival": self.seconds(row[first])}, TraceRequest, strict=False)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from None
 
 
-def _number(row: Row, name: str) -> float:
-    """The field of that name, as a finite number. Raises ``ValueError``."""
-    found = _converted(row, name, float, "a number")
+def _number(value: Any) -> float:
+    found: float = msgspec.convert(value, float, strict=False)
     if not math.isfinite(found):
-        raise ValueError(f"{name} is {row[name]!r}, not a number")
+        raise ValueError(f"{value!r} is not a finite number")
     return found
 
 
-def _milliseconds(row: Row, name: str) -> float:
-    return _number(row, name) / 1000
+def _milliseconds(value: Any) -> float:
+    return _number(value) / 1000
 
 
-def _date(row: Row, name: str) -> float:
-    """Seconds since the epoch; a time without a zone is UTC. The date may have any number of decimal places."""
-    date = _converted(row, name, str, "a text")
-    try:
-        whole = datetime.fromisoformat(_FRACTION.sub("", date).replace("Z", "+00:00"))
-    except ValueError:
-        raise ValueError(f"{name} is {date!r}, not a date") from None
-    fraction = _FRACTION.search(date)
-    if whole.tzinfo is None:
-        whole = whole.replace(tzinfo=timezone.utc)
-    return whole.timestamp() + (float(f"0.{fraction[1]}") if fraction else 0.0)
-
-
-def _length(row: Row, name: str) -> int:
-    """The field of that name, as a number of tokens. Raises ``ValueError``."""
-    found = _converted(row, name, int, "a whole number")
-    if not 0 <= found <= LONGEST:
-        raise ValueError(f"{name} is {found}, which is {'below 0' if found < 0 else f'above {LONGEST:,}'}")
-    return found
-
-
-def _ids(row: Row, name: str) -> tuple[int, ...]:
-    """The ids in the field of that name, in CSV with spaces between; none without it. Raises ``ValueError``."""
-    value = row.get(name) or ()
-    try:
-        return tuple(map(int, value.split() if isinstance(value, str) else value))
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} is {value!r}, not whole numbers") from None
-
-
-def _flag(value: Any) -> bool:
-    """``true`` or ``false``, in CSV as text. Absent, it is true."""
-    text = "true" if value is None or value == "" else str(value).lower()
-    if text not in ("true", "false"):
-        raise ValueError(f"stream is true or false, not {value!r}")
-    return text == "true"
-
-
-_Value = TypeVar("_Value", int, float, str)
-
-
-def _converted(row: Row, name: str, to: Callable[[Any], _Value], wanted: str) -> _Value:
-    if row.get(name) is None:
-        raise ValueError(f"{name} is missing")
-    try:
-        return to(row[name])
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{name} is {row[name]!r}, not {wanted}") from None
+def _date(value: Any) -> float:
+    """Seconds since the epoch; a time without a zone is UTC."""
+    found: datetime = msgspec.convert(value, datetime, strict=False)
+    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def _in_seconds(values: Sequence[Any]) -> str:
@@ -176,24 +128,17 @@ def _in_seconds(values: Sequence[Any]) -> str:
     return ""
 
 
+_HASHES = {"prefix_ids": "hash_ids"}
+_NAMED = {name: name for name in ("prefix_ids", "prefix_tokens", "model", "key", "stream")}
 FORMATS = (
     Format("azure", ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), "dates", _date),
-    Format(
-        *("bailian", ("timestamp", "chat_id", *_LENGTHS), "seconds, 16 tokens for each hash id", _number),
-        ids="hash_ids",
-        block=16,
-        more="hash_ids",
-    ),
+    Format("bailian", ("timestamp", "chat_id", *_LENGTHS), "seconds, 16 tokens for each hash id", _number, _HASHES, 16),
     Format(
         *("mooncake", ("timestamp", "hash_ids", *_LENGTHS), "whole milliseconds, 512 tokens for each hash id"),
         _milliseconds,
-        ids="hash_ids",
+        _HASHES,
     ),
-    Format(
-        *("plain", ("arrival", *_LENGTHS), "seconds", _number),
-        ids="prefix_ids",
-        more="prefix_ids, prefix_tokens, model, key, stream",
-    ),
+    Format("plain", ("arrival", *_LENGTHS), "seconds", _number, _NAMED),
 )
 """The published traces of https://github.com/Azure/AzurePublicDataset (with dates of seven decimal places),
 https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon and https://github.com/kvcache-ai/Mooncake, and the plain
