@@ -48,6 +48,7 @@ class Nvml:
             used=memory.used,
             free=memory.free,
             processes=self._processes(handle),
+            utilization=self._utilization(handle),
         )
 
     def _processes(self, handle: Any) -> dict[int, int]:
@@ -56,6 +57,12 @@ class Nvml:
         except self._library.NVMLError:  # not supported here
             return {}
         return {each.pid: each.usedGpuMemory for each in listed if each.usedGpuMemory is not None}
+
+    def _utilization(self, handle: Any) -> float | None:
+        try:
+            return float(self._library.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
+        except self._library.NVMLError:  # not supported here, as for parts of a GPU
+            return None
 
 
 def _load() -> Any:

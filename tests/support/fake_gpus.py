@@ -59,6 +59,7 @@ class FakeNvml:
             "nvmlDeviceGetName": lambda index: "NVIDIA H100",
             "nvmlDeviceGetMemoryInfo": lambda _: SimpleNamespace(total=80 * GIB, used=2 * GIB, free=78 * GIB),
             "nvmlDeviceGetComputeRunningProcesses": self._running,
+            "nvmlDeviceGetUtilizationRates": lambda index: SimpleNamespace(gpu=40 + index, memory=1),
         }
         return {"NVMLError": NvmlFailure, **{name: self._guarded(call) for name, call in named.items()}}
 

@@ -38,8 +38,8 @@ class PageFacts(msgspec.Struct, frozen=True, kw_only=True):
     totals: Callable[[], Iterable[ModelTotals]]
     """What has ended at each model of each backend."""
     gauges: Callable[[], Iterable[tuple[str, str, str, float]]]
-    """Requests in queues (``queue``), and shares of KV caches (``kv_usage``) and bytes of hosts and GPUs in use
-    (``host_memory``, ``gpu_memory``).
+    """Requests in queues (``queue``), and what is in use: shares of KV caches (``kv_usage``), bytes of engines, hosts
+    and GPUs (``engine_memory``, ``host_memory``, ``gpu_memory``), and of the time of GPUs (``gpu_utilization``).
 
     Each is the metric, what it is of (``model``, ``backend``, ``host``, ``gpu``, or empty for the gateway), the name
     of that, and the value."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from enginehouse.domain.plugin_id import PluginId
+from enginehouse.domain.replica import AT_REST
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.relay.relay import Relay
 from enginehouse.telemetry.plugin_failures import log_plugin_failure
@@ -49,7 +50,7 @@ class EverySecond:
 
 
 def gauges(relay: Relay, engines: ManagedEngines) -> Iterator[Gauge]:
-    """The waiting requests, and the KV caches of engines and the memory of hosts and GPUs in use, as they are now."""
+    """The waiting requests, and what engines, hosts and GPUs use, as they are now."""
     waiting = engines.waiting()
     if waiting:
         yield "queue", "", "", len(waiting)
@@ -64,8 +65,17 @@ def gauges(relay: Relay, engines: ManagedEngines) -> Iterator[Gauge]:
             yield "kv_usage", "", "", usage
             for model in backend.models[:1]:
                 yield "kv_usage", "model", model, usage
+    sizes: dict[str, int] = {}
     for host in engines.memory():
+        sizes.update(host.replicas)
         if host.budget:
             yield "host_memory", "host", host.host, host.used
+    for candidates in fleet.snapshot.models.values() if sizes else ():
+        for each in candidates:
+            if each.replica in sizes and each.state not in AT_REST:
+                yield "engine_memory", "backend", each.backend, sizes[each.replica]
     for gpu in engines.gpus():
-        yield "gpu_memory", "gpu", f"{gpu.host}:{gpu.gpu}", gpu.used
+        name = f"{gpu.host}:{gpu.gpu}"
+        yield "gpu_memory", "gpu", name, gpu.used
+        if gpu.utilization is not None:
+            yield "gpu_utilization", "gpu", name, gpu.utilization

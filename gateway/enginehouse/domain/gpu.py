@@ -19,6 +19,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     used: int
     free: int
     processes: dict[int, int] = {}
+    utilization: float | None = None
+    """The share of the last moments in which it worked, from 0 to 1; ``None`` if that is not known."""
 
 
 class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,4 +33,5 @@ class GpuStatus(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     used: int
     free: int
+    utilization: float | None = None
     replicas: list[str]

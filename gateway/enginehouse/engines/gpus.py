@@ -90,6 +90,7 @@ class Gpus:
                 total=gpu.total,
                 used=gpu.used,
                 free=gpu.free,
+                utilization=gpu.utilization,
                 replicas=[replica for replica, gpus in self._assigned.items() if gpu.index in gpus],
             )
             for gpu in self.now

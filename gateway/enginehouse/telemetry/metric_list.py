@@ -141,6 +141,9 @@ GPU_MEMORY = _gauge(
     "Memory of each GPU of this machine, `used` and `free`, as NVIDIA's library reports it.",
     ("host", "gpu", "kind"),
 )
+GPU_UTILIZATION = _gauge(
+    "enginehouse_gpu_utilization", "Share of the last moments in which a GPU worked, from 0 to 1.", ("host", "gpu")
+)
 PENDING = _gauge("enginehouse_backend_pending", "Requests at a backend.", ("backend",))
 HEALTHY = _gauge("enginehouse_backend_healthy", "1 if a backend is healthy.", ("backend",))
 LATENCY = _gauge("enginehouse_backend_latency_seconds", "Average time until an answer begins.", ("backend",))

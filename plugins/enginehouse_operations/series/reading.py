@@ -30,16 +30,20 @@ UNITS: Final[Mapping[str, str]] = MappingProxyType(
         "cached_ratio": "ratio",
         "kv_usage": "ratio",
         "gpu_memory": "bytes",
+        "gpu_utilization": "ratio",
+        "engine_memory": "bytes",
         "host_memory": "bytes",
     }
 )
 """Every metric and its unit. Requests and tokens are counted when a request ends.
 
-``queue``, ``kv_usage``, ``gpu_memory`` and ``host_memory`` are read as they are at the moment; a minute has the mean of
-its seconds.
+``queue``, ``kv_usage`` and those of GPUs, engines and hosts are read as they are at the moment; a minute has the mean
+of its seconds.
 """
 
-_ALWAYS_BY: Final[Mapping[str, By]] = MappingProxyType({"gpu_memory": "gpu", "host_memory": "host"})
+_ALWAYS_BY: Final[Mapping[str, By]] = MappingProxyType(
+    {"gpu_memory": "gpu", "gpu_utilization": "gpu", "engine_memory": "backend", "host_memory": "host"}
+)
 _DIGITS: Final = 6
 
 

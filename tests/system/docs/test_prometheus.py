@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(120)]
 
 WITHOUT_DATA = (
     "enginehouse_queue_depth",
-    "enginehouse_gpu_memory_bytes",
+    "enginehouse_gpu_",
     "enginehouse_hedges",
     "enginehouse_retries_refused",
     "enginehouse_continuation",

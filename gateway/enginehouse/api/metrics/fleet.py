@@ -25,6 +25,8 @@ def fleet_metrics(relay: Relay, engines: ManagedEngines) -> Iterator[Metric]:
     yield numbers(metrics.LATENCY, (([each.name], each.avg_latency_ms / 1000) for each in backends))
     yield numbers(metrics.ERROR_SHARE, (([each.name], each.error_share) for each in backends))
     yield numbers(metrics.GPU_MEMORY, _gpus(engines))
+    used = (([each.host, str(each.gpu)], each.utilization) for each in engines.gpus())
+    yield numbers(metrics.GPU_UTILIZATION, ((labels, share) for labels, share in used if share is not None))
     yield numbers(metrics.REPLICA_STATE, _states(relay))
     yield numbers(metrics.QUEUE_DEPTH, _depths(relay, engines))
     begun = {(name, outcome): Histogram() for name in births.launched(context) for outcome in ("ready", "failed")}
