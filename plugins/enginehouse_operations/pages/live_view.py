@@ -21,7 +21,7 @@ from enginehouse.tickets import Phase
 
 RequestProgress = tuple[Phase, int | None]
 """The phase of a live request, and its position in the queue if it waits there."""
-_SHOWN_FACTS = ("backend", "replica", "model", "reason", "attempted", "outcome", "why", "status")
+_SHOWN_FACTS = ("backend", "replica", "model", "reason", "attempted", "outcome", "why", "status", "prefix")
 _SHOWN_TIMES = ("began", "granted", "sent", "first_byte", "ended")
 """What operators see of an attempt."""
 _MOST_PROGRESS = 0.99

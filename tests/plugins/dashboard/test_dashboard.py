@@ -6,12 +6,13 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 
 import enginehouse_dashboard
 from enginehouse.app import Gateway
@@ -19,6 +20,7 @@ from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse_kit.testing import check_routes, create
 from tests.support import plain_httpx
+from tests.support.bundled_services import service_pages
 from tests.support.installed_plugins import installed_plugins
 
 KEYS = {"auth": {"keys": [{"name": "boss", "key": "k-boss", "admin": True}]}}
@@ -40,7 +42,7 @@ await new Series("requests", "", { step: 1, length: 9 }).fetch();
 status = 403;
 console.log(await readIfThere("/other", 0).catch((error) => error.message), [...missing].length);
 """
-VERBS = {"/api/models/x": "/load", "/api/backends/x": "/drain"}
+VERBS = {"/api/models/x": "/load", "/api/backends/x": "/drain", "/api/batches/x": "/cancel"}
 
 
 def gateway(**sections: object) -> Gateway:
@@ -95,10 +97,16 @@ async def test_the_page_takes_everything_from_this_gateway() -> None:
                 assert (script.parent / imported).is_file(), (path, imported)
 
 
-async def test_the_gateway_has_every_page_that_the_scripts_call() -> None:
-    served = gateway()
+@pytest.fixture
+def of_services() -> Sequence[BaseRoute]:
+    return service_pages()
+
+
+async def test_the_gateway_has_every_page_that_the_scripts_call(of_services: Sequence[BaseRoute]) -> None:
+    routes = [*gateway().application.routes, *of_services]
     calls = {VARIABLE.sub("x", path) for script in SCRIPTS for path in CALL.findall(script.read_text())}
     assert calls > {
+        "/api/batches",
         "/api/events/past",
         "/api/status",
         "/api/events",
@@ -108,14 +116,14 @@ async def test_the_gateway_has_every_page_that_the_scripts_call() -> None:
         "/api/requests/x/move",
     }
     for path in calls:
-        assert known(served, path + VERBS.get(path, "")), path
-    assert not known(served, "/api/nonsense")
+        assert known(routes, path + VERBS.get(path, "")), path
+    assert not known(routes, "/api/nonsense")
 
 
-def known(served: Gateway, path: str) -> bool:
-    """Whether the gateway has a page at ``path``, whatever its method."""
+def known(routes: Sequence[BaseRoute], path: str) -> bool:
+    """Whether there is a page at ``path``, whatever its method."""
     scope = {"type": "http", "method": "GET", "path": path, "headers": []}
-    return any(route.matches(scope)[0] is not Match.NONE for route in served.application.routes)
+    return any(route.matches(scope)[0] is not Match.NONE for route in routes)
 
 
 async def test_it_can_be_disabled() -> None:
@@ -141,7 +149,7 @@ const { ticks } = await import(process.argv[3]);
 const { hueOf } = await import(process.argv[4]);
 const { thinned } = await import(process.argv[5]);
 const say = (value) => console.log(JSON.stringify(value));
-say([428.73431934988724, 0.0025, 0.5, 10000, 12345, 0, 1.5].map(count));
+say([428.73431934988724, 0.0025, 0.5, 10000, 12345, 0, 1.5].map((value) => count(value)));
 say([duration(2), duration(2.54), figure(10000, "1/s")]);
 say([0.7, 11, 51, 1.01, 100, 0].map((most) => ticks(most, "1/s")));
 say([ticks(1, "requests"), ticks(3 * 2 ** 30, "bytes").map((bytes) => bytes / 2 ** 30), ticks(0.2, "ratio")]);
@@ -157,7 +165,8 @@ say([form(8), form(9)]);
 
 STORY = """
 globalThis.document = {};
-const { choiceWords } = await import(process.argv[1]);
+const { choiceWords, costWords } = await import(process.argv[1]);
+const { promptShare } = await import(process.argv[2]);
 const candidate = (backend, own, cached, more) => ({ replica: `m@${backend}`, backend, parts: { own_ms: own },
   backlog_s: 0, cached_tokens: cached, evicts: [], dropped_by: null, ms_per_token: 0.4, ...more });
 const requirements = { estimated_tokens: 5000 };
@@ -168,6 +177,13 @@ words(candidate("a", 400, 0), candidate("b", 300, 0, { backlog_s: 9, evicts: ["n
 words(candidate("a", 400, 0, slows(400, 5)), candidate("b", 300, 0, slows(300, 2005)));
 words(candidate("a", 400, 0), candidate("b", 300, 0, { dropped_by: "health" }));
 words(candidate("a", undefined, null), candidate("b", undefined, null));
+const losers = [["m@c", -9000], ["m@b", -2100], ["m@d", null]];
+console.log(costWords({ strategy: "cache_aware", score: -400, losers }));
+console.log(costWords({ strategy: "weighted", score: 80, losers: [["m@b", 55.5]] }));
+console.log(costWords({ score: null, losers: [] }) === "");
+const reads = { phase: "serving", output_tokens: 0, age_ms: 1100, explanation: { candidates: [candidate("a")] },
+  attempts: [{ replica: "m@a", sent_ms: 100, first_byte_ms: null, prefix: { tokens: 5000, cached: 0 } }] };
+console.log(promptShare(reads), promptShare({ ...reads, output_tokens: 3 }));
 """
 
 
@@ -175,7 +191,13 @@ words(candidate("a", undefined, null), candidate("b", undefined, null));
 def test_a_choice_is_explained_by_the_costs_of_both(tmp_path: Path) -> None:
     scripts = shutil.copytree(ASSETS / "js", tmp_path / "js")
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    command = [NODE, "--input-type=module", "-e", STORY, str(scripts / "requests/story.js")]
+    command = [
+        NODE,
+        "--input-type=module",
+        "-e",
+        STORY,
+        *(str(scripts / "requests" / name) for name in ("story.js", "progress.js")),
+    ]
     told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
     assert told.splitlines() == [
         "The first token is expected after 400 ms at a and after 2.1 s at b, "
@@ -186,6 +208,10 @@ def test_a_choice_is_explained_by_the_costs_of_both(tmp_path: Path) -> None:
         "by 2 s more.",
         "Only a can serve it now.",
         "a has the best score of 2.",
+        "; its cost is 400 ms, 2.1 s at b, 9 s at c",
+        "; its score is 80, 55.5 at b",
+        "true",
+        "0.5 null",
     ]
 
 

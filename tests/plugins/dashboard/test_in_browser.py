@@ -32,6 +32,7 @@ driver = "sim"
 memory = "8GiB"
 [models.broken]
 command = "false ${port}"
+[services.batches]
 [backends.away]
 url = "http://127.0.0.1:9"
 models = ["remote"]
@@ -62,7 +63,20 @@ def gateway() -> Iterator[RunningGateway]:
         for number in range(12):
             body = {"model": "small-a", "messages": [{"role": "user", "content": "Hello"}], "stream": number % 2 == 1}
             httpx.post(f"{running.url}/v1/chat/completions", json=body, timeout=60).raise_for_status()
+        batch(running.url)
         yield running
+
+
+def batch(url: str) -> None:
+    """Run a batch of two lines."""
+    chat = {"model": "small-a", "messages": [{"role": "user", "content": "Hello"}]}
+    line = {"method": "POST", "url": "/v1/chat/completions", "body": chat}
+    lines = "\n".join(json.dumps({"custom_id": f"line-{number}", **line}) for number in range(2))
+    with httpx.Client(base_url=url) as client:
+        files = {"file": ("lines.jsonl", lines)}
+        made = client.post("/v1/files", data={"purpose": "batch"}, files=files).raise_for_status().json()
+        body = {"input_file_id": made["id"], "endpoint": line["url"], "completion_window": "24h"}
+        client.post("/v1/batches", json=body).raise_for_status()
 
 
 def seen(scenario: str, gateway: RunningGateway) -> dict[str, Any]:
@@ -87,6 +101,16 @@ def test_charts_share_a_cursor_and_show_events_and_parts(gateway: RunningGateway
     assert "✕" in said["part"]
     assert said["whole"]
     assert "The gateway started" in said["events"]
+
+
+def test_a_day_is_read_at_a_glance(gateway: RunningGateway) -> None:
+    assert seen("day", gateway) == {"violations": []}
+
+
+def test_operators_see_the_batches_of_all_callers(gateway: RunningGateway) -> None:
+    found = seen("batches", gateway)
+    assert found["rows"] == 1
+    assert "completed2 of 2" in found["text"]
 
 
 def test_buttons_tell_what_they_do_and_keep_the_focus(gateway: RunningGateway) -> None:

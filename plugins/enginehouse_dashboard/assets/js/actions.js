@@ -11,26 +11,26 @@ const OUTCOME_MS = 6000;
  * outcome in words. The text can be changed with `label()`, which waits while it works.
  */
 export function action({ label, act, doing = "Working", done = "Done", ask, look = "" }) {
-  const button = h("button", { type: "button", class: look }, label);
+  const button = h("button", { class: look }, label);
   const told = h("small", { role: "status" });
-  const node = h("span", { class: "acts" }, button, told);
+  const node = h("span.acts", button, told);
   let text = label;
   let busy = false;
 
-  button.addEventListener("click", () => (ask ? confirm() : go()));
+  button.onclick = () => (ask ? confirm() : go());
 
   function confirm() {
-    const yes = h("button", { type: "button", class: "danger" }, `Yes, ${text.toLowerCase()}`);
-    const no = h("button", { type: "button" }, "No");
-    const question = h("span", { class: "acts", role: "group", "aria-label": ask }, h("small", {}, ask), yes, no);
+    const yes = h("button", { class: "danger" }, `Yes, ${text.toLowerCase()}`);
+    const no = h("button", "No");
+    const question = h("span.acts", { role: "group", "aria-label": ask }, h("small", ask), yes, no);
     const close = (goes) => {
       question.replaceWith(button);
       button.focus();
       if (goes) go();
     };
-    yes.addEventListener("click", () => close(true));
-    no.addEventListener("click", () => close(false));
-    question.addEventListener("keydown", (event) => event.key === "Escape" && close(false));
+    yes.onclick = () => close(true);
+    no.onclick = () => close(false);
+    question.onkeydown = ({ key }) => { if (key === "Escape") close(false); };
     button.replaceWith(question);
     yes.focus();
   }
@@ -67,7 +67,6 @@ export function action({ label, act, doing = "Working", done = "Done", ask, look
     } };
 }
 
-/** Copies what `text()` returns. */
 export function copier(label, text) {
   return action({ label, doing: "Copying", done: "Copied", act: async () => {
     await navigator.clipboard.writeText(text());

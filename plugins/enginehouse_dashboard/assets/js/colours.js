@@ -32,7 +32,6 @@ export function hueOf(name) {
   return hue;
 }
 
-/** Shows `name` behind its colour. */
 export function named(node, name) {
   const wanted = name ?? "";
   if (node.textContent !== wanted) node.replaceChildren(...wanted ? [h("i", { class: `swatch hue-${hueOf(wanted)}` }), wanted] : []);

@@ -2,7 +2,6 @@
 
 const KEY = "enginehouse-key";
 
-/** The gateway's refusal, with its message and its status. */
 export class Refused extends Error {
   constructor(message, status) {
     super(message);

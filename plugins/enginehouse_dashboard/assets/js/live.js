@@ -38,7 +38,6 @@ export async function look() {
   tellAll();
 }
 
-/** Looks at once, with another key. */
 export function startAgain() {
   live.access = "";
   return look();
@@ -73,8 +72,22 @@ async function follow() {
   }
 }
 
+/** Calls `act` when its view is shown, and then every `pace` ms if the last call has ended. */
+export function regularly(pace, act) {
+  let timer = null;
+  let busy = false;
+  const left = () => clearInterval(timer);
+  async function go() {
+    if (busy || document.hidden) return;
+    busy = true;
+    await act().catch(() => {}); // the page tells that the gateway is lost
+    busy = false;
+  }
+  return { left, shown: () => { left(); timer = setInterval(go, pace); go(); } };
+}
+
 export async function start() {
-  document.addEventListener("visibilitychange", look);
+  document.onvisibilitychange = look;
   setInterval(look, LOOK_MS);
   await look();
   for (;;) {

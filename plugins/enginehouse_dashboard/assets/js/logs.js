@@ -1,6 +1,6 @@
 // Logs of the gateway and of the engines that it launches, with search and follow.
 
-import { h, put, wantedPart } from "./dom.js";
+import { finder, h, head, put, wantedPart } from "./dom.js";
 import { call, part, pieces } from "./gateway.js";
 import { live } from "./live.js";
 
@@ -10,19 +10,19 @@ const MOST_LINES = 5000;
 
 export function logsView() {
   const source = h("select", { "aria-label": "Log" }, new Option("the gateway", OWN));
-  const search = h("input", { type: "search", placeholder: "Only lines with …", "aria-label": "Only lines with" });
+  const search = finder("Only lines with …");
   const follows = h("input", { type: "checkbox", checked: true });
-  const shown = h("pre", { class: "log", tabIndex: 0, "aria-label": "Log" });
-  const told = h("small", { class: "faint", role: "status" });
-  const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Logs"), h("div", { class: "row" }, source, search,
-    h("label", { class: "row small" }, follows, " follow"), told)), shown);
+  const shown = h("pre.log", { tabIndex: 0, "aria-label": "Log" });
+  const told = h("small.faint", { role: "status" });
+  const node = h("div", head("Logs", h("div.row", source, search,
+    h("label.row.small", follows, " follow"), told)), shown);
   let lines = [];
   let reading = null;
   let drawing = null;
 
-  source.addEventListener("change", () => { location.hash = `#logs/${part(source.value)}`; open(); });
-  search.addEventListener("input", draw);
-  follows.addEventListener("change", draw);
+  source.onchange = () => { location.hash = `#logs/${part(source.value)}`; open(); };
+  search.oninput = draw;
+  follows.onchange = draw;
 
   async function open() {
     reading?.abort();

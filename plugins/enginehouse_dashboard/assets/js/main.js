@@ -59,13 +59,17 @@ function head() {
   dress(at("connection"), `dot ${lost ? "bad" : "good"}`);
 }
 
-at("key").addEventListener("submit", (event) => {
+at("key").onsubmit = (event) => {
   event.preventDefault();
   key.set(at("secret").value);
   at("secret").value = "";
   startAgain();
-});
-window.addEventListener("hashchange", () => { turn(); at("views").focus({ preventScroll: true }); });
-at("find").addEventListener("click", palette(() => [...at("tabs").children].filter(({ hidden }) => !hidden)));
+};
+window.onhashchange = () => {
+  turn();
+  made.get(wanted())?.turned?.();
+  at("views").focus({ preventScroll: true });
+};
+at("find").onclick = palette(() => [...at("tabs").children].filter(({ hidden }) => !hidden));
 watch(() => { head(); turn(); });
 start();

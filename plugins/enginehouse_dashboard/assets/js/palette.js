@@ -34,8 +34,8 @@ export function palette(views) {
   const input = h("input", { role: "combobox", "aria-expanded": "true", "aria-controls": "palette-list", "aria-label": "Jump to, or do",
     placeholder: "A model, a request, a key; load, drain, move …", autocomplete: "off" });
   const list = h("ul", { role: "listbox", id: "palette-list", "aria-label": "Found" });
-  const told = h("p", { class: "small faint", role: "status" });
-  const dialog = h("dialog", { class: "palette", "aria-label": "Jump to, or do" }, input, list, told);
+  const told = h("p.small.faint", { role: "status" });
+  const dialog = h("dialog.palette", { "aria-label": "Jump to, or do" }, input, list, told);
   let all = [];
   let found = [];
   let at = 0;
@@ -81,17 +81,17 @@ export function palette(views) {
     }
   }
 
-  input.addEventListener("input", () => { at = 0; asked = null; draw(); });
-  input.addEventListener("keydown", (event) => {
+  input.oninput = () => { at = 0; asked = null; draw(); };
+  input.onkeydown = (event) => {
     if (event.key === "Enter") act();
     else if (event.key === "ArrowDown" || event.key === "ArrowUp") at = (at + (event.key === "ArrowDown" ? 1 : -1) + found.length) % (found.length || 1);
     else return;
     event.preventDefault();
     if (event.key !== "Enter") draw();
-  });
-  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-  addEventListener("keydown", (event) => {
+  };
+  dialog.onclick = ({ target }) => { if (target === dialog) dialog.close(); };
+  window.onkeydown = (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") { event.preventDefault(); open(); }
-  });
+  };
   return open;
 }

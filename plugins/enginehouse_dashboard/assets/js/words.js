@@ -16,7 +16,6 @@ export function conditionText({ word, progress, since }, now = Date.now() / 1000
   return word;
 }
 
-/** With one decimal, unless that is 0. */
 const short = (value) => value.toFixed(1).replace(/\.0$/, "");
 
 export function duration(seconds) {
@@ -43,32 +42,33 @@ export function bytes(count) {
 /** A cost, in the currency of the configuration. */
 export const money = (value) => (value ? (value < 0.01 ? String(Number(value.toPrecision(2))) : value.toFixed(2)) : "–");
 
-export function count(value) {
+/** `most`: the greatest of several values, whose unit they all have. */
+export function count(value, most = value) {
   if (value === null || value === undefined) return "";
-  if (Math.abs(value) >= 1e6) return `${short(value / 1e6)} M`;
-  if (Math.abs(value) >= 1e4) return `${short(value / 1e3)} k`;
+  if (Math.abs(most) >= 1e6) return `${short(value / 1e6)} M`;
+  if (Math.abs(most) >= 1e4) return `${short(value / 1e3)} k`;
   if (value && Math.abs(value) < 1) return String(Number(value.toPrecision(2)));
   return value % 1 && Math.abs(value) < 100 ? short(value) : String(Math.round(value));
 }
 
 /** A value of a series, by its unit. */
-export function figure(value, unit) {
+export function figure(value, unit, most) {
   if (value === null || value === undefined) return "–";
   if (unit === "ms") return milliseconds(value);
   if (unit === "ratio") return `${Math.round(value * 100)} %`;
   if (unit === "bytes") return bytes(value);
-  return unit === "1/s" ? `${count(value)}/s` : count(value);
+  return unit === "1/s" ? `${count(value, most)}/s` : count(value, most);
 }
 
 // Times have the form that the viewer's browser has for them.
 const FORMS = Object.fromEntries(Object.entries({ clock: { timeStyle: "medium" }, short: { timeStyle: "short" },
-  moment: { dateStyle: "medium", timeStyle: "medium" }, day: { dateStyle: "medium" } }).map(([name, form]) => [name, new Intl.DateTimeFormat([], form)]));
+  dated: { month: "short", day: "numeric", hour: "numeric", minute: "2-digit" }, moment: { dateStyle: "medium", timeStyle: "medium" }, day: { dateStyle: "medium" } }).map(([name, form]) => [name, new Intl.DateTimeFormat([], form)]));
 const formed = (form) => (seconds) => FORMS[form].format(seconds * 1000);
 export const clock = formed("clock");
 export const moment = formed("moment");
 export const day = formed("day");
 /** The time of day; with the date, if that is not today's. */
-export const when = (seconds) => (day(seconds) === day(Date.now() / 1000) ? clock(seconds) : moment(seconds));
+export const when = (seconds) => (day(seconds) === day(Date.now() / 1000) ? clock(seconds) : FORMS.dated.format(seconds * 1000));
 /** For an axis that is so many seconds long. */
 export const hour = (seconds, span) => (span < 240 ? clock(seconds) : FORMS.short.format(seconds * 1000));
-export const plural = (n, one, many = `${one}s`) => `${n.toLocaleString("en")} ${n === 1 ? one : many}`;
+export const plural = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;

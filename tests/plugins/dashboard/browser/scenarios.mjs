@@ -1,5 +1,6 @@
 // What people do on the page. Every scenario returns what it found.
 import { crowd } from "./crowd.mjs";
+import { day as aDay } from "./day.mjs";
 
 const VIEWS = ["overview", "requests", "chat", "operate", "usage", "logs"];
 const WATCHED_MS = 10000;
@@ -51,6 +52,31 @@ export async function charts({ open, picture }) {
   await page.locator(".events li").first().waitFor();
   said.events = await page.locator(".events").textContent();
   return { said };
+}
+
+/** A day of a gateway with four models, wide and on a phone: the charts of 24 hours with their marks. */
+export async function day({ open, picture, findings }) {
+  const violations = [];
+  for (const [device, options] of Object.entries({ wide: { height: 2600 }, dark: { height: 2600, scheme: "dark" }, phone: { width: 390, height: 844 } })) {
+    const page = await open({ ...options, prepare: aDay });
+    await page.getByRole("button", { name: "24 h" }).click();
+    await page.locator(".chart .mark").first().waitFor({ state: "attached" });
+    await page.waitForTimeout(1000); // the lines have come
+    await page.evaluate(() => scrollTo(0, 0));
+    await picture(page, `day-${device}`, true);
+    violations.push(...await findings(page));
+    await page.close();
+  }
+  return { violations };
+}
+
+/** Reads the batches of all callers. */
+export async function batches({ open, picture }) {
+  const page = await open({ hash: "#operate" });
+  const rows = page.locator("#view-operate h2", { hasText: "Batches" }).locator("xpath=../..").locator("tbody tr");
+  await rows.filter({ hasText: "2 of 2" }).waitFor();
+  await picture(page, "batches", true);
+  return { rows: await rows.count(), text: (await rows.first().textContent()).replace(/batch_\w+/, "batch") };
 }
 
 /** Loads, unloads after a question, and drains; reads what the page says. */
@@ -210,6 +236,10 @@ export async function keys({ open, picture }) {
   await page.getByRole("button", { name: "New key" }).click();
   const row = page.locator("#view-usage tr", { hasText: "new-one" });
   await row.waitFor();
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("key new-one");
+  await page.keyboard.press("Enter");
+  await page.locator("#view-usage tr[aria-current]", { hasText: "new-one" }).waitFor();
   const left = await page.locator("#view-usage tr", { hasText: "caller" }).locator(".limits .row span").last().textContent();
   const secret = page.locator("#view-usage code");
   const first = await secret.textContent();

@@ -6,10 +6,10 @@ import { count, duration } from "../words.js";
 
 /** `turn`: with its `text`, and an `image` or the note that one was `pictured`. */
 export function turnNode({ text, image, pictured }) {
-  const answers = h("div", { class: "answers" });
-  const node = h("div", { class: "turn user" }, h("span", { class: "who" }, "You"), h("div", { class: "text" }, text),
-    image ? h("img", { src: image, alt: "the image sent" }) : pictured ? h("span", { class: "figures" }, "with an image, which is not kept") : null);
-  return { node: h("div", { class: "stack tight" }, node, answers), add: () => {
+  const answers = h("div.answers");
+  const node = h("div.turn.user", h("span.who", "You"), h("div.text", text),
+    image ? h("img", { src: image, alt: "the image sent" }) : pictured ? h("span.figures", "with an image, which is not kept") : null);
+  return { node: h("div.stack.tight", node, answers), add: () => {
     const answer = answerNode();
     answers.append(answer.node);
     answers.classList.toggle("many", answers.childElementCount > 1);
@@ -18,18 +18,18 @@ export function turnNode({ text, image, pictured }) {
 }
 
 function answerNode() {
-  const [model, at, text, figures, why] = [h("span"), h("span"), h("div", { class: "text" }), h("span", { class: "figures" }), h("p", { class: "why", role: "alert" })];
-  const thought = h("div", { class: "thought" });
-  const thinking = h("details", { open: true, hidden: true }, h("summary", {}, "Thinking"), thought);
-  const calls = h("div", { class: "stack tight" });
-  const node = h("div", { class: "turn assistant" }, h("span", { class: "who" }, model, at), thinking, text, calls, figures, why);
+  const [model, at, text, figures, why] = [h("span"), h("span"), h("div.text"), h("span.figures"), h("p.why", { role: "alert" })];
+  const thought = h("div.thought");
+  const thinking = h("details", { open: true, hidden: true }, h("summary", "Thinking"), thought);
+  const calls = h("div.stack.tight");
+  const node = h("div.turn.assistant", h("span.who", model, at), thinking, text, calls, figures, why);
   return { node, update(answer) {
     named(model, answer.model);
     put(at, answer.backend ? ` at ${answer.backend} (${answer.reason})` : "");
     put(text, answer.text);
     put(thought, answer.thought);
     show(thinking, answer.thought);
-    calls.replaceChildren(...answer.calls.map(({ name, arguments: given }) => h("pre", { class: "code" }, `${name}(${given})`)));
+    calls.replaceChildren(...answer.calls.map(({ name, arguments: given }) => h("pre.code", `${name}(${given})`)));
     put(figures, [figuresOf(answer), answer.stopped ? "stopped" : ""].filter(Boolean).join(" · "));
     put(why, answer.error);
     show(why, answer.error);

@@ -1,7 +1,7 @@
 // Try it: a chat with one model, or with several side by side.
 
 import { copier } from "../actions.js";
-import { h, put, show, wantedPart } from "../dom.js";
+import { h, head, nothing, put, show, wantedPart } from "../dom.js";
 import { key, read } from "../gateway.js";
 import { live } from "../live.js";
 import { mover } from "../requests/drawer.js";
@@ -16,8 +16,8 @@ const TITLE = 40;
 const newChat = () => ({ id: Date.now(), models: [], turns: [] });
 
 export function chatView() {
-  const pickers = h("div", { class: "side" });
-  const more = h("button", { type: "button", onclick: () => { pick(); pickers.lastChild.querySelector("select").focus(); } }, "Compare with another model");
+  const pickers = h("div.side");
+  const more = h("button", { onclick: () => { pick(); pickers.lastChild.querySelector("select").focus(); } }, "Compare with another model");
   const chats = h("select");
   const system = h("textarea", { rows: 2, placeholder: "You are …" });
   const most = h("input", { type: "number", min: "1", placeholder: "no limit" });
@@ -27,14 +27,14 @@ export function chatView() {
   const image = h("input", { type: "file", accept: "image/*" });
   const prompt = h("textarea", { rows: 3, placeholder: "Ask something. Enter sends, Shift+Enter begins a line.", "aria-label": "Message" });
   const send = h("button", { type: "submit", class: "main" }, "Send");
-  const stop = h("button", { type: "button", hidden: true }, "Stop");
-  const again = h("button", { type: "button", onclick: () => open(newChat()) }, "New chat");
-  const drop = h("button", { type: "button", onclick: () => { forget(chat); open(newChat()); } }, "Forget this chat");
-  const said = h("div", { class: "said", role: "log", tabIndex: 0, "aria-label": "Conversation" });
-  const empty = h("p", { class: "none" }, h("b", {}, "Say something to a model"),
-    "You see who answered and why, and how fast. Chats stay in this browser.");
-  const raw = h("pre", { class: "code", tabIndex: 0 }, "No request was sent yet.");
-  const code = h("pre", { class: "code", tabIndex: 0 });
+  const stop = h("button", { hidden: true }, "Stop");
+  const again = h("button", { onclick: () => open(newChat()) }, "New chat");
+  const drop = h("button", { onclick: () => { forget(chat); open(newChat()); } }, "Forget this chat");
+  const said = h("div.said", { role: "log", tabIndex: 0, "aria-label": "Conversation" });
+  const empty = h("p.none", nothing("Say something to a model",
+    "You see who answered and why, and how fast. Chats stay in this browser."));
+  const raw = h("pre.code", { tabIndex: 0 }, "No request was sent yet.");
+  const code = h("pre.code", { tabIndex: 0 });
   let names = [];
   let chat = newChat();
   let running = null;
@@ -42,34 +42,33 @@ export function chatView() {
   let asked = null;
   const move = mover(() => current && live.status ? { id: current.id, replica: `${current.model}@${current.backend}` } : null);
 
-  const form = h("form", { class: "stack tight" }, prompt, h("div", { class: "row" }, send, stop, move, again, drop));
-  const talk = h("div", { class: "sheet talk" }, h("div", {}, empty, said), form);
-  const field = (name, input) => h("label", {}, name, input);
+  const form = h("form.stack.tight", prompt, h("div.row", send, stop, move, again, drop));
+  const talk = h("div.sheet.talk", h("div", empty, said), form);
+  const field = (name, input) => h("label", name, input);
   const kept = field("Chats", chats);
-  const side = h("div", { class: "side" }, pickers, more, kept,
-    h("details", {}, h("summary", {}, "Options"), h("div", { class: "side" }, field("System prompt", system), field("Most tokens", most),
-      field("Temperature", heat), h("label", { class: "row" }, h("span", { class: "row" }, stream, " stream the answer")),
+  const side = h("div.side", pickers, more, kept,
+    h("details", h("summary", "Options"), h("div.side", field("System prompt", system), field("Most tokens", most),
+      field("Temperature", heat), h("label.row", h("span.row", stream, " stream the answer")),
       field("Image", image), field("Tools, as JSON", tools))),
-    h("details", {}, h("summary", {}, "As code"), h("div", { class: "stack tight" }, code, h("div", { class: "row" },
+    h("details", h("summary", "As code"), h("div.stack.tight", code, h("div.row",
       copier("Copy as curl", () => asCode(curl)), copier("Copy as Python", () => asCode(python))))),
-    h("details", {}, h("summary", {}, "Request and answer as sent"), raw));
-  const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Try it")), h("div", { class: "chat" }, talk, side));
+    h("details", h("summary", "Request and answer as sent"), raw));
+  const node = h("div", head("Try it"), h("div.chat", talk, side));
 
-  form.addEventListener("submit", (event) => { event.preventDefault(); go(); });
-  prompt.addEventListener("keydown", (event) => {
+  form.onsubmit = (event) => { event.preventDefault(); go(); };
+  prompt.onkeydown = (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); go(); }
-  });
-  stop.addEventListener("click", () => running?.abort());
-  chats.addEventListener("change", () => open(keptChats().find(({ id }) => String(id) === chats.value) ?? newChat()));
+  };
+  stop.onclick = () => running?.abort();
+  chats.onchange = () => open(keptChats().find(({ id }) => String(id) === chats.value) ?? newChat());
   node.addEventListener("toggle", () => asCode(curl), true);
 
-  /** Offers another choice of a model. */
   function pick(value) {
     const first = !pickers.childElementCount;
     const models = h("select", first ? { id: "chat-model" } : {}, names.map((each) => new Option(each.text, each.id)));
     if (value) models.value = value;
-    const away = h("button", { type: "button", class: "link", onclick: () => { row.remove(); show(more, true); } }, "Remove");
-    const row = h("div", {}, field(first ? "Model" : "Other model", models), first ? null : away);
+    const away = h("button", { class: "link", onclick: () => { row.remove(); show(more, true); } }, "Remove");
+    const row = h("div", field(first ? "Model" : "Other model", models), first ? null : away);
     pickers.append(row);
     show(more, pickers.childElementCount < MOST_MODELS && names.length > 1);
   }

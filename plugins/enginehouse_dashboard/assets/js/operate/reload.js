@@ -1,14 +1,14 @@
 // Reads the configuration again: first what would change, then the change.
 
 import { action } from "../actions.js";
-import { h, show } from "../dom.js";
+import { h, head, show } from "../dom.js";
 import { post } from "../gateway.js";
 import { lookSoon } from "../live.js";
 
 const NAMES = { added: "adds", removed: "removes", changed: "changes", relaunched: "starts again" };
 
 export function reloader() {
-  const told = h("div", { class: "stack tight" });
+  const told = h("div.stack.tight");
   const preview = action({ label: "Preview the changes", doing: "Reading", act: async () => {
     const answer = await post("/api/reload?dry_run=true");
     told.replaceChildren(...changes(answer));
@@ -21,8 +21,8 @@ export function reloader() {
     lookSoon();
   } });
   show(apply.node, false);
-  return h("div", {}, h("div", { class: "head" }, h("h2", {}, "Configuration")),
-    h("div", { class: "sheet stack tight" }, h("div", { class: "row" }, preview.node, apply.node), told));
+  return h("div", head("Configuration"),
+    h("div.sheet.stack.tight", h("div.row", preview.node, apply.node), told));
 }
 
 function changes({ file, changes: all, warnings }) {
@@ -33,7 +33,7 @@ function changes({ file, changes: all, warnings }) {
   for (const key of all.settings ?? []) lines.push(`changes ${key}`);
   for (const key of all.next_launch ?? []) lines.push(`changes ${key} from the next launch of an engine`);
   for (const key of all.needs_restart ?? []) lines.push(`${key} needs a restart of the gateway`);
-  return [h("p", { class: "small faint" }, file ?? "no file"),
-    lines.length ? h("ul", {}, lines.map((line) => h("li", {}, line))) : h("p", {}, "Nothing has changed."),
-    ...warnings.map((warning) => h("p", { class: "busy" }, warning))];
+  return [h("p.small.faint", file ?? "no file"),
+    lines.length ? h("ul", lines.map((line) => h("li", line))) : h("p", "Nothing has changed."),
+    ...warnings.map((warning) => h("p.busy", warning))];
 }

@@ -34,21 +34,21 @@ function summary({ replicas }) {
 
 export function modelCard({ name }) {
   const title = named(h("h3"), name);
-  const chip = h("span", { class: "chip" });
-  const facts = h("p", { class: "small faint" });
-  const load = h("div", { class: "fill" });
-  const progress = h("div", { class: "bar", role: "progressbar", "aria-label": `loading ${name}` }, load);
+  const chip = h("span.chip");
+  const facts = h("p.small.faint");
+  const load = h("div.fill");
+  const progress = h("div.bar", { role: "progressbar", "aria-label": `loading ${name}` }, load);
   const replicas = h("div");
-  const more = h("small", { class: "faint" });
+  const more = h("small.faint");
   const path = `/api/models/${part(name)}`;
   const loader = action({ label: "Load", doing: "Loading", done: "Ready",
     act: async () => { lookSoon(); await post(`${path}/load`); lookSoon(); } });
   const unloader = action({ label: "Unload", doing: "Unloading", done: "Unloaded", ask: "Waiting requests are refused, live ones may finish.",
     act: async () => { lookSoon(); await post(`${path}/unload`); lookSoon(); } });
-  const chat = h("a", { href: `#chat/${part(name)}` }, h("button", { type: "button", tabIndex: -1 }, "Chat"));
-  const node = h("article", { class: "sheet card", "aria-label": name },
-    h("div", { class: "title" }, title, chip), facts, progress, replicas, more,
-    h("div", { class: "feet" }, loader.node, unloader.node, chat));
+  const chat = h("a", { href: `#chat/${part(name)}` }, h("button", { tabIndex: -1 }, "Chat"));
+  const node = h("article.sheet.card", { "aria-label": name },
+    h("div.title", title, chip), facts, progress, replicas, more,
+    h("div.feet", loader.node, unloader.node, chat));
   unloader.button.setAttribute("aria-label", `Unload ${name}`);
   loader.button.setAttribute("aria-label", `Load ${name}`);
 
@@ -60,11 +60,12 @@ export function modelCard({ name }) {
     show(progress, condition.word === "loading" && condition.progress !== undefined);
     load.style.width = `${(condition.progress ?? 0) * 100}%`;
     progress.setAttribute("aria-valuenow", Math.round((condition.progress ?? 0) * 100));
-    const shown = [...model.replicas].sort(byTrouble).slice(0, MOST_REPLICAS);
+    const sorted = [...model.replicas].sort(byTrouble);
+    const shown = sorted.slice(0, MOST_REPLICAS);
+    const rest = sorted.slice(MOST_REPLICAS);
     keyed(replicas, shown.map((each) => ({ ...each, alone: model.replicas.length === 1 })), (each) => each.replica, replicaRow);
-    const left = model.replicas.length - shown.length;
-    put(more, left ? `and ${plural(left, "more replica")}: ${words(model.replicas)}` : "");
-    show(more, left);
+    put(more, `and ${plural(rest.length, "more replica")}: ${words(rest)}`);
+    show(more, rest.length);
     const managed = model.replicas.filter(({ server }) => !server.url || server.driver === "ollama" || server.driver === "lmstudio");
     const loaded = managed.some(({ state }) => LOADED.has(state));
     show(loader.node, managed.length && (!loaded || loader.isBusy()));
@@ -90,14 +91,14 @@ function abilities({ replicas }) {
 }
 
 function replicaRow() {
-  const where = h("span", { class: "cut" });
-  const on = h("small", { class: "faint" });
-  const word = h("span", { class: "chip" });
-  const figures = h("span", { class: "wide small faint" });
-  const why = h("span", { class: "wide why" });
+  const where = h("span.cut");
+  const on = h("small.faint");
+  const word = h("span.chip");
+  const figures = h("span.wide.small.faint");
+  const why = h("span.wide.why");
   const slots = meter();
   const memory = meter();
-  const node = h("div", { class: "replica" }, h("span", { class: "cut" }, where, " ", on), word, figures, why, slots.node, memory.node);
+  const node = h("div.replica", h("span.cut", where, " ", on), word, figures, why, slots.node, memory.node);
   slots.node.classList.add("wide");
   memory.node.classList.add("wide");
   return { node, update({ alone, backend, model, host, condition, server, state, slots: most, memory: size, budget, waiting }) {
@@ -122,15 +123,15 @@ function replicaRow() {
 
 /** A bar with a name and its figures; hidden without a share. */
 export function meter() {
-  const fill = h("div", { class: "fill" });
+  const fill = h("div.fill");
   const name = h("span");
   const told = h("span");
-  const node = h("div", { class: "meter" }, h("div", { class: "row spread" }, name, told), h("div", { class: "bar" }, fill));
-  return { node, set(share, label, text) {
+  const node = h("div.meter", h("div.row.spread", name, told), h("div.bar", fill));
+  return { node, set(share, label, text, good = false) {
     show(node, share !== null);
     if (share === null) return;
     fill.style.width = `${Math.min(100, share * 100)}%`;
-    look(fill, `fill ${share > 0.95 ? "busy" : ""}`);
+    look(fill, `fill ${share > 0.95 && !good ? "busy" : ""}`);
     put(name, label);
     put(told, text);
   } };

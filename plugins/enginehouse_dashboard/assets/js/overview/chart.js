@@ -2,14 +2,13 @@
 
 import { h, keyed, put, show, svg } from "../dom.js";
 import { clock, figure, hour } from "../words.js";
-import { ticks, times } from "./scale.js";
+import { gutter, label, ruled, ticks, times } from "./scale.js";
 
 const USUAL_WIDTH = 480;
 const HEIGHT = 136;
 const BOTTOM = 16;
 const TOP = 8;
 const RIGHT = 4;
-const LETTER = 6.1;
 const TIME_EVERY = 78;
 const NEAR = 5;
 const LEAST_DRAG = 8;
@@ -48,15 +47,15 @@ export function paths(points, x, y) {
 
 /** `zoomed(from, to)` is called when a part of the time was dragged over, and without times to show all again. */
 export function chart(title, zoomed) {
-  const now = h("span", { class: "now" });
+  const now = h("span.now");
   const [lines, marks, grid, axis] = [svg("g"), svg("g"), svg("g"), svg("g")];
   const pointer = svg("line", { class: "pointer", y1: TOP, y2: HEIGHT - BOTTOM, visibility: "hidden" });
   const dragged = svg("rect", { class: "dragged", y: TOP, height: HEIGHT - BOTTOM - TOP, visibility: "hidden" });
   const picture = svg("svg", { role: "img", tabindex: 0 }, grid, axis, marks, lines, dragged, pointer);
-  const note = h("p", { class: "note", hidden: true });
-  const legend = h("p", { class: "key" });
-  const node = h("figure", { class: "sheet chart" },
-    h("div", { class: "row spread" }, h("h3", {}, title), now), h("div", { class: "plot" }, picture, note), legend);
+  const note = h("p.note", { hidden: true });
+  const legend = h("p.key");
+  const node = h("figure.sheet.chart",
+    h("div.row.spread", h("h3", title), now), h("div.plot", picture, note), legend);
   let drawn = null;
   let from = null;
 
@@ -65,16 +64,15 @@ export function chart(title, zoomed) {
     const width = picture.clientWidth || USUAL_WIDTH;
     picture.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const values = ticks(Math.max(0, ...shown.flatMap(({ points }) => points.map(({ value }) => value ?? 0))), unit);
-    const labels = values.map((value) => (value ? figure(value, unit) : "0"));
-    const left = Math.max(...labels.map(({ length }) => length)) * LETTER + 8;
+    const labels = values.map((value) => (value ? figure(value, unit, values.at(-1)) : "0"));
+    const left = gutter(labels);
     const top = values.at(-1);
     const x = (time) => left + ((width - left - RIGHT) * (time - begin)) / (end - begin);
     const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * Math.min(value, top)) / top;
-    grid.replaceChildren(...values.flatMap((value, n) => [
-      svg("line", { class: "grid", x1: left, x2: width - RIGHT, y1: y(value), y2: y(value) }), text(left - 6, y(value) + 3.5, labels[n], "end")]));
+    grid.replaceChildren(...ruled(values, labels, width - RIGHT, y));
     const fits = (time) => x(time) > TIME_EVERY / 2 && x(time) < width - TIME_EVERY / 2 + RIGHT;
     axis.replaceChildren(...times(begin, end, (width - left) / TIME_EVERY).filter(fits).map((time) =>
-      text(x(time), HEIGHT - 3, hour(time, end - begin), "middle")));
+      label(x(time), HEIGHT - 3, hour(time, end - begin), "middle")));
     lines.replaceChildren(...shown.flatMap(({ points, hue }, n) => {
       const { line, area, dots } = paths(points, x, y);
       const own = [svg("path", { class: `hue-${hue}`, d: line }), svg("path", { class: `dot hue-${hue}`, d: dots })];
@@ -112,13 +110,13 @@ export function chart(title, zoomed) {
     return share < 0 && from === null ? null : drawn.begin + Math.min(1, Math.max(0, share)) * (drawn.end - drawn.begin);
   }
 
-  picture.addEventListener("pointerdown", (event) => {
+  picture.onpointerdown = (event) => {
     if (!drawn || event.button) return;
     event.preventDefault(); // no text is selected, and a mouse needs no focus
     from = timeAt(event);
     picture.setPointerCapture(event.pointerId);
-  });
-  picture.addEventListener("pointermove", (event) => {
+  };
+  picture.onpointermove = (event) => {
     if (!drawn) return;
     pointAt(timeAt(event));
     if (from === null) return;
@@ -126,23 +124,23 @@ export function chart(title, zoomed) {
     dragged.setAttribute("x", a);
     dragged.setAttribute("width", b - a);
     dragged.setAttribute("visibility", "visible");
-  });
-  picture.addEventListener("pointerup", (event) => {
+  };
+  picture.onpointerup = (event) => {
     const to = from === null ? null : timeAt(event);
     if (to !== null && Math.abs(drawn.x(to) - drawn.x(from)) >= LEAST_DRAG) zoomed(Math.min(from, to), Math.max(from, to));
     stopDragging();
-  });
-  picture.addEventListener("pointercancel", stopDragging);
-  picture.addEventListener("pointerleave", () => pointAt(null));
-  picture.addEventListener("dblclick", () => zoomed());
-  picture.addEventListener("keydown", (event) => {
+  };
+  picture.onpointercancel = stopDragging;
+  picture.onpointerleave = () => pointAt(null);
+  picture.ondblclick = () => zoomed();
+  picture.onkeydown = (event) => {
     if (!drawn || !["ArrowLeft", "ArrowRight", "Escape"].includes(event.key)) return;
     event.preventDefault();
     if (event.key === "Escape") return void (pointAt(null), zoomed());
     const step = ((event.key === "ArrowLeft" ? -1 : 1) * (drawn.end - drawn.begin)) / 60;
     pointAt(Math.min(drawn.end, Math.max(drawn.begin, (cursor.time ?? drawn.end) + step)));
-  });
-  picture.addEventListener("blur", () => pointAt(null));
+  };
+  picture.onblur = () => pointAt(null);
 
   function stopDragging() {
     from = null;
@@ -154,8 +152,8 @@ export function chart(title, zoomed) {
 }
 
 function legendEntry() {
-  const [line, name, value] = [h("i"), h("span", { class: "cut" }), h("em")];
-  return { node: h("span", {}, line, name, value), update: (each) => {
+  const [line, name, value] = [h("i"), h("span.cut"), h("em")];
+  return { node: h("span", line, name, value), update: (each) => {
     line.className = `hue-${each.hue}`;
     put(name, each.name);
     put(value, figure(each.at, each.unit));
@@ -173,10 +171,6 @@ const nearest = (points, time) => points.reduce((best, each) => (best && Math.ab
 
 /** One event for each place, a bad one if there is any. */
 const apart = (events, x) => new Map([...events].sort((a, b) => a.bad - b.bad).map((each) => [Math.round(x(each.time) / 3), each])).values();
-
-function text(x, y, content, anchor) {
-  return svg("text", { x, y, "text-anchor": anchor }, content);
-}
 
 function summary(shown, unit) {
   if (!shown.length) return "nothing yet";

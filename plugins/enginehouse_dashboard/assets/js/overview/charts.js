@@ -2,7 +2,7 @@
 
 import { choice } from "../choice.js";
 import { hueOf } from "../colours.js";
-import { h, phone, put, show } from "../dom.js";
+import { h, head, phone, put, show } from "../dom.js";
 import { live } from "../live.js";
 import { clock } from "../words.js";
 import { chart } from "./chart.js";
@@ -23,10 +23,12 @@ const CHARTS = [
   ["Prompt cache hits", { cached_ratio: ["", 0] }],
   ["KV cache in use", { kv_usage: ["", 0] }],
   ["GPU memory", { gpu_memory: ["", 0] }],
+  ["GPU use", { gpu_utilization: ["", 0] }],
+  ["Memory of engines", { engine_memory: ["", 0] }],
   ["Host memory", { host_memory: ["", 0] }],
 ];
 const SHORTEST = { 1: 60, 60: 5 }; // buckets of a chart of a gateway that has just started, by their step
-const OPTIONAL = new Set(["KV cache in use", "GPU memory", "Host memory"]); // shown once an engine or a driver reports them
+const OPTIONAL = new Set(["KV cache in use", "GPU memory", "GPU use", "Memory of engines", "Host memory"]); // shown once an engine or a driver reports them
 const FIRST = new Set(["Requests", "Tokens", "Time to first token"]); // on a phone
 const GREATEST = new Set(["ms", "requests", "ratio", "bytes"]);
 
@@ -34,11 +36,11 @@ export function charts() {
   const shown = CHARTS.map(([title, metrics]) => ({ title, metrics, ...chart(title, zoom), series: [] }));
   const by = choice("Lines", { all: "", "by model": "model", "by backend": "backend" }, begin);
   const range = choice("Time", Object.fromEntries(Object.keys(RANGES).map((name) => [name, name])), () => { part = null; begin(); });
-  const whole = h("button", { type: "button", hidden: true, onclick: () => zoom() });
-  const rest = h("button", { type: "button", hidden: !phone, onclick: () => { show(rest, false); go(); } }, "Show all charts");
-  const node = h("div", { class: "over" },
-    h("div", { class: "head" }, h("h2", {}, "Over time"), h("div", { class: "row" }, whole, by.node, range.node)),
-    h("div", { class: "charts" }, shown.map((each) => each.node)), rest);
+  const whole = h("button", { hidden: true, onclick: () => zoom() });
+  const rest = h("button", { hidden: !phone, onclick: () => { show(rest, false); go(); } }, "Show all charts");
+  const node = h("div.over",
+    head("Over time", h("div.row", whole, by.node, range.node)),
+    h("div.charts", shown.map((each) => each.node)), rest);
   const onScreen = new Set();
   const watcher = new IntersectionObserver((changes) => {
     for (const { target, isIntersecting } of changes) onScreen[isIntersecting ? "add" : "delete"](target);
@@ -57,7 +59,6 @@ export function charts() {
     go();
   }
 
-  /** Shows a part of the time, or all of it. */
   function zoom(from, to) {
     const { step } = RANGES[range.value()];
     const more = Math.max(0, LEAST_BUCKETS * step - (to - from)) / 2;
@@ -88,7 +89,7 @@ export function charts() {
     const lines = series.flatMap((each) => each.greatest(MOST_LINES).map(({ name, values, sum }) => {
       const [known, hue] = metrics[each.metric];
       const points = thinned(values.slice(first, last), number, step, POINTS, GREATEST.has(unit));
-      return { name: name || known, hue: name ? hueOf(name) : hue, points, sum };
+      return { name: name.replace(/^local:(\d)/, "GPU $1") || known, hue: name ? hueOf(name) : hue, points, sum };
     }));
     show(figure, (rest.hidden || FIRST.has(title)) && (!OPTIONAL.has(title) || lines.some(({ sum }) => sum > 0)));
     const [begins, ends] = [number * step, (number + last - first) * step];

@@ -1,6 +1,6 @@
 // What has happened: as a list, and as marks of charts.
 
-import { h, keyed, phone, put, show } from "../dom.js";
+import { h, head, keyed, nothing, phone, put, show } from "../dom.js";
 import { live } from "../live.js";
 import { plural, when } from "../words.js";
 
@@ -11,7 +11,6 @@ const model = (replica) => replica.split("@")[0];
 /** A replica in short: a launched model has the name of its backend. */
 const short = (replica) => (replica === `${model(replica)}@${model(replica)}` ? model(replica) : replica);
 
-/** The words of each event. */
 const WORDS = {
   gateway_started: () => "The gateway started",
   swap_started: ({ target, evict, waiting }) => [`${short(target)} begins to load`, waiting ? `for ${plural(waiting, "waiting request")}` : "",
@@ -50,13 +49,13 @@ export function sentence(each) {
 }
 
 export function eventList() {
-  const list = h("ol", { class: "events" });
-  const quiet = h("p", { class: "none" }, h("b", {}, "Nothing has happened yet"),
-    "Loads, swaps, moves and changes of health appear here and as marks on the charts.");
-  const more = h("button", { type: "button" }, "Show more");
+  const list = h("ol.events");
+  const quiet = h("p.none", nothing("Nothing has happened yet",
+    "Loads, swaps, moves and changes of health appear here and as marks on the charts."));
+  const more = h("button", "Show more");
   let most = MOST_SHOWN;
-  const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Events")), h("div", { class: "sheet" }, list, quiet, more));
-  more.addEventListener("click", () => { most += MORE; update(); });
+  const node = h("div", head("Events"), h("div.sheet", list, quiet, more));
+  more.onclick = () => { most += MORE; update(); };
 
   function update() {
     const shown = live.events.filter(({ event }) => event !== "replica_state"); // swaps say more
@@ -68,7 +67,7 @@ export function eventList() {
 }
 
 function eventRow(each) {
-  const time = h("time", { class: "faint" });
-  const node = h("li", {}, time, h("span", { class: isBad(each) ? "bad" : "" }, sentence(each)));
+  const time = h("time.faint");
+  const node = h("li", time, h("span", { class: isBad(each) ? "bad" : "" }, sentence(each)));
   return { node, update: () => put(time, when(each.time)) };
 }

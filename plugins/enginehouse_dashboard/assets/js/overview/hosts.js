@@ -9,19 +9,18 @@ import { bytes } from "../words.js";
 const MOST_ASKED = 12;
 const RESTS = new Set(["stopped", "failed"]);
 
-/** The hosts with a limited memory. */
 export const hostsOf = (status) => status.hosts.filter(({ budget }) => budget);
 
 export function hostCard({ host }) {
-  const figures = h("span", { class: "small faint number" });
-  const bar = h("div", { class: "bar tall", role: "img" });
-  const list = h("p", { class: "key" });
-  const plan = h("ul", { class: "small plan" });
-  const asked = h("details", {}, h("summary", {}, "What another model would stop"), plan);
-  const node = h("article", { class: "sheet stack tight", "aria-label": `host ${host}` },
-    h("div", { class: "row spread" }, h("h3", {}, `Host ${host}`), figures), bar, list, asked);
+  const figures = h("span.small.faint.number");
+  const bar = h("div.bar.tall", { role: "img" });
+  const list = h("p.key");
+  const plan = h("ul.small.plan");
+  const asked = h("details", h("summary", "What another model would stop"), plan);
+  const node = h("article.sheet.stack.tight", { "aria-label": `host ${host}` },
+    h("div.row.spread", h("h3", `Host ${host}`), figures), bar, list, asked);
   let now = null;
-  asked.addEventListener("toggle", () => asked.open && ask());
+  asked.ontoggle = () => { if (asked.open) ask(); };
 
   function update(each) {
     now = each;
@@ -35,7 +34,7 @@ export function hostCard({ host }) {
     bar.setAttribute("aria-label", `${bytes(each.used)} of ${bytes(each.budget)} in use`);
     keyed(list, held, ({ replica }) => replica, ({ name }) => {
       const [label, size] = [named(h("span"), name), h("em")];
-      return { node: h("span", {}, label, size), update: (its) => put(size, bytes(its.size)) };
+      return { node: h("span", label, size), update: (its) => put(size, bytes(its.size)) };
     });
     show(asked, resting().length);
     show(list, held.length);
@@ -45,11 +44,11 @@ export function hostCard({ host }) {
   const resting = () => here().filter(({ state }) => RESTS.has(state));
 
   async function ask() {
-    plan.replaceChildren(h("li", { class: "faint" }, "Asking …"));
+    plan.replaceChildren(h("li.faint", "Asking …"));
     const all = resting().slice(0, MOST_ASKED);
     const told = await Promise.all(all.map((each) => post("/api/explain/swap", { target: each.model }).then(
       (answer) => reason(each, answer), (error) => `${each.model}: ${error.message}`)));
-    plan.replaceChildren(...told.map((text) => h("li", {}, text)));
+    plan.replaceChildren(...told.map((text) => h("li", text)));
   }
 
   function reason({ model, memory }, { evict, set_name: set, cost }) {

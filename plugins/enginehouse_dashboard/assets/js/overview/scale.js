@@ -1,5 +1,8 @@
 // Axes with round steps.
 
+import { svg } from "../dom.js";
+
+const LETTER = 6.1;
 const MOST_STEPS = 4;
 const HEADROOM = 1.05;
 const TIMES = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
@@ -25,3 +28,11 @@ export function times(begin, end, most) {
   const first = Math.ceil((begin - shift) / step) * step + shift;
   return Array.from({ length: Math.max(0, Math.floor((end - first) / step) + 1) }, (_, n) => first + n * step);
 }
+
+export const gutter = (labels) => Math.max(...labels.map(({ length }) => length)) * LETTER + 8;
+
+export const label = (x, y, text, anchor) => svg("text", { x, y, "text-anchor": anchor }, text);
+
+/** A line from the labels to `right` for each value, at the height `y(value)`. */
+export const ruled = (values, labels, right, y) => values.flatMap((value, n) => [
+  svg("line", { class: "grid", x1: gutter(labels), x2: right, y1: y(value), y2: y(value) }), label(gutter(labels) - 6, y(value) + 3.5, labels[n], "end")]);

@@ -33,7 +33,6 @@ export class Series {
     this.end = end;
   }
 
-  /** At most `most` lines, those with the greatest values first. */
   greatest(most) {
     const sum = (values) => values.reduce((total, value) => total + (value ?? 0), 0);
     return [...this.lines].map(([name, values]) => ({ name, values, sum: sum(values) }))

@@ -1,6 +1,6 @@
 // The overview: how the gateway is, every model, and figures over time.
 
-import { h, keyed, phone, put, show, wantedPart } from "../dom.js";
+import { finder, h, head, keyed, nothing, phone, put, show, wantedPart } from "../dom.js";
 import { live } from "../live.js";
 import { bytes, count, plural } from "../words.js";
 import { meter, modelCard, modelsOf } from "./cards.js";
@@ -11,23 +11,23 @@ import { hostCard, hostsOf } from "./hosts.js";
 const MOST_CARDS = phone ? 6 : 24;
 
 export function overviewView() {
-  const tiles = h("div", { class: "tiles" });
-  const memory = h("div", { class: "tiles" });
-  const hosts = h("div", { class: "hosts" });
-  const search = h("input", { type: "search", placeholder: "Find a model or backend", "aria-label": "Find a model or backend" });
-  const cards = h("div", { class: "cards" });
-  const more = h("button", { type: "button" });
-  const none = h("div", { class: "none sheet" });
+  const tiles = h("div.tiles");
+  const memory = h("div.tiles");
+  const hosts = h("div.hosts");
+  const search = finder("Find a model or backend");
+  const cards = h("div.cards");
+  const more = h("button");
+  const none = h("div.none.sheet");
   const events = eventList();
   const over = charts();
   let all = false;
   let jumped = "";
-  const node = h("div", { class: "stack" }, h("h2", { class: "sr" }, "Now"), tiles, hosts, memory,
-    h("div", {}, h("div", { class: "head" }, h("h2", {}, "Models"), search), cards, none, h("p", {}, more)),
+  const node = h("div.stack", h("h2.sr", "Now"), tiles, hosts, memory,
+    h("div", head("Models", search), cards, none, h("p", more)),
     over.node,
     events.node);
-  search.addEventListener("input", update);
-  more.addEventListener("click", () => { all = !all; update(); });
+  search.oninput = update;
+  more.onclick = () => { all = !all; update(); };
 
   function update() {
     const { status } = live;
@@ -46,7 +46,7 @@ export function overviewView() {
     put(more, all ? "Show fewer" : `Show ${found.length - shown.length} more`);
     show(search, models.length > 6 || search.value);
     show(none, !found.length);
-    if (!found.length) nothing(models.length);
+    if (!found.length) empty(models.length);
     events.update();
   }
 
@@ -59,9 +59,9 @@ export function overviewView() {
     search.scrollIntoView({ block: "center" });
   }
 
-  function nothing(known) {
-    none.replaceChildren(...known ? [h("b", {}, "No model matches"), "Change what you search for."]
-      : [h("b", {}, "No models yet"), "Add a backend or a model to enginehouse.toml, or start with: enginehouse run FOLDER"]);
+  function empty(known) {
+    none.replaceChildren(known ? nothing("No model matches", "Change what you search for.")
+      : nothing("No models yet", "Add a backend or a model to enginehouse.toml, or start with: enginehouse run FOLDER"));
   }
 
   return { node, update, shown: over.start, left: over.stop };
@@ -85,7 +85,7 @@ function facts(status, models) {
 
 function tile({ name }) {
   const value = h("b");
-  return { node: h("div", { class: "sheet tile" }, value, h("span", {}, name)), update: (each) => {
+  return { node: h("div.sheet.tile", value, h("span", name)), update: (each) => {
     put(value, each.value);
     value.className = each.tone ?? "";
   } };
@@ -97,6 +97,6 @@ function places({ gpus }) {
 
 function place() {
   const bar = meter();
-  return { node: h("div", { class: "sheet tile" }, bar.node), update: ({ name, used, total }) =>
+  return { node: h("div.sheet.tile", bar.node), update: ({ name, used, total }) =>
     bar.set(used / total, name, `${bytes(used)} of ${bytes(total)}`) };
 }

@@ -9,7 +9,7 @@ import { count, milliseconds, moment, money } from "../words.js";
 import { candidates } from "./candidates.js";
 import { bars, phasesOf, phasesOfAttempts } from "./phases.js";
 import { prefixWords } from "./prefix.js";
-import { loaded, phaseWords, rateMeter } from "./progress.js";
+import { loaded, phaseWords, promptShare, rateMeter } from "./progress.js";
 import { attemptsOf, choiceWords, timeline } from "./story.js";
 
 const LOOK_MS = 1000;
@@ -17,17 +17,17 @@ const HISTORY = 200;
 const ENDED = new Set(["done", "failed"]);
 const dialog = document.getElementById("drawer");
 let timer = null;
-dialog.addEventListener("close", () => clearTimeout(timer));
-dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+dialog.onclose = () => clearTimeout(timer);
+dialog.onclick = ({ target }) => { if (target === dialog) dialog.close(); }; // what returns false would stop the click
 
 /** Opens the drawer of a request that is `live`, as `/api/requests` has it, or of the `record` of one that ended. */
 export function openDrawer({ live: request, record }) {
   const about = request ?? record;
   const title = named(h("h2", { id: "drawer-title" }), about.model ?? about.asked ?? about.path);
-  const close = h("button", { type: "button", onclick: () => dialog.close() }, "Close");
-  const acts = h("div", { class: "row" });
-  const body = h("div", { class: "stack" });
-  dialog.replaceChildren(h("div", { class: "head" }, title, close), acts, body);
+  const close = h("button", { onclick: () => dialog.close() }, "Close");
+  const acts = h("div.row");
+  const body = h("div.stack");
+  dialog.replaceChildren(h("div.head", title, close), acts, body);
   dialog.showModal();
   if (record) return body.replaceChildren(...endedParts(record));
   acts.append(...operations(request));
@@ -42,7 +42,7 @@ async function follow(id, body, acts, seen) {
     if (ENDED.has(request.phase)) {
       const { requests } = await readIfThere(`/api/history?limit=${HISTORY}`, { requests: [] });
       const record = requests.find((each) => each.id === id);
-      acts.replaceChildren(h("p", { class: "faint", role: "status" }, "This request has ended."));
+      acts.replaceChildren(h("p.faint", { role: "status" }, "This request has ended."));
       if (record) body.replaceChildren(...endedParts(record, seen.explanation));
       return;
     }
@@ -54,8 +54,8 @@ async function follow(id, body, acts, seen) {
     if (focused) body.querySelector("summary")?.focus();
     if (dialog.open) timer = setTimeout(() => follow(id, body, acts, seen), LOOK_MS);
   } catch (error) {
-    acts.replaceChildren(h("p", { class: "faint", role: "status" }, error.status === 404 ? "This request has ended." : error.message));
-    if (!body.childElementCount) body.append(h("p", { class: "mono" }, id));
+    acts.replaceChildren(h("p.faint", { role: "status" }, error.status === 404 ? "This request has ended." : error.message));
+    if (!body.childElementCount) body.append(h("p.mono", id));
   }
 }
 
@@ -65,7 +65,6 @@ function operations(request) {
   return [mover(() => request), cancel.node];
 }
 
-/** Moves a live stream to another backend with its model. */
 export function mover(request) {
   const others = () => {
     const { replica } = request() ?? {};
@@ -77,7 +76,7 @@ export function mover(request) {
     const moved = await post(`/api/requests/${part(request().id)}/move`, { to: to.value });
     return `Moved from ${moved.from} to ${moved.to}; its client waited ${Math.round(moved.gap_ms)} ms`;
   } });
-  const node = h("span", { class: "acts" }, to, move.node);
+  const node = h("span.acts", to, move.node);
   const update = () => {
     const names = others().map(({ backend }) => backend);
     node.hidden = !names.length;
@@ -95,7 +94,7 @@ function liveParts(request, rate) {
     bars(phasesOfAttempts(request.attempts)),
     timeline({ ...request, asked: request.model, began }),
     facts({
-      now: phaseWords(request, loaded(request)),
+      now: phaseWords(request, loaded(request) ?? promptShare(request)),
       tokens: request.output_tokens === null ? null
         : `${count(request.prompt_tokens) || "?"} → ${count(request.output_tokens)}${request.max_tokens ? ` of at most ${count(request.max_tokens)}` : ""}`,
       "tokens per second": rate === null ? null : count(rate), age: milliseconds(request.age_ms),
@@ -127,9 +126,9 @@ function endedParts(record, explanation = null) {
 function choiceParts(title, explanation) {
   if (!explanation?.candidates.length) return [];
   const words = choiceWords(explanation);
-  return [h("h3", {}, title), words ? h("p", {}, words) : "",
+  return [h("h3", title), words ? h("p", words) : "",
     facts({ "in the cache there": prefixWords(explanation.prefix) }),
-    h("details", {}, h("summary", {}, "All candidates"), candidates(explanation))];
+    h("details", h("summary", "All candidates"), candidates(explanation))];
 }
 
 function trace(id) {
@@ -139,7 +138,7 @@ function trace(id) {
 
 function facts(given) {
   const known = Object.entries(given).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  return h("dl", { class: "facts" }, known.flatMap(([name, value]) => [h("dt", {}, name), put_(h("dd"), value)]));
+  return h("dl.facts", known.flatMap(([name, value]) => [h("dt", name), put_(h("dd"), value)]));
 }
 
 const put_ = (node, value) => (value instanceof Node ? (node.append(value), node) : put(node, value));

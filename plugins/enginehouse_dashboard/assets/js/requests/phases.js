@@ -35,10 +35,10 @@ export function phasesOfAttempts(attempts) {
 
 export function bars(phases) {
   const whole = Math.max(0.001, ...phases.map(({ to }) => to));
-  return h("div", { class: "phases" }, phases.map(({ name, look, from, to }) => {
+  return h("div.phases", phases.map(({ name, look, from, to }) => {
     const span = h("span", { class: `span ${look}` });
     span.style.left = `${(from / whole) * 100}%`;
     span.style.width = `${((to - from) / whole) * 100}%`;
-    return h("div", { class: "phase" }, h("span", {}, name), h("div", { class: "track" }, span), h("span", { class: "number" }, duration(to - from)));
+    return h("div.phase", h("span", name), h("div.track", span), h("span.number", duration(to - from)));
   }));
 }

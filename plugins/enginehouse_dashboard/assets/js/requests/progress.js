@@ -10,9 +10,18 @@ export function loaded({ phase, replica, waits_for: others }) {
   return shares.length ? Math.max(...shares) : null;
 }
 
-/** What a live request does, and how far it is. */
+/** How much of its prompt an engine has read by now at its usual pace; null if that is not known. */
+export function promptShare({ phase, output_tokens: tokens, age_ms: age, attempts, explanation }) {
+  const last = attempts?.at(-1);
+  const pace = explanation?.candidates.find(({ replica }) => replica === last?.replica)?.ms_per_token;
+  if (phase !== "serving" || tokens || !pace || last.sent_ms === null || last.first_byte_ms !== null) return null;
+  const length = (last.prefix?.tokens ?? explanation.requirements.estimated_tokens) - (last.prefix?.cached ?? 0);
+  return length > 0 ? Math.min(0.99, (age - last.sent_ms) / (length * pace)) : null;
+}
+
 export function phaseWords({ phase, position, progress, output_tokens: tokens }, share = null) {
   if (phase === "loading" && share !== null) return `loading ${Math.round(share * 100)} %`;
+  if (phase === "serving" && share !== null) return `reading the prompt, about ${Math.round(share * 100)} %`;
   if (phase === "serving") return tokens ? "answering" : tokens === 0 ? "reading the prompt" : "with its engine";
   if (progress) return `${phase}: ${progress}`;
   return position === null ? phase : `${phase}, number ${position + 1}`;

@@ -32,14 +32,23 @@ export function timeline({ caller, asked, path, attempts, began, ended }) {
     }
   });
   if (ended) steps.push({ at: ended.duration_ms, text: endWords(ended), bad: ended.status >= 500 });
-  return h("ol", { class: "events timeline" }, steps.map(({ at, text, bad }, n) =>
-    h("li", {}, h("span", { class: "faint number" }, n ? `+${duration(at / 1000)}` : clock(began)), h("span", { class: bad ? "bad" : "" }, text))));
+  return h("ol.events.timeline", steps.map(({ at, text, bad }, n) =>
+    h("li", h("span.faint.number", n ? `+${duration(at / 1000)}` : clock(began)), h("span", { class: bad ? "bad" : "" }, text))));
 }
 
-function choice({ backend, reason, prefix }, before) {
+function choice({ backend, reason, prefix, details }, before) {
   const again = before ? `Sent again: ${backend}` : backend;
   const cache = prefix ? `; in its cache: ${prefixWords(prefix)}` : "";
-  return `${again} is chosen${reason && reason !== "match" ? ` (${reason})` : ""}${cache}`;
+  return `${again} is chosen${reason && reason !== "match" ? ` (${reason})` : ""}${cache}${details ? costWords(details) : ""}`;
+}
+
+/** The scores of a traced decision: those of `cache_aware` are costs in ms. */
+export function costWords({ strategy, score, losers }) {
+  const known = losers.filter(([, theirs]) => theirs !== null).sort((a, b) => b[1] - a[1]).slice(0, 3);
+  if (score === null || !known.length) return "";
+  const written = strategy === "cache_aware" ? (each) => duration(-each / 1000) : count;
+  const others = known.map(([replica, theirs]) => `${written(theirs)} at ${replica.split("@").at(-1)}`);
+  return `; ${strategy === "cache_aware" ? "its cost is" : "its score is"} ${written(score)}, ${others.join(", ")}`;
 }
 
 function moveWords({ backend, moved }, before) {

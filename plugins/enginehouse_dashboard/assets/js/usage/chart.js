@@ -2,13 +2,12 @@
 
 import { hueOf } from "../colours.js";
 import { h, put, show, svg } from "../dom.js";
-import { ticks } from "../overview/scale.js";
+import { gutter, label, ruled, ticks } from "../overview/scale.js";
 import { count, day, money } from "../words.js";
 
 const HEIGHT = 170;
 const BOTTOM = 16;
 const TOP = 8;
-const LETTER = 6.1;
 const LABEL_EVERY = 84;
 const MOST_NAMES = 8;
 const WIDEST = 64;
@@ -26,9 +25,9 @@ export const COUNTED = {
 
 export function usageChart() {
   const picture = svg("svg", { role: "img" });
-  const note = h("p", { class: "note", hidden: true });
-  const legend = h("p", { class: "key" });
-  const node = h("figure", { class: "chart usage" }, h("div", { class: "plot" }, picture, note), legend);
+  const note = h("p.note", { hidden: true });
+  const legend = h("p.key");
+  const node = h("figure.chart.usage", h("div.plot", picture, note), legend);
 
   /** `rows`: by day and by `field`, which names the bars' parts. `what`: a key of `COUNTED`. */
   function draw(rows, field, what) {
@@ -51,16 +50,14 @@ export function usageChart() {
     const totals = days.map((each) => [...parts.get(each).values()].reduce((a, b) => a + b, 0));
     const values = ticks(Math.max(...totals), "");
     const labels = values.map((each) => (each ? written(each) : "0"));
-    const left = Math.max(...labels.map(({ length }) => length)) * LETTER + 8;
+    const left = gutter(labels);
     const step = (wide - left) / days.length;
     const width = Math.min(WIDEST, Math.max(1, step * 0.8));
     const y = (each) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - TOP) * each) / values.at(-1);
     const every = Math.ceil(LABEL_EVERY / step);
     const order = [...names.filter((each) => shown.has(each)), OTHERS];
     picture.setAttribute("viewBox", `0 0 ${wide} ${HEIGHT}`);
-    picture.replaceChildren(...values.flatMap((each, n) => [svg("line", { class: "grid", x1: left, x2: wide, y1: y(each), y2: y(each) }),
-      svg("text", { x: left - 6, y: y(each) + 3.5, "text-anchor": "end" }, labels[n])]),
-    ...days.flatMap((each, n) => {
+    picture.replaceChildren(...ruled(values, labels, wide, y), ...days.flatMap((each, n) => {
       const x = left + step * n + (step - width) / 2;
       let below = 0;
       const bars = order.filter((its) => parts.get(each).get(its)).map((its) => {
@@ -68,13 +65,13 @@ export function usageChart() {
         below += parts.get(each).get(its);
         return svg("rect", { class: `hue-${hue(its)}`, x, width, y: y(below), height: Math.max(0.5, y(from) - y(below)) });
       });
-      if ((days.length - 1 - n) % every === 0) bars.push(svg("text", { x: Math.min(x + width / 2, wide - 34), y: HEIGHT - 3, "text-anchor": "middle" }, dayOf(each)));
+      if ((days.length - 1 - n) % every === 0) bars.push(label(Math.min(x + width / 2, wide - 34), HEIGHT - 3, dayOf(each), "middle"));
       return bars;
     }));
     picture.setAttribute("aria-label", `${what} by ${field}: ${order.filter((each) => sums.has(each)).map((each) => `${each} ${written(sums.get(each))}`).join(", ")}`);
-    legend.replaceChildren(...order.filter((each) => shown.has(each) || names.length > MOST_NAMES).map((each) => h("span", {},
-      h("i", { class: `hue-${hue(each)}` }), h("span", { class: "cut" }, each),
-      h("em", {}, written(each === OTHERS ? names.slice(MOST_NAMES).reduce((sum, its) => sum + sums.get(its), 0) : sums.get(each))))));
+    legend.replaceChildren(...order.filter((each) => shown.has(each) || names.length > MOST_NAMES).map((each) => h("span",
+      h("i", { class: `hue-${hue(each)}` }), h("span.cut", each),
+      h("em", written(each === OTHERS ? names.slice(MOST_NAMES).reduce((sum, its) => sum + sums.get(its), 0) : sums.get(each))))));
     picture.onpointermove = (event) => {
       const box = picture.getBoundingClientRect();
       const n = Math.floor(((event.clientX - box.left) * (wide / box.width) - left) / step);

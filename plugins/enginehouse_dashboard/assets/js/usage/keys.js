@@ -2,26 +2,37 @@
 
 import { action } from "../actions.js";
 import { named } from "../colours.js";
-import { h, put, show, table } from "../dom.js";
+import { h, head, nothing, put, show, table, wantedPart } from "../dom.js";
 import { call, key, part, post, read, readIfThere } from "../gateway.js";
 import { day, moment } from "../words.js";
 import { limitBars } from "./limits.js";
 
 export function keyList() {
   const name = h("input", { placeholder: "name", "aria-label": "Name of the new key" });
-  const secret = h("code", { class: "cut" });
+  const secret = h("code.cut");
   const told = h("p", { hidden: true, role: "status" }, "Its secret, shown only once: ", secret);
-  const rows = table(["key", "from", "models", "last used", "limits", ""], h("span", {}, h("b", {}, "No keys"), "Everyone who reaches the gateway may use it."));
+  const rows = table(["key", "from", "models", "last used", "limits", ""], nothing("No keys", "Everyone who reaches the gateway may use it."));
   const make = action({ label: "New key", doing: "Making", done: "Made", act: async () => reveal(await post("/api/keys", { name: name.value.trim() })) });
-  const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Keys")),
-    h("div", { class: "sheet stack tight" }, rows.node, h("div", { class: "row" }, name, make.node), told));
+  const node = h("div", head("Keys"),
+    h("div.sheet.stack.tight", rows.node, h("div.row", name, make.node), told));
+
+  let jumped = "";
 
   async function renew() {
     const [{ keys }, { limits }, { rows: used }] = await Promise.all([read("/api/keys").catch(() => ({ keys: [] })),
       readIfThere("/api/limits", { limits: {} }), read("/api/usage?by=key,day&since=30d").catch(() => ({ rows: [] }))]);
     const days = new Map(used.sort((a, b) => a.day.localeCompare(b.day)).map((each) => [each.key, each.day]));
-    rows.rows(keys.map((each) => ({ ...each, limits: limits[each.name] ?? [], used_on: days.get(each.name) })),
-      (each) => `${each.source} ${each.name}`, keyRow);
+    const found = keys.map((each) => ({ ...each, limits: limits[each.name] ?? [], used_on: days.get(each.name) }));
+    found.sort((a, b) => (b.name === wantedPart()) - (a.name === wantedPart()));
+    rows.rows(found, (each) => `${each.source} ${each.name}`, keyRow);
+    if (jumped !== wantedPart()) jump();
+  }
+
+  /** Shows the key that the address names, once. */
+  function jump() {
+    jumped = wantedPart();
+    for (const row of rows.body.children) row.ariaCurrent = row.firstChild.textContent === jumped ? "true" : null;
+    rows.body.querySelector("[aria-current]")?.scrollIntoView({ block: "center" });
   }
 
   function reveal(made) {
@@ -32,10 +43,9 @@ export function keyList() {
     renew();
   }
 
-  function keyRow({ name: of, source }) {
-    const td = (label) => h("td", { "data-label": label });
-    const cells = { from: td("from"), models: td("models"), used: td("last used"), limits: h("td", { class: "wide" }) };
+  function keyRow({ name: of, source }, cells) {
     const bars = limitBars();
+    cells.limits.className = "wide";
     cells.limits.append(bars.node);
     const path = `/api/keys/${part(of)}`;
     const rotate = action({ label: "Rotate", doing: "Rotating", done: "Rotated", ask: "Its current secret stops working.",
@@ -44,12 +54,12 @@ export function keyList() {
       act: async () => { await call("DELETE", path); renew(); } });
     show(rotate.node, source === "api");
     show(revoke.node, source === "api");
-    const node_ = h("tr", {}, h("td", { class: "wide" }, named(h("b"), of)), Object.values(cells),
-      h("td", { class: "wide" }, h("div", { class: "row" }, rotate.node, revoke.node)));
+    const node_ = h("tr", h("td.wide", named(h("b"), of)), Object.values(cells),
+      h("td.wide", h("div.row", rotate.node, revoke.node)));
     return { node: node_, update(each) {
       put(cells.from, `${source === "api" ? "made at run time" : "configuration"}${each.admin ? ", admin" : ""}`);
       put(cells.models, (each.models ?? []).join(", "));
-      put(cells.used, each.last_used ? moment(each.last_used) : each.used_on ? day(Date.parse(`${each.used_on}T12:00:00`) / 1000) : "");
+      put(cells["last used"], each.last_used ? moment(each.last_used) : each.used_on ? day(Date.parse(`${each.used_on}T12:00:00`) / 1000) : "");
       bars.update(each.limits);
     } };
   }

@@ -2,9 +2,9 @@
 
 import { choice } from "../choice.js";
 import { named } from "../colours.js";
-import { h, put, show, table } from "../dom.js";
+import { h, head, nothing, put, show, table } from "../dom.js";
 import { read, readIfThere } from "../gateway.js";
-import { live } from "../live.js";
+import { live, regularly } from "../live.js";
 import { count, day, duration, money, plural } from "../words.js";
 import { COUNTED, usageChart } from "./chart.js";
 import { keyList } from "./keys.js";
@@ -19,22 +19,18 @@ export function usageView() {
   const what = choice("Counted", Object.fromEntries(Object.keys(COUNTED).map((name) => [name, name])), () => draw());
   const chart = usageChart();
   const rows = table(["day", "key", "model", "#requests", "#failed", "#tokens in", "#cached", "#tokens out", "#engine time", "#cost"],
-    h("span", {}, h("b", {}, "No usage"), "Usage is recorded if there are keys, or with usage.store."));
-  const told = h("p", { class: "small faint", role: "status" });
+    nothing("No usage", "Usage is recorded if there are keys, or with usage.store."));
+  const told = h("p.small.faint", { role: "status" });
   const keys = keyList();
   const own = limitBars();
-  const left = h("div", { class: "stack tight left" }, h("h2", {}, "What is left"), h("div", { class: "sheet" }, own.node));
-  const node = h("div", {}, h("div", { class: "head" }, h("h2", {}, "Usage"), h("div", { class: "row" }, by.node, what.node, since)), left,
-    h("div", { class: "sheet stack tight" }, chart.node, rows.node, told), keys.node);
+  const left = h("div.stack.tight.left", h("h2", "What is left"), h("div.sheet", own.node));
+  const node = h("div", head("Usage", h("div.row", by.node, what.node, since)), left,
+    h("div.sheet.stack.tight", chart.node, rows.node, told), keys.node);
   let daily = [];
-  let timer = null;
   since.value = "7d";
   show(left, false);
 
   async function renew() {
-    clearTimeout(timer);
-    timer = setTimeout(renew, LOOK_MS);
-    if (document.hidden) return;
     const operator = live.access === "operator";
     show(keys.node, operator);
     show(by.node, operator);
@@ -63,22 +59,20 @@ export function usageView() {
   function draw() {
     chart.draw(daily, live.access === "operator" ? by.value() : "model", what.value());
   }
-  return { node, shown: renew, left: () => clearTimeout(timer) };
+  return { node, turned: renew, ...regularly(LOOK_MS, renew) };
 }
 
-function usageRow() {
-  const td = (label, is = "") => h("td", { "data-label": label, class: is });
-  const cells = { day: td("day"), key: td("key"), model: td("model"), requests: td("requests", "number"), failed: td("failed", "number"),
-    tokens_in: td("tokens in", "number"), tokens_cached: td("cached", "number"), tokens_out: td("tokens out", "number"),
-    seconds: td("engine time", "number"), cost: td("cost", "number") };
-  return { node: h("tr", {}, Object.values(cells)), update(row) {
-    put(cells.day, row.day ? day(Date.parse(`${row.day}T12:00:00`) / 1000) : "all");
+function usageRow(_, cells) {
+  const of = h("td", { "data-label": "day" });
+  return { node: h("tr", of, Object.values(cells)), update(row) {
+    put(of, row.day ? day(Date.parse(`${row.day}T12:00:00`) / 1000) : "all");
     if (row.key) named(cells.key, row.key);
     else put(cells.key, row.key === null ? "own" : "no key");
     if (row.model) named(cells.model, row.model);
     else put(cells.model, "none");
-    for (const name of ["requests", "failed", "tokens_in", "tokens_cached", "tokens_out"]) put(cells[name], count(row[name]));
-    put(cells.seconds, duration(row.seconds));
+    for (const name of ["requests", "failed", "tokens in", "tokens out"]) put(cells[name], count(row[name.replace(" ", "_")]));
+    put(cells.cached, count(row.tokens_cached));
+    put(cells["engine time"], duration(row.seconds));
     put(cells.cost, money(row.cost));
   } };
 }
