@@ -53,6 +53,7 @@ class RunningGateway(RunningServer):
         self._log = Path()
 
     def _launch(self) -> ServerProcess:
+        self._clean_up()  # after an earlier one that was killed
         self._folder = TemporaryDirectory()
         folder = Path(self._folder.name)
         if self._config is not None:

@@ -45,11 +45,22 @@ def gateway(model: RealEngine) -> Iterator[RunningGateway]:
         yield gateway
 
 
-def ask(gateway: RunningGateway, model: str, prompt: str = PROMPT) -> tuple[str, int]:
-    """The answer, and how many tokens of the prompt were cached."""
+def answer_to(gateway: RunningGateway, model: str, prompt: str) -> dict[str, Any]:
     body = {"model": model, "prompt": prompt, "max_tokens": 8, "temperature": 0}
     answer: dict[str, Any] = plain_httpx.post(f"{gateway.url}/v1/completions", json=body, timeout=120).json()
-    return answer["choices"][0]["text"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return answer
+
+
+def cached_in(answer: dict[str, Any]) -> int:
+    """How many tokens of the prompt were cached."""
+    cached: int = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return cached
+
+
+def ask(gateway: RunningGateway, model: str, prompt: str = PROMPT) -> tuple[str, int]:
+    """The text, and how many tokens of the prompt were cached."""
+    answer = answer_to(gateway, model, prompt)
+    return answer["choices"][0]["text"], cached_in(answer)
 
 
 def counted(gateway: RunningGateway) -> dict[str, int]:
@@ -70,6 +81,33 @@ def test_a_prompt_is_not_read_again_after_a_swap(gateway: RunningGateway) -> Non
     again, cached = ask(gateway, "a")
     assert (again, cached > 500) == (text, True)
     assert counted(gateway) == {"saved": 2, "restored": 1}
+
+
+@pytest.mark.long
+def test_a_long_prompt_costs_its_load_after_a_swap(model: RealEngine) -> None:
+    prompt = " ".join(f"word{number}" for number in range(1030))
+    tables = [llama_table(name, model, "-c", "16384", "-np", "2", **PATIENT) for name in "ab"]
+    with gateway_for(model, "".join(tables)) as gateway:
+        cold = answer_to(gateway, "a", prompt)
+        assert cold["usage"]["prompt_tokens"] > 6000
+        read_ms: list[float] = []
+        for _ in range(3):
+            ask(gateway, "b", OTHER)
+            warm = answer_to(gateway, "a", prompt)
+            assert warm["choices"][0]["text"] == cold["choices"][0]["text"]
+            assert cached_in(warm) >= 0.95 * cold["usage"]["prompt_tokens"]
+            read_ms.append(warm["timings"]["prompt_ms"])
+    assert min(read_ms) <= 0.05 * cold["timings"]["prompt_ms"], "on a busy machine, one of them may be late"
+
+
+def test_a_title_does_not_cost_a_conversation_its_cache(model: RealEngine) -> None:
+    tables = [llama_table(name, model, "-c", "8192", "-np", "4", **PATIENT) for name in "ab"]
+    with gateway_for(model, "".join(tables)) as gateway:
+        ask(gateway, "a")
+        ask(gateway, "b", OTHER)
+        ask(gateway, "a", "A title, please")  # in another slot; that of the conversation is not used
+        ask(gateway, "b", OTHER)
+        assert ask(gateway, "a")[1] > 500
 
 
 def test_all_slots_are_kept(gateway: RunningGateway) -> None:

@@ -1041,16 +1041,29 @@ async def test_a_joined_stream_that_waits_gets_heartbeats(
     assert (await record(gateway, "r2"))["outcome"] == ("no" if broken else "joined")
 
 
-async def test_without_interceptors_a_request_makes_no_call_for_them(house: OpenGateway, engine: StartEngine) -> None:
+OFF = (
+    "relay/intercept",
+    "engines/kept_cache",
+    "enginehouse_interceptors",
+    "enginehouse_batches",
+    "enginehouse_energy",
+    "enginehouse_hung",
+    "relay/web_sockets",
+)
+"""Where what agents can have is, apart from heartbeats."""
+
+
+async def test_what_is_off_makes_no_call_in_a_request(house: OpenGateway, engine: StartEngine) -> None:
     served = await engine()
-    gateway = await house(served, interceptors=[])
+    gateway = await house(served, interceptors=[], streams={"heartbeat": 0})
     called: set[str] = set()
     for stream in (False, True):
         if stream:
             served.streams(event("a"), DONE, served.END)
-        sys.setprofile(lambda frame, what, _: called.add(frame.f_code.co_filename))
+        sys.setprofile(lambda frame, what, _: called.add(f"{frame.f_code.co_filename}:{frame.f_code.co_name}"))
         reply = await ask(gateway, stream=stream)
         sys.setprofile(None)
         assert reply.status == 200
-    assert any("relay" in file for file in called)
-    assert not [file for file in called if "relay/intercept" in file]
+    assert any("relay" in call for call in called)
+    assert not [call for call in called if any(part in call for part in OFF)]
+    assert not [call for call in called if call.endswith((":_keep_alive", ":ping", ":_aside"))]
