@@ -19,12 +19,12 @@ from enginehouse.plugin_manager.discovery import collect as collect
 from enginehouse.plugin_manager.discovery import load_plugins as load_plugins
 from enginehouse.plugin_manager.installed import COMMANDS as COMMANDS
 from enginehouse.plugin_manager.installed import GROUP as GROUP
-from enginehouse.plugin_manager.installed import installed_commands as installed_commands
+from enginehouse.plugin_manager.installed import PluginOrigin as PluginOrigin
+from enginehouse.plugin_manager.installed import installed_plugins as installed_plugins
 from enginehouse.plugin_manager.kinds import KINDS as KINDS
 from enginehouse.plugin_manager.kinds import Kind as Kind
 from enginehouse.plugin_manager.kinds import faults as faults
 from enginehouse.plugin_manager.known_plugins import known_plugins as known_plugins
-from enginehouse.plugin_manager.registry import PluginOrigin as PluginOrigin
 from enginehouse.plugin_manager.registry import Registered as Registered
 from enginehouse.plugin_manager.registry import Registry as Registry
 

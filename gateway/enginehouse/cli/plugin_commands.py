@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from enginehouse.cli.output import warn
 from enginehouse.domain.errors import ConfigError, EnginehouseError
-from enginehouse.plugin_manager.installed import InstalledCommand, installed_commands, is_allowed
+from enginehouse.plugin_manager.installed import InstalledCommand, installed_plugins
 
 if TYPE_CHECKING:
     from enginehouse.config.schema import PluginSettings
@@ -52,7 +52,7 @@ class GroupWithPlugins(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError:
-            if args[0] in self._own(command.name for command in installed_commands()):
+            if args[0] in self._own(_all_names()):
                 ctx.fail(f"No such command '{args[0]}': its plugin is disabled, or cannot be used.")
             near = get_close_matches(args[0], self.list_commands(ctx), n=1)
             if not near:
@@ -66,7 +66,7 @@ class GroupWithPlugins(click.Group):
         """
         if incomplete.startswith("-"):
             return click.Command.shell_complete(self, ctx, incomplete)
-        known = {*self.commands, *self._own(command.name for command in installed_commands())}
+        known = {*self.commands, *self._own(_all_names())}
         return [CompletionItem(name) for name in sorted(known) if name.startswith(incomplete)]
 
     def _own(self, names: Iterable[str]) -> set[str]:
@@ -109,36 +109,25 @@ class _PluginCommands:
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of all commands that have a place. Imports none of their plugins."""
-        for problem in [*self._unread, *self._faults()]:
+        """The names of all commands that can be used. Imports none of them."""
+        faults = {name: misplaced(name, self._own) for name in self._found}
+        for problem in [
+            *self._unread,
+            *(self._found[name].origin.error(fault) for name, fault in faults.items() if fault),
+        ]:
             warn(problem)
-        return [name for name in self._found if not misplaced(name, self._own)]
+        return [name for name, fault in faults.items() if not fault]
 
     @cached_property
     def _found(self) -> Mapping[str, InstalledCommand]:
-        """The commands of allowed plugins; the first of each name."""
-        found: dict[str, InstalledCommand] = {}
-        for command in self._allowed:
-            found.setdefault(command.name, command)
-        return found
-
-    @cached_property
-    def _allowed(self) -> list[InstalledCommand]:
-        return [each for each in installed_commands() if is_allowed(each.plugin.name, each.bundled, self._settings)]
-
-    def _faults(self) -> Iterator[EnginehouseError]:
-        for command in self._allowed:
-            first = self._found[command.name].plugin
-            if fault := misplaced(command.name, self._own):
-                yield command.error(fault)
-            elif command.plugin is not first:
-                yield command.error(f"plugin '{first.name}' has a command '{command.name}', too")
+        """The commands of allowed plugins; if several have the same name, that of the first plugin."""
+        plugins = [plugin for plugin in installed_plugins() if plugin.allowed(self._settings)]
+        return {command.name: command for plugin in reversed(plugins) for command in plugin.commands}
 
     def get(self, name: str) -> click.Command | None:
         """The command; ``None`` if there is none, or if its plugin cannot make it."""
         if name not in self._made:
-            command = self._found.get(name)
-            self._made[name] = self._make(command) if command and not misplaced(name, self._own) else None
+            self._made[name] = self._make(self._found[name]) if name in self._found else None
         return self._made[name]
 
     def _make(self, command: InstalledCommand) -> click.Command | None:
@@ -148,6 +137,11 @@ class _PluginCommands:
         except EnginehouseError as error:
             warn(error)
             return None
+
+
+def _all_names() -> Iterator[str]:
+    """The names of all commands, those of disabled plugins included."""
+    return (command.name for plugin in installed_plugins() for command in plugin.commands)
 
 
 def _settings() -> tuple[PluginSettings, list[ConfigError]]:

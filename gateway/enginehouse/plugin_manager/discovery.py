@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import Distribution, EntryPoint, PackageMetadata
 from types import ModuleType
 from typing import Any
 
@@ -25,14 +25,14 @@ from enginehouse.domain.foreign import defined_at, shown
 from enginehouse.plugin_manager.installed import (
     COMMANDS,
     GROUP,
-    InstalledCommand,
+    InstalledPlugin,
+    PluginOrigin,
     has_words,
-    installed,
-    is_allowed,
+    installed_plugins,
     unmet_requirement,
 )
 from enginehouse.plugin_manager.kinds import KINDS, Kind, factory_faults
-from enginehouse.plugin_manager.registry import PluginOrigin, Registered, Registry
+from enginehouse.plugin_manager.registry import Registered, Registry
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,8 @@ _NEAR = 0.85
 """How alike a function's name is to a hook's that it was probably meant for (``difflib``'s ratio)."""
 
 
-class BrokenPlugin(PluginOrigin, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class BrokenPlugin(PluginOrigin):
     """An installed plugin that cannot be used."""
 
     problem: PluginError
@@ -67,12 +68,6 @@ class LoadedPlugins(msgspec.Struct, frozen=True):
         return (*self.unknown, *(broken.problem for broken in self.broken))
 
 
-class _Found(msgspec.Struct, frozen=True):
-    origin: PluginOrigin
-    entry_point: EntryPoint
-    commands: list[InstalledCommand]
-
-
 def load_plugins(settings: PluginSettings) -> LoadedPlugins:
     """Load the plugins that ``settings`` allow.
 
@@ -93,22 +88,22 @@ def load_plugins(settings: PluginSettings) -> LoadedPlugins:
 
 def collect(settings: PluginSettings) -> LoadedPlugins:
     """``load_plugins`` that ignores ``on_error``: bundled plugins first, then the others by name."""
-    found = list(_find())
-    allowed = [each for each in found if _allowed(each.origin, settings)]
-    disabled = [each.origin for each in found if not _allowed(each.origin, settings)]
+    found = installed_plugins()
+    allowed = [each for each in found if each.allowed(settings)]
+    disabled = [each.origin for each in found if not each.allowed(settings)]
     registry = Registry([each.entry_point for each in disabled])
     plugins: list[PluginOrigin] = []
     broken: list[BrokenPlugin] = []
     for each in allowed:
         if problem := _load(each, allowed, registry):
-            broken.append(BrokenPlugin(**msgspec.structs.asdict(each.origin), problem=problem))
+            broken.append(BrokenPlugin(**vars(each.origin), problem=problem))
         else:
             plugins.append(each.origin)
     unknown = tuple(_unknown_names(settings, found))
     return LoadedPlugins(registry, tuple(plugins), tuple(disabled), tuple(broken), unknown)
 
 
-def _load(found: _Found, allowed: Iterable[_Found], registry: Registry) -> PluginError | None:
+def _load(found: InstalledPlugin, allowed: Iterable[InstalledPlugin], registry: Registry) -> PluginError | None:
     """Add the types of one plugin to ``registry``, or return the reason why it cannot be used."""
     try:
         _refuse_shared_name(found.origin, allowed)
@@ -120,29 +115,7 @@ def _load(found: _Found, allowed: Iterable[_Found], registry: Registry) -> Plugi
     return None
 
 
-def _find() -> Iterator[_Found]:
-    described: dict[Distribution, PackageMetadata] = {}  # each look at a distribution's metadata parses it again
-    plugins, commands = installed()
-    for entry_point in plugins:
-        distribution = entry_point.dist
-        assert distribution is not None, "entry points of an environment have a distribution"
-        if distribution not in described:
-            described[distribution] = distribution.metadata
-        metadata = described[distribution]
-        origin = PluginOrigin(
-            entry_point=entry_point.name,
-            module=entry_point.module,
-            distribution=metadata["Name"],
-            version=metadata["Version"],
-        )
-        yield _Found(origin, entry_point, [command for command in commands if command.plugin is entry_point])
-
-
-def _allowed(origin: PluginOrigin, settings: PluginSettings) -> bool:
-    return is_allowed(origin.entry_point, origin.bundled, settings)
-
-
-def _unknown_names(settings: PluginSettings, found: Iterable[_Found]) -> Iterator[ConfigError]:
+def _unknown_names(settings: PluginSettings, found: Iterable[InstalledPlugin]) -> Iterator[ConfigError]:
     known = list(dict.fromkeys(each.origin.entry_point for each in found))
     for key, names in (("plugins.enabled", settings.enabled or ()), ("plugins.disabled", settings.disabled)):
         for name in names:
@@ -151,7 +124,7 @@ def _unknown_names(settings: PluginSettings, found: Iterable[_Found]) -> Iterato
                 yield ConfigError(f"no plugin '{name}' is installed", key=key, remedy=remedy)
 
 
-def _refuse_shared_name(origin: PluginOrigin, allowed: Iterable[_Found]) -> None:
+def _refuse_shared_name(origin: PluginOrigin, allowed: Iterable[InstalledPlugin]) -> None:
     """Refuse a name that two plugins claim, unless ``origin`` is a bundled plugin: that one keeps its name."""
     if origin.bundled:
         return
@@ -163,16 +136,16 @@ def _refuse_shared_name(origin: PluginOrigin, allowed: Iterable[_Found]) -> None
         raise origin.error(f"the entry point '{origin.entry_point}' is also claimed by {claimed}")
 
 
-def _refuse_other_version(found: _Found) -> None:
+def _refuse_other_version(found: InstalledPlugin) -> None:
     """Refuse a plugin whose distribution requires a version of Enginehouse that is not the installed one."""
-    if not found.origin.bundled and (unmet := unmet_requirement(found.entry_point.dist)):
+    if not found.origin.bundled and (unmet := unmet_requirement(found.point.dist)):
         raise found.origin.error(unmet)
 
 
-def _registered(found: _Found) -> Sequence[Registered]:
+def _registered(found: InstalledPlugin) -> Sequence[Registered]:
     """Import one plugin and call its hooks. Raises ``PluginError`` for every fault."""
     try:
-        plugin = found.entry_point.load()
+        plugin = found.point.load()
     except (Exception, SystemExit) as error:
         raise found.origin.failure("cannot be imported:", error) from error
     manager = _manager()
@@ -224,11 +197,10 @@ def _offered(manager: pluggy.PluginManager, plugin: Any, origin: PluginOrigin) -
             raise origin.error(f"the hook '{kind.hook}' is not marked with '@enginehouse.hookimpl'{place}")
 
 
-def _commands(found: _Found) -> Iterator[Registered]:
+def _commands(found: InstalledPlugin) -> Iterator[Registered]:
     """The commands of one plugin. Each is imported when it is made."""
-    origin = msgspec.structs.asdict(found.origin)
     for command in found.commands:
-        yield Registered(**origin, kind="command", type=command.name, factory=command.make)
+        yield Registered(**vars(found.origin), kind="command", type=command.name, factory=command.make)
 
 
 def _call(hook: pluggy.HookCaller, kind: Kind, origin: PluginOrigin) -> Sequence[Registered]:
@@ -242,7 +214,7 @@ def _call(hook: pluggy.HookCaller, kind: Kind, origin: PluginOrigin) -> Sequence
         # a test looks at the bundled ones, which takes a twentieth of a start
         if not origin.bundled and (problems := "; ".join(factory_faults(kind, factory))):
             raise origin.error(f"the {kind.name} '{type}' cannot be used: {problems}{defined_at(factory)}")
-        offered.append(Registered(**msgspec.structs.asdict(origin), kind=kind.name, type=type, factory=factory))
+        offered.append(Registered(**vars(origin), kind=kind.name, type=type, factory=factory))
 
     try:
         results = hook(register=register)

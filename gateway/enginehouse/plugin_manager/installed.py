@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import cache
+from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.metadata import Distribution, EntryPoint, entry_points, version
+from importlib.metadata import Distribution, EntryPoint, PackageMetadata, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,80 +49,98 @@ def has_words(module: str, words: Iterable[str]) -> bool:
     return source is None or all(word.encode() in source for word in words)
 
 
-@cache
-def is_bundled(distribution: Distribution | None) -> bool:
-    """Whether a plugin comes with the gateway. Each look at a distribution's metadata parses it again."""
-    return distribution is not None and distribution.name == GROUP
+@dataclass(frozen=True, kw_only=True)
+class PluginOrigin:
+    """Where a plugin comes from: its entry point, the module behind that, and the installed distribution."""
 
+    entry_point: str
+    module: str
+    distribution: str
+    version: str
 
-def is_allowed(plugin: str, bundled: bool, settings: PluginSettings) -> bool:
-    """Whether ``[plugins]`` lets the plugin with that entry point take part."""
-    return plugin not in settings.disabled and (bundled or settings.enabled is None or plugin in settings.enabled)
-
-
-class InstalledCommand(NamedTuple):
-    """A command that a plugin offers: its words, the entry point of the plugin, and its own."""
-
-    name: str
-    plugin: EntryPoint
-    entry_point: EntryPoint
+    def __str__(self) -> str:
+        return f"plugin '{self.entry_point}' from {self.distribution} {self.version}"
 
     @property
     def bundled(self) -> bool:
-        return is_bundled(self.plugin.dist)
+        return self.distribution == GROUP
 
     def error(self, problem: str) -> PluginError:
-        """A ``PluginError`` that names the plugin."""
-        origin = self.plugin.dist
-        named = {"distribution": origin.name, "version": origin.version} if origin else {}
-        return PluginError(problem, plugin=self.plugin.name, **named)
+        """A ``PluginError`` that names this plugin."""
+        return PluginError(problem, distribution=self.distribution, version=self.version, plugin=self.entry_point)
+
+    def failure(self, problem: str, error: BaseException) -> PluginError:
+        """The same for an ``error`` that its code raised: with the file and the line."""
+        return self.error(f"{problem} {describe(error)}{raised_at(error, self.module)}")
+
+
+class InstalledCommand(NamedTuple):
+    """A command that a plugin offers, with its entry point."""
+
+    name: str
+    origin: PluginOrigin
+    point: EntryPoint
 
     def make(self, parameters: Mapping[str, Any] | None = None) -> click.Command:
         """The command. Its entry point names a click command, or what makes one of ``parameters``.
 
         Raises ``PluginError`` if it cannot be imported or made, and ``ConfigError`` for wrong parameters.
         """
-        if not self.bundled and (unmet := unmet_requirement(self.plugin.dist)):
-            raise self.error(unmet)
+        if not self.origin.bundled and (unmet := unmet_requirement(self.point.dist)):
+            raise self.origin.error(unmet)
         try:
-            found = self.entry_point.load()
+            found = self.point.load()
             if not isinstance(found, click.Command):
                 found = self._made_by(found, parameters or {})
         except EnginehouseError:
             raise
         except (Exception, SystemExit) as error:
-            place = raised_at(error, self.entry_point.module)
-            raise self.error(f"the command '{self.name}' cannot be made: {describe(error)}{place}") from error
+            raise self.origin.failure(f"the command '{self.name}' cannot be made:", error) from error
         if not isinstance(found, click.Command):
-            raise self.error(f"the command '{self.name}' is not a click command: {shown(found)}")
+            raise self.origin.error(f"the command '{self.name}' is not a click command: {shown(found)}")
         return found
 
     def _made_by(self, factory: Any, parameters: Mapping[str, Any]) -> object:
         from enginehouse.config.parameters import decode_parameters  # only commands with parameters need msgspec
 
-        owner = f"command '{self.name}' of plugin '{self.plugin.name}'"
+        owner = f"command '{self.name}' of {self.origin}"
         config = getattr(factory, "Config", None)
         decoded = decode_parameters(config, parameters, table=f"plugins.{self.name}", owner=owner)
         return factory() if decoded is None else factory(decoded)
 
 
-def installed_commands() -> list[InstalledCommand]:
-    """The commands of plugins, the bundled ones first."""
-    return installed()[1]
+class InstalledPlugin(NamedTuple):
+    """A plugin as its distribution describes it, with the commands in its package."""
+
+    origin: PluginOrigin
+    point: EntryPoint
+    commands: list[InstalledCommand]
+
+    def allowed(self, settings: PluginSettings) -> bool:
+        """Whether ``[plugins]`` lets it take part."""
+        name, enabled = self.origin.entry_point, settings.enabled
+        return name not in settings.disabled and (self.origin.bundled or enabled is None or name in enabled)
 
 
-def installed() -> tuple[list[EntryPoint], list[InstalledCommand]]:
-    """All plugins, and their commands: a command is of the plugin whose package has its module. Bundled ones first."""
-    found = entry_points()
-    plugins = sorted(found.select(group=GROUP), key=lambda plugin: (not is_bundled(plugin.dist), plugin.name))
-    owners = {(plugin.dist, _package(plugin)): plugin for plugin in plugins}
-    order = {plugin: place for place, plugin in enumerate(plugins)}
-    commands = [
-        InstalledCommand(command.name, owners[command.dist, _package(command)], command)
-        for command in found.select(group=COMMANDS)
-        if (command.dist, _package(command)) in owners
-    ]
-    return plugins, sorted(commands, key=lambda command: order[command.plugin])
+def installed_plugins() -> list[InstalledPlugin]:
+    """All plugins: bundled ones first, then the others by name."""
+    points = entry_points()
+    commands: dict[tuple[Distribution | None, str], list[EntryPoint]] = {}
+    for point in points.select(group=COMMANDS):
+        commands.setdefault((point.dist, _package(point)), []).append(point)
+    described: dict[Distribution | None, PackageMetadata] = {}  # each look at a distribution's metadata parses it again
+    found = []
+    for point in points.select(group=GROUP):
+        assert point.dist is not None, "entry points of an environment have a distribution"
+        if point.dist not in described:
+            described[point.dist] = point.dist.metadata
+        named = described[point.dist]
+        origin = PluginOrigin(
+            entry_point=point.name, module=point.module, distribution=named["Name"], version=named["Version"]
+        )
+        own = commands.get((point.dist, _package(point)), ())
+        found.append(InstalledPlugin(origin, point, [InstalledCommand(each.name, origin, each) for each in own]))
+    return sorted(found, key=lambda plugin: (not plugin.origin.bundled, plugin.origin.entry_point))
 
 
 def _package(entry_point: EntryPoint) -> str:

@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from enginehouse.config.parameters import closest, decode_parameters
-from enginehouse.domain.errors import ConfigError, EnginehouseError, PluginError
-from enginehouse.domain.foreign import defined_at, describe, raised_at
+from enginehouse.domain.errors import ConfigError, EnginehouseError
+from enginehouse.domain.foreign import defined_at
+from enginehouse.plugin_manager.installed import PluginOrigin
 from enginehouse.plugin_manager.kinds import KINDS, faults
 from enginehouse.plugin_manager.known_plugins import how_to_get
 
 _INTERFACES = {kind.name: kind.interface for kind in KINDS}
 
 
-class PluginOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a plugin comes from: its entry point, the module behind that, and the installed distribution."""
-
-    entry_point: str
-    module: str
-    distribution: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"plugin '{self.entry_point}' from {self.distribution} {self.version}"
-
-    @property
-    def bundled(self) -> bool:
-        return self.distribution == "enginehouse"
-
-    def error(self, problem: str) -> PluginError:
-        """A ``PluginError`` that names this plugin."""
-        return PluginError(problem, distribution=self.distribution, version=self.version, plugin=self.entry_point)
-
-    def failure(self, problem: str, error: BaseException) -> PluginError:
-        """The same for an ``error`` that its code raised: with the file and the line."""
-        return self.error(f"{problem} {describe(error)}{raised_at(error, self.module)}")
-
-
-class Registered(PluginOrigin, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Registered(PluginOrigin):
     """One type that a plugin registered. ``factory`` is a class, or a function that returns an instance."""
 
     kind: str

@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from enginehouse import PluginError
 from enginehouse_kit.installed.naming import name_faults
-from enginehouse_kit.plugin_manager import COMMANDS, GROUP, LoadedPlugins, PluginOrigin, installed_commands
+from enginehouse_kit.plugin_manager import COMMANDS, GROUP, LoadedPlugins, PluginOrigin, installed_plugins
 
 
 def audit(loaded: LoadedPlugins, misplaced: Callable[[str], str]) -> Iterator[PluginError]:
@@ -42,7 +42,7 @@ def _misplaced_entry_points() -> Iterator[EntryPoint]:
 
 def _homeless() -> Iterator[PluginError]:
     """Commands that belong to no plugin, and which could not be disabled therefore."""
-    known = {command.entry_point for command in installed_commands()}
+    known = {command.point for plugin in installed_plugins() for command in plugin.commands}
     for entry_point in entry_points(group=COMMANDS):
         if entry_point not in known:
             package = entry_point.module.partition(".")[0]

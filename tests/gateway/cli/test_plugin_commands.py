@@ -97,7 +97,6 @@ def test_an_unknown_command_is_refused() -> None:
         (GREET, "serve", "there is already a command 'serve'"),
         (GREET, "serve it", "there is no group 'serve' that takes commands of plugins"),
         (GREET, "import more things", "there is no group 'import more'"),
-        (GREET, "status", "plugin 'operations' has a command 'status', too"),
     ],
 )
 def test_a_broken_command_is_a_warning_that_names_its_plugin(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -60,7 +61,7 @@ def test_only_the_distribution_enginehouse_is_bundled() -> None:
     entry = registered("zero", Zero)
 
     assert not entry.bundled
-    assert msgspec.structs.replace(entry, distribution="enginehouse").bundled
+    assert replace(entry, distribution="enginehouse").bundled
 
 
 def test_parameters_are_decoded_into_the_config_of_the_class(registry: Registry) -> None:
