@@ -80,21 +80,6 @@ class StepPlan:
     ``prefills``: whether a running request computes a part of its prompt.
     """
 
-    __slots__ = (
-        "cached",
-        "encoder_budget",
-        "encoder_inputs",
-        "new",
-        "num_scheduled_tokens",
-        "preempted",
-        "prefills",
-        "requests",
-        "resumed",
-        "spec_tokens",
-        "step",
-        "token_budget",
-    )
-
     def __init__(self, step: int, token_budget: int, encoder_budget: int) -> None:
         self.step = step
         self.token_budget = token_budget

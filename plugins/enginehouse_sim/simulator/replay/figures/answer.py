@@ -25,20 +25,6 @@ class AnswerRecord:
     - ``is_unread``: the gateway does not read on, so the gaps between tokens reach no client.
     """
 
-    __slots__ = (
-        "arrival",
-        "cached_tokens",
-        "first_token",
-        "has_moved",
-        "input_length",
-        "is_ahead",
-        "is_read",
-        "is_unread",
-        "last_token",
-        "output_tokens",
-        "owner",
-    )
-
     def __init__(self, arrival: float, input_length: int, owner: Any = None, *, is_ahead: bool = False) -> None:
         self.arrival = arrival
         self.input_length = input_length
