@@ -76,7 +76,7 @@ def test_an_aborted_request_has_no_output_and_is_removed_from_the_runner(
     core = new_core()
     core.add_request(new_request(10))
     core.step()
-    core.abort_requests(["a", "unknown"])
+    core.finish_requests(["a", "unknown"])
     assert core.has_work
     result = core.step()
     assert result.scheduled.finished_req_ids == ("a",)

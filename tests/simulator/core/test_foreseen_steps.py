@@ -88,7 +88,7 @@ def come_and_go(random: Random, number: int, *cores: EngineCore) -> None:
         if comes or not core.has_requests:
             core.add_request(new_request(Random(number), core, number))
         if leaves:
-            core.abort_requests([next(iter(core.scheduler.state.requests))])
+            core.finish_requests([next(iter(core.scheduler.state.requests))])
 
 
 def test_a_step_is_foreseen_until_something_must_be_decided() -> None:

@@ -13,6 +13,7 @@ import pytest
 from enginehouse_sim.simulator.domain.constants import MultiModalInput
 from enginehouse_sim.simulator.domain.request import RequestState
 from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+from tests.support.block_names import hashes_of
 
 New = Callable[..., RequestState]
 HASHER = BlockHasher(4)
@@ -20,7 +21,7 @@ PROMPT = list(range(12))
 
 
 def test_only_full_blocks_have_a_name() -> None:
-    assert [len(HASHER.of_tokens(PROMPT[:length])) for length in (0, 3, 4, 7, 8)] == [0, 0, 1, 1, 2]
+    assert [len(hashes_of(HASHER, PROMPT[:length])) for length in (0, 3, 4, 7, 8)] == [0, 0, 1, 1, 2]
 
 
 def test_names_are_added_as_tokens_are(new_request: New) -> None:
@@ -29,14 +30,14 @@ def test_names_are_added_as_tokens_are(new_request: New) -> None:
     for token in (6, 7, 8, 9, 10, 11):
         request.append(token)
         HASHER.extend(request)
-    assert request.block_hashes == HASHER.of_tokens(PROMPT, lora="terse", cache_salt="mine")
+    assert request.block_hashes == hashes_of(HASHER, PROMPT, lora="terse", cache_salt="mine")
 
 
 def test_a_name_covers_everything_before_its_block() -> None:
-    names = HASHER.of_tokens(PROMPT)
-    other = HASHER.of_tokens([99, *PROMPT[1:]])
+    names = hashes_of(HASHER, PROMPT)
+    other = hashes_of(HASHER, [99, *PROMPT[1:]])
     assert not set(names) & set(other)
-    assert HASHER.of_tokens([*PROMPT[:4], 99, *PROMPT[5:]])[0] == names[0]
+    assert hashes_of(HASHER, [*PROMPT[:4], 99, *PROMPT[5:]])[0] == names[0]
 
 
 @pytest.mark.parametrize(
@@ -52,42 +53,43 @@ def test_adapters_and_salts_separate_all_blocks(keys: dict[str, Any]) -> None:
         {"lora": "a", "cache_salt": ""},
     ]
     for other in others:
-        assert not set(HASHER.of_tokens(PROMPT, **keys)) & set(HASHER.of_tokens(PROMPT, **other))
+        assert not set(hashes_of(HASHER, PROMPT, **keys)) & set(hashes_of(HASHER, PROMPT, **other))
 
 
 def test_equal_tokens_of_different_images_have_different_names_from_the_first_block_they_touch_on() -> None:
-    one, other = (HASHER.of_tokens(PROMPT, mm_inputs=[MultiModalInput(name, 5, 2)]) for name in ("cat", "dog"))
-    assert one[0] == other[0] == HASHER.of_tokens(PROMPT)[0]
+    one, other = (hashes_of(HASHER, PROMPT, mm_inputs=[MultiModalInput(name, 5, 2)]) for name in ("cat", "dog"))
+    assert one[0] == other[0] == hashes_of(HASHER, PROMPT)[0]
     assert (one[1] != other[1], one[2] != other[2]) == (True, True)
 
 
 def test_a_block_names_all_images_that_touch_it_and_where_they_begin() -> None:
     cat, dog = MultiModalInput("cat", 0, 6), MultiModalInput("dog", 6, 6)
-    both = HASHER.of_tokens(PROMPT, mm_inputs=[cat, dog])
-    assert both[0] == HASHER.of_tokens(PROMPT, mm_inputs=[cat])[0]
-    assert both[1] != HASHER.of_tokens(PROMPT, mm_inputs=[cat])[1]
+    both = hashes_of(HASHER, PROMPT, mm_inputs=[cat, dog])
+    assert both[0] == hashes_of(HASHER, PROMPT, mm_inputs=[cat])[0]
+    assert both[1] != hashes_of(HASHER, PROMPT, mm_inputs=[cat])[1]
     shifted = [MultiModalInput("cat", 1, 6)]
-    assert HASHER.of_tokens(PROMPT, mm_inputs=shifted)[0] != HASHER.of_tokens(PROMPT, mm_inputs=[cat])[0]
+    assert hashes_of(HASHER, PROMPT, mm_inputs=shifted)[0] != hashes_of(HASHER, PROMPT, mm_inputs=[cat])[0]
 
 
 def test_every_token_id_has_its_own_name() -> None:
     ids = [0, 1, -1, 2**32, 2**56 - 1, -(2**63), 2**63 - 1]
-    assert len({HASHER.of_tokens([token] * 4)[0] for token in ids}) == len(ids)
+    assert len({hashes_of(HASHER, [token] * 4)[0] for token in ids}) == len(ids)
 
 
 def test_any_text_of_a_client_can_be_a_salt() -> None:
-    assert HASHER.of_tokens(PROMPT, cache_salt="\ud800") != HASHER.of_tokens(PROMPT, cache_salt="\ud801")
+    assert hashes_of(HASHER, PROMPT, cache_salt="\ud800") != hashes_of(HASHER, PROMPT, cache_salt="\ud801")
 
 
 def test_names_are_numbers_of_64_bits_that_never_change() -> None:
-    assert HASHER.of_tokens(PROMPT[:8]) == [2801001025085728000, 16329753075749295843]
+    assert hashes_of(HASHER, PROMPT[:8]) == [2801001025085728000, 16329753075749295843]
 
 
 def test_every_process_gives_the_same_names() -> None:
     code = (
         "from enginehouse_sim.simulator.kv.block_hashes import BlockHasher\n"
+        "from tests.support.block_names import hashes_of\n"
         "from enginehouse_sim.simulator.domain.constants import MultiModalInput\n"
-        "print(BlockHasher(4).of_tokens(range(12), lora='terse', cache_salt='mine',"
+        "print(hashes_of(BlockHasher(4), range(12), lora='terse', cache_salt='mine',"
         " mm_inputs=[MultiModalInput('cat', 5, 2)]))"
     )
 
@@ -98,5 +100,5 @@ def test_every_process_gives_the_same_names() -> None:
         ).stdout.decode()
 
     mm_inputs = [MultiModalInput("cat", 5, 2)]
-    here = HASHER.of_tokens(PROMPT, lora="terse", cache_salt="mine", mm_inputs=mm_inputs)
+    here = hashes_of(HASHER, PROMPT, lora="terse", cache_salt="mine", mm_inputs=mm_inputs)
     assert run("1") == run("2") == f"{here}\n"

@@ -13,6 +13,7 @@ from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
 from enginehouse_sim.simulator.replay.traces.prompts import block_hashes_of, prompt_of
 from enginehouse_sim.simulator.replay.traces.reader import Trace, TraceError, TraceRequest
 from enginehouse_sim.simulator.replay.traces.workload import Workload, write
+from tests.support.block_names import hashes_of
 
 
 def read(folder: Path, name: str, text: str, **options: Any) -> list[TraceRequest]:
@@ -202,7 +203,7 @@ def test_no_id_is_too_large(prefix: int, index: int) -> None:
 def test_hashes_of_blocks_are_equal_where_those_of_the_tokens_are(block_size: int) -> None:
     requests = [asks(length, *ids) for length in (7, 30, 41) for ids in ((), (1,), (1, 2), (1, 2, 3), (2, 1), (1, 3))]
     hasher = BlockHasher(block_size)
-    by_tokens = [hasher.of_tokens(prompt_of(each, n)) for n, each in enumerate(requests)]
+    by_tokens = [hashes_of(hasher, prompt_of(each, n)) for n, each in enumerate(requests)]
     by_ids = [block_hashes_of(each, n, block_size) for n, each in enumerate(requests)]
     for one, other in ((a, b) for a in range(len(requests)) for b in range(a)):
         equal = [x == y for x, y in zip(by_tokens[one], by_tokens[other], strict=False)]

@@ -112,7 +112,7 @@ def play(constants: SchedulerConstants, coming: list[dict[str, Any]]) -> Story:
             if fields["comes_at"] == number:
                 core.add_request(request(index, fields))
             if fields["leaves_at"] == number:
-                core.abort_requests([f"r{index}"])
+                core.finish_requests([f"r{index}"])
         if number > LAST_EVENT and not core.has_work:
             break
         result = core.step()

@@ -74,12 +74,10 @@ class EngineCore:
         """Add a request. Raises ``ValueError`` for an id in use."""
         self.scheduler.add_request(request)
 
-    def abort_requests(self, request_ids: Sequence[str]) -> None:
-        """Abort requests, without further outputs. Unknown ids are ignored."""
-        self.finish_requests(request_ids, RequestStatus.FINISHED_ABORTED)
-
-    def finish_requests(self, request_ids: Sequence[str], status: RequestStatus) -> None:
-        """Finish requests for a reason outside of the core, such as a stop string."""
+    def finish_requests(
+        self, request_ids: Sequence[str], status: RequestStatus = RequestStatus.FINISHED_ABORTED
+    ) -> None:
+        """Finish requests for a reason outside of the core, without further outputs. Unknown ids are ignored."""
         self.scheduler.finish_requests(request_ids, status)
 
     @property

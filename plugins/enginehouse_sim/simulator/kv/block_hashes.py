@@ -28,57 +28,31 @@ class BlockHasher:
         self._is_local = is_local
 
     def extend(self, request: RequestState) -> list[int]:
-        """The hashes of all full blocks of ``request``. Appends missing hashes to its ``block_hashes``."""
-        hashes = request.block_hashes
-        if (len(hashes) + 1) * self.block_size <= len(request.all_token_ids):
-            self._extend(hashes, request.all_token_ids, request.lora, request.cache_salt, request.mm_inputs)
-        return hashes
+        """The hashes of all full blocks of ``request``. Appends missing hashes to its ``block_hashes``.
 
-    def of_tokens(
-        self,
-        token_ids: Sequence[int],
-        *,
-        lora: str | None = None,
-        cache_salt: str | None = None,
-        mm_inputs: Sequence[MultiModalInput] = (),
-    ) -> list[int]:
-        """The hashes of a request with these tokens. Tokens are signed 64-bit numbers."""
-        hashes: list[int] = []
-        self._extend(hashes, token_ids, lora, cache_salt, mm_inputs)
-        return hashes
-
-    def _extend(
-        self,
-        hashes: list[int],
-        token_ids: Sequence[int],
-        lora: str | None,
-        cache_salt: str | None,
-        mm_inputs: Sequence[MultiModalInput],
-    ) -> None:
-        size = self.block_size
+        Tokens are signed 64-bit numbers.
+        """
+        hashes, token_ids, size = request.block_hashes, request.all_token_ids, self.block_size
         first, end = len(hashes), len(token_ids) // size
+        if first >= end:
+            return hashes
         if self._is_local:
             for index in range(first, end):
                 block = tuple(token_ids[index * size : (index + 1) * size])
                 hashes.append(hash((hashes[-1] if hashes else 0, block)) & _62_BITS)
-            return
+            return hashes
         tokens = token_ids[first * size : end * size]
         data = struct.pack(f"<{len(tokens)}q", *tokens)
-        parent = _parent(hashes, lora, cache_salt)
+        # The hash input before the next block: the previous hash, or the keys that separate equal prompts.
+        parent = hashes[-1].to_bytes(_HASH_BYTES, "little") if hashes else _written(request.lora, request.cache_salt)
         for index in range(first, end):
             at = (index - first) * size * _TOKEN_BYTES
             content = parent + data[at : at + size * _TOKEN_BYTES]
-            if mm_inputs:
-                content += _inputs_within(mm_inputs, index * size, size)
+            if request.mm_inputs:
+                content += _inputs_within(request.mm_inputs, index * size, size)
             parent = blake2b(content, digest_size=_HASH_BYTES).digest()
             hashes.append(int.from_bytes(parent, "little"))
-
-
-def _parent(hashes: Sequence[int], lora: str | None, cache_salt: str | None) -> bytes:
-    """The hash input before the next block: the previous hash, or the keys that separate equal prompts."""
-    if hashes:
-        return hashes[-1].to_bytes(_HASH_BYTES, "little")
-    return _written(lora, cache_salt)
+        return hashes
 
 
 def _inputs_within(mm_inputs: Sequence[MultiModalInput], begin: int, size: int) -> bytes:

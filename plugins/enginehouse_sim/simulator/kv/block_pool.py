@@ -68,7 +68,10 @@ class BlockPool:
         if count > self.num_free:
             raise ValueError(f"{count} blocks asked for, {self.num_free} are free: compare with num_free first")
         holders, hashes = self._ref_counts, self._hashes
-        blocks = self._take_uncached(count) if self._freed_uncached else []
+        uncached = self._freed_uncached
+        blocks = [uncached.pop() for _ in range(min(count, len(uncached)))]
+        for block in blocks:
+            holders[block] = 1
         never_used = len(holders)
         if never_used <= self.num_usable:
             fresh = range(never_used, min(never_used + count - len(blocks), self.num_usable + 1))
@@ -162,16 +165,6 @@ class BlockPool:
             else:
                 current.append(block)
         self._freed = current
-
-    def _take_uncached(self, count: int) -> list[int]:
-        """Hand out up to ``count`` of the free blocks that are reused first."""
-        freed = self._freed_uncached
-        if not freed:
-            return []
-        blocks = [freed.pop() for _ in range(min(count, len(freed)))]
-        for block in blocks:
-            self._ref_counts[block] = 1
-        return blocks
 
     def _evict(self, block: int) -> None:
         content = self._hashes[block]

@@ -134,7 +134,7 @@ class PlayedEngine:
     def abort(self, request_id: str) -> AnswerRecord:
         """Remove a request. Returns its answer so far."""
         self._interrupt()
-        self._core.abort_requests((request_id,))
+        self._core.finish_requests((request_id,))
         return self._live.pop(request_id)
 
     def kill(self) -> None:

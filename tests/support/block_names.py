@@ -1,0 +1,15 @@
+"""The hashes of a prompt's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from enginehouse_sim.simulator.domain.request import RequestState
+from enginehouse_sim.simulator.kv.block_hashes import BlockHasher
+
+
+def hashes_of(hasher: BlockHasher, token_ids: Iterable[int], **more: Any) -> list[int]:
+    """Those of a request with these tokens; ``more``: other fields of it."""
+    request = RequestState(request_id="", prompt_token_ids=list(token_ids), max_tokens=1, **more)
+    return hasher.extend(request)
