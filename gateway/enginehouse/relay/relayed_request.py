@@ -55,7 +55,7 @@ class RelayedRequest(Request):
     answered with its true status, or as the end of a stream that a progress report or an engine has begun.
 
     - ``moving``: set while its stream is being moved; called if it ends meanwhile.
-    - ``_rest``: the rest of a stream that an engine broke off. ``_joined``: the reply while engines follow each other.
+    - ``_rest``: the rest of a stream that an engine broke off.
     - ``_held``: a move reads no more of the source's answer.
     - ``_overhead``: the seconds that the gateway took until the request was sent.
     - ``_ping_at``: when its client gets a ping, if nothing else comes until then.
@@ -66,7 +66,6 @@ class RelayedRequest(Request):
     moving: Callable[[], None] | None = None
     _hedge: Hedge | None = None
     _rest: ContinuationJob | None = None
-    _joined: JoinedReply | None = None
     _refusal: FirstRefusal | None = None
     _held: bool = False
     _overhead: float = 0.0
@@ -249,8 +248,8 @@ class RelayedRequest(Request):
             body = attempt.hold(body, job.context.hold_answers, complete=complete)
             if not (body or complete):
                 return None
-        if rest is not None and self._joined is not None:
-            return body if self._accept(attempt, head, rest, self._joined) else None
+        if rest is not None:
+            return body if self._accept(attempt, head, rest) else None
         if complete and head.status >= 400 and not is_first and self._dispatch.goes_elsewhere(body):
             return None
         if (misfit := self._misfit(attempt, head)) is not None:
@@ -397,7 +396,7 @@ class RelayedRequest(Request):
         """
         self._reply.door.settle(self._settled)
         if not self._status:
-            if status < 400 and self._joined is None:
+            if status < 400 and self._rest is None:
                 attempt.counted(self._reply.measure())
             self._served_model = attempt.route.chosen.model
             self._dispatch.leave("served")
@@ -464,21 +463,19 @@ class RelayedRequest(Request):
         if rest is None:
             asked = continuer.rest(history, self.job.context.continuation.of(model))
             self._rest = rest = ContinuationJob(self.job, history, asked, model, self._dispatch.retries)
-        rest.broke(error)
-        self._reply = self._joined = JoinedReply(self._reply, self._rejoined)
+        rest.broke(error, self._reply, self._rejoined)
+        self._reply = rest.reply
         return rest
 
-    def _accept(self, attempt: Attempt, head: AnswerHead, rest: ContinuationJob, reply: JoinedReply) -> bool:
-        """Begin with the answer to a continuation, unless it is not a stream."""
+    def _accept(self, attempt: Attempt, head: AnswerHead, rest: ContinuationJob) -> bool:
+        """Begin with the answer to a continuation, or try another way."""
         attempt.begins_answer(rest.context.clock.now())
-        rest.judge(attempt.route, head.status, 0.0, ())
-        if head.status != 200 or not head.stream:
+        accepted = rest.accepts(attempt.route, head)
+        if not accepted:
             self._dispatch.try_otherwise()
-            return False
-        reply.accept(rest.translator)
-        if reply.paused:
+        elif rest.reply.paused:
             attempt.pause()
-        return True
+        return accepted
 
     def _rejoined(self) -> bool:
         """Note that the client gets more of a stream that broke off."""
@@ -637,7 +634,7 @@ class RelayedRequest(Request):
     def _end(self, status: int, outcome: str, error: RequestError | None = None) -> None:
         self._status = status
         answer, attempt = self._reply.measure(), self._dispatch.attempt
-        if attempt is not None and outcome == "served" and status < 400 and self._joined is None:
+        if attempt is not None and outcome == "served" and status < 400 and self._rest is None:
             attempt.counted(answer)
         if self._hedge is not None:
             self._hedge.end(outcome, error.message if error is not None else "")
@@ -649,5 +646,5 @@ class RelayedRequest(Request):
             self.moving()
         if self._reply.history is not None:
             self._reply.history.release()
-        if self._joined is not None:
-            self._joined.release()
+        if self._rest is not None:
+            self._rest.reply.release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import ClassVar, Final
 
@@ -12,6 +13,9 @@ from enginehouse.domain.route import Route
 from enginehouse.fleet.verdicts import EngineVerdict, verdict
 from enginehouse.interfaces.authenticators import AdmittedCaller
 from enginehouse.interfaces.kept_streams import ContinuationWay, KeptStream, Rest, Translator
+from enginehouse.relay.answers.joined_reply import JoinedReply
+from enginehouse.relay.answers.reply import Reply
+from enginehouse.relay.heads.answer_head import AnswerHead
 from enginehouse.relay.jobs.job import Job, Suspects
 from enginehouse.relay.jobs.pairs import pair_route, prepare_pair
 from enginehouse.relay.jobs.prompt_request import PromptRequest
@@ -25,8 +29,10 @@ _TIMEOUT_S: Final = 5.0
 class ContinuationJob(Job):
     """The rest of ``job``, whose stream an engine broke off: for another engine of the same model.
 
-    At each engine, the ways of ``rest`` are tried in order until one is answered as it should be. ``translator`` is
-    that of the current try.
+    At each engine, the ways of ``rest`` are tried in order until one is answered as it should be.
+
+    - ``translator``: of the answer to the current try.
+    - ``reply``: joins that answer to what the client has.
     """
 
     method = "POST"
@@ -35,6 +41,7 @@ class ContinuationJob(Job):
     fallbacks = False
     prepares = True
     continues = True
+    reply: JoinedReply
     retry_statuses: ClassVar[frozenset[int]] = frozenset()  # another way at the same engine comes first
 
     def __init__(self, job: Job, history: KeptStream, rest: Rest, model: str, tries_before: int) -> None:
@@ -60,11 +67,23 @@ class ContinuationJob(Job):
         """Whether the current try has brought something new for the client."""
         return self.translator is None or self.translator.has_begun
 
-    def broke(self, cause: RequestError) -> None:
-        """Note that an engine broke the stream off just now."""
+    def broke(self, cause: RequestError, before: Reply, on_joined: Callable[[], bool]) -> None:
+        """Note that an engine broke the stream off just now, of which ``before`` was the last reply.
+
+        ``on_joined``: as for ``JoinedReply``.
+        """
         self._cause = cause
         self._broke_at = self.context.clock.now()
         self._route = None
+        self.reply = JoinedReply(before, on_joined)
+
+    def accepts(self, route: Route, head: AnswerHead) -> bool:
+        """Begin the reply with an answer that begins, unless it is not a stream; whether it is."""
+        self.judge(route, head.status, 0.0, ())
+        if head.status != 200 or not head.stream:
+            return False
+        self.reply.accept(self.translator)
+        return True
 
     def joined(self) -> StreamGap:
         """Count the stream as continued. Returns the gap."""
