@@ -138,7 +138,7 @@ def installed_plugins() -> list[InstalledPlugin]:
         origin = PluginOrigin(
             entry_point=point.name, module=point.module, distribution=named["Name"], version=named["Version"]
         )
-        own = commands.get((point.dist, _package(point)), ())
+        own = commands.pop((point.dist, _package(point)), ())  # of the first plugin, if the package has several
         found.append(InstalledPlugin(origin, point, [InstalledCommand(each.name, origin, each) for each in own]))
     return sorted(found, key=lambda plugin: (not plugin.origin.bundled, plugin.origin.entry_point))
 

@@ -10,6 +10,8 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
 from enginehouse.cli import enginehouse
+from enginehouse.config.schema import PluginSettings
+from enginehouse.plugin_manager.discovery import collect
 from tests.support.plugins import Install
 
 GREET = """
@@ -221,3 +223,14 @@ def test_the_command_line_is_also_a_module() -> None:
     told = subprocess.run([sys.executable, "-m", "enginehouse", "--version"], capture_output=True, text=True)
 
     assert told.stdout.startswith("enginehouse, version ")
+
+
+def test_a_package_with_two_plugins_has_each_command_once(install: Install, tmp_path: Path) -> None:
+    install("greeter", GREET, commands=GREETS)
+    [entry_points] = tmp_path.glob("*.dist-info/entry_points.txt")
+    entry_points.write_text(
+        entry_points.read_text().replace("[enginehouse]", "[enginehouse]\nsecond = enginehouse_greeter")
+    )
+
+    assert run("greet").stdout == "hello you\n"
+    assert collect(PluginSettings()).broken == ()
