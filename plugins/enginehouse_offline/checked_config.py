@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from enginehouse import ConfigError
 from enginehouse.app import rehearse_start
-from enginehouse.app.build_router import settle
 from enginehouse.config.load_config import LoadedConfig, find_document, read_document
 from enginehouse.config.schema import Config
 from enginehouse.config.server import WorkerCount, worker_count
@@ -75,18 +74,17 @@ def _checked(loaded: LoadedConfig) -> CheckedConfig:
     try:
         with loaded.naming_file():
             found = load_plugins(loaded.config.plugins)
-            _rehearse(loaded.config, found.registry)
+            settled = _rehearse(loaded.config, found.registry)
     finally:
         logging.getLogger().removeHandler(heard)
-    settled = settle(loaded.config, found.registry)[0]
     warnings = (*loaded.warnings, *(record.getMessage() for record in heard.buffer))
     return CheckedConfig(loaded.file, settled, warnings, len(found.plugins))
 
 
-def _rehearse(config: Config, registry: Registry) -> None:
-    """Raise the error that keeps a gateway from starting, with all further types that no plugin has."""
+def _rehearse(config: Config, registry: Registry) -> Config:
+    """The configuration in use. Raises what keeps a gateway from starting, and all further types that no plugin has."""
     try:
-        rehearse_start(config, registry)
+        return rehearse_start(config, registry)
     except ConfigError as first:
         others = [error for error in _unknown_types(config, registry) if error.key != first.key]
         if not others:

@@ -12,18 +12,21 @@ from enginehouse.engines.state_file import StateFile
 from enginehouse.plugin_manager.registry import Registry
 
 
-def rehearse_start(config: Config, registry: Registry) -> None:
-    """Raise the error that keeps a gateway with ``config`` from starting: ``ConfigError`` or ``PluginError``.
+def rehearse_start(config: Config, registry: Registry) -> Config:
+    """The configuration as a gateway with ``config`` uses it.
 
-    No process, probe or request is started, and nothing remains on disk.
+    Raises the error that keeps the gateway from starting: ``ConfigError`` or ``PluginError``. No process, probe or
+    request is started, and nothing remains on disk.
     """
-    asyncio.run(_build(config, registry))  # a loop, because plugins may ask for the time while they are prepared
+    return asyncio.run(_build(config, registry))  # a loop, because plugins may ask for the time while they are prepared
 
 
-async def _build(config: Config, registry: Registry) -> None:
+async def _build(config: Config, registry: Registry) -> Config:
     with TemporaryDirectory() as folder:
         state_file = StateFile(Path(folder))
         try:
-            Gateway(config, registry).build_hosts(state_file)
+            gateway = Gateway(config, registry)
+            gateway.build_hosts(state_file)
+            return gateway.config
         finally:
             state_file.close()
