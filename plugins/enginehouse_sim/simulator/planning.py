@@ -92,6 +92,12 @@ class FoundPlan(msgspec.Struct, frozen=True, kw_only=True):
     fleets: Sequence[FleetPlan]
 
 
+_OF_REPORT = (
+    *("requests_per_second", "output_tokens_per_second", "rejected", "preemptions"),
+    *("ttft_ms", "tpot_ms", "latency_ms"),
+)
+
+
 def judged(fleet: Fleet, outcomes: Sequence[Outcome], share: float, price: float | None) -> FleetPlan:
     """The verdict on one fleet. ``outcomes``: one for each seed, and one of the first seed with longer steps.
 
@@ -115,15 +121,9 @@ def judged(fleet: Fleet, outcomes: Sequence[Outcome], share: float, price: float
         shares=first.slo_shares,
         fails_first=_fails_first(first) or _fails_first(slower),
         bottleneck=bottleneck(first if mean < share else slower),
-        requests_per_second=first.requests_per_second,
-        output_tokens_per_second=first.output_tokens_per_second,
-        rejected=first.rejected,
-        preemptions=first.preemptions,
+        **{name: getattr(first, name) for name in _OF_REPORT},
         busy=round(sum(each.busy for each in first.per_instance) / len(first.per_instance), 3),
         peak_kv_use=max(each.peak_kv_use for each in first.per_instance),
-        ttft_ms=first.ttft_ms,
-        tpot_ms=first.tpot_ms,
-        latency_ms=first.latency_ms,
         cost_per_hour=cost,
         cost_per_million_tokens=_cost_of_tokens(first, cost),
     )

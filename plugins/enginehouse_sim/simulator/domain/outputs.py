@@ -43,24 +43,12 @@ class NewRequestData(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, request: RequestState, block_ids: Sequence[int], num_computed_tokens: int) -> NewRequestData:
         """The model runner's view of ``request``."""
-        return cls(
-            request_id=request.request_id,
-            prompt_token_ids=request.prompt_token_ids,
-            block_ids=block_ids,
-            num_computed_tokens=num_computed_tokens,
-            lora=request.lora,
-            cache_salt=request.cache_salt,
-            structured_output=request.structured_output,
-            output_token_ids=tuple(request.output_token_ids),
-            min_tokens=request.min_tokens,
-            stop_token_ids=request.stop_token_ids,
-            ignore_eos=request.ignore_eos,
-            choice=request.choice,
-            logprobs=request.logprobs,
-            pooling=request.pooling,
-        )
+        fields = {name: getattr(request, name) for name in _OF_REQUEST}
+        fields["output_token_ids"] = tuple(request.output_token_ids)
+        return cls(block_ids=block_ids, num_computed_tokens=num_computed_tokens, **fields)
 
 
+_OF_REQUEST = [name for name in NewRequestData.__struct_fields__ if name not in ("block_ids", "num_computed_tokens")]
 _NOTHING: Mapping[str, Any] = {}
 
 

@@ -69,22 +69,18 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
             request_id=request_id,
             prompt_token_ids=prompt.token_ids,
             mm_inputs=prompt.mm_inputs,
-            max_tokens=self.max_tokens,
             pooling=not self.max_tokens,
             choice=choice,
             eos_token_id=EOS,
-            min_tokens=self.min_tokens,
-            ignore_eos=self.ignore_eos,
-            stop_token_ids=self.stop_token_ids,
             structured_output=self.grammar,
-            logprobs=self.logprobs,
-            priority=self.priority,
-            lora=self.lora,
-            cache_salt=self.cache_salt,
-            kv_transfer_params=self.kv_transfer_params,
+            **{name: getattr(self, name) for name in _OF_REQUEST},
         )
 
 
+_OF_REQUEST = (
+    *("max_tokens", "min_tokens", "ignore_eos", "stop_token_ids", "logprobs", "priority", "lora", "cache_salt"),
+    "kv_transfer_params",
+)
 _IMAGE = "\N{OBJECT REPLACEMENT CHARACTER}" * IMAGE_TOKENS
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
