@@ -59,7 +59,10 @@ def read_gguf_header(path: Path) -> dict[str, Any]:
                 reader = _Reader(data)
                 metadata = reader.metadata()
                 needed = reader.tensors_end(metadata.get("general.alignment"))
-    except (OSError, ValueError, OverflowError, TypeError, struct.error, KeyError, IndexError) as error:
+    except (struct.error, IndexError):
+        problem = f"{path} is cut short, or damaged: its header goes on after its end"
+        raise GgufError(problem, remedy="download it again") from None
+    except (OSError, ValueError, OverflowError, TypeError, KeyError) as error:
         raise GgufError(f"{path} cannot be read as a GGUF file: {error}") from None
     if size < needed:
         problem = f"{path} is cut short: it has {size:,} bytes, and its tensors need {needed:,} at least"

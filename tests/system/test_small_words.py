@@ -57,3 +57,12 @@ def test_explain_swap_takes_a_word(tmp_path: Path) -> None:
         assert done.stdout.startswith("'a' stops b"), done.output
     refused = runner.invoke(enginehouse, ["explain", "swap", "--config", str(file)])
     assert (refused.exit_code, "Name one model" in refused.output) == (2, True)
+
+
+def test_explain_swap_asks_a_running_gateway() -> None:
+    host = "[scheduling]\nswapper = 'memory'\n[hosts.local]\nmemory = '3GiB'\n"
+    models = "".join(f"[models.{name}]\ndriver = 'sim'\nmemory = '2GiB'\n" for name in "ab")
+    with RunningGateway(f"{host}{models}preload = true\n") as gateway:
+        gateway.until(lambda status: status["replicas"][1]["state"] == "ready")
+        done = CliRunner().invoke(enginehouse, ["explain", "swap", "a", "--url", gateway.url])
+    assert done.stdout.startswith("'a' stops b"), done.output

@@ -9,6 +9,7 @@ import msgspec
 
 from enginehouse.commands import config_option
 from enginehouse.tickets import SwapPlan
+from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.output import print_json
 
 
@@ -17,11 +18,22 @@ from enginehouse_kit.output import print_json
 @click.argument("model", required=False)
 @click.option("--target", metavar="MODEL", help="The model to run; the same as MODEL.")
 @click.option("--running", metavar="A,B", default="", help="Running models, least recently used first.")
+@click.option("--url", help="Ask this running gateway: its models run.")
+@click.option("--admin-key", envvar="ENGINEHOUSE_KEY", help="The admin key for --url; else $ENGINEHOUSE_KEY.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def swap(config: Path | None, model: str | None, target: str | None, running: str, as_json: bool) -> None:
+def swap(
+    config: Path | None,
+    model: str | None,
+    target: str | None,
+    running: str,
+    url: str | None,
+    admin_key: str | None,
+    as_json: bool,
+) -> None:
     """Show which models would stop so that MODEL can run.
 
-    Also which models would then run, and by which rule.
+    Also which models would then run, and by which rule. With --url, the running gateway answers; --running then
+    replaces the models that run there.
 
     A model that cannot run is an error.
     """
@@ -29,9 +41,14 @@ def swap(config: Path | None, model: str | None, target: str | None, running: st
     if not wanted or (model and target and model != target):
         raise click.UsageError("Name one model: enginehouse explain swap MODEL")
     names = [name.strip() for name in running.split(",") if name.strip()]
-    from enginehouse_offline.offline_gateway import OfflineGateway  # much that the help does not need
+    if url is not None:
+        gateway = GatewayClient(url, admin_key)
+        question = {"target": wanted, **({"running": names} if names else {})}
+        plan = gateway.read(gateway.post("api", "explain", "swap", body=question), SwapPlan)
+    else:
+        from enginehouse_offline.offline_gateway import OfflineGateway  # much that the help does not need
 
-    plan = OfflineGateway(config).explain_swap(wanted, names)
+        plan = OfflineGateway(config).explain_swap(wanted, names)
     if as_json:
         print_json(msgspec.json.encode(plan))
     else:

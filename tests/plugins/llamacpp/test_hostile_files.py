@@ -67,6 +67,14 @@ def test_one_bad_file_leaves_the_others_of_its_folder(tmp_path: Path) -> None:
     assert "good" in {each.name for each in find_models(tmp_path)}
 
 
+def test_a_file_that_ends_within_its_header_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    write_model(file)
+    os.truncate(file, 100)
+    with pytest.raises(GgufError, match=r"is cut short, or damaged: .*download it again"):
+        read_gguf_header(file)
+
+
 @pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
 def test_a_file_that_is_cut_short_says_so(tmp_path: Path, share: float) -> None:
     file = tmp_path / "m.gguf"
