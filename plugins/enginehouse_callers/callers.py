@@ -52,6 +52,7 @@ _log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
 _SAVE_USE_EVERY = 60
+_LAST_USED_S = 30 * 86400.0
 _NO_STORE, _USUAL_STORE = "none", "sqlite"
 _IN_MEMORY = "memory"
 """The limit store of one gateway. Its processes count in memory that they share."""
@@ -256,7 +257,18 @@ class Callers(Authenticator, Accounting):
         from enginehouse_callers.key_pages import KeyPages
 
         keys = lambda: self._configured.table("auth").keys  # noqa: E731
-        return KeyPages(self._kept, keys, self._gateway.is_open, self.limits_left).routes
+        return KeyPages(self._kept, keys, self._gateway.is_open, self.limits_left, self._last_used).routes
+
+    async def _last_used(self) -> Mapping[str, float]:
+        """When each caller was last seen; before the start of the gateway, only the day is known, of the last 30."""
+        now = self._gateway.clock.epoch()
+        try:
+            rows = await self.keeper.usage(now - _LAST_USED_S, now + 1, ("day", "key"))
+        except Exception as error:
+            _log.warning("The usage store cannot be read: %s", error)
+            rows = ()
+        days = {row.key or "": float(row.hour or 0) for row in sorted(rows, key=lambda row: row.hour or 0)}
+        return days | self.keeper.meter.last_used
 
     def limits_left(self, name: str) -> Sequence[LimitLeft]:
         holder = self.keyring.named(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ class KeyPages:
     """Serves ``kept`` keys. ``configured`` returns those of the configuration, which cannot be changed here.
 
     ``is_open``: whether nobody needs a credential yet. ``left``: what is left of the limits of a key.
+    ``last_used``: when each caller was last seen.
     """
 
     def __init__(
@@ -28,11 +29,13 @@ class KeyPages:
         configured: Callable[[], Sequence[KeySettings]],
         is_open: Callable[[], bool],
         left: Callable[[str], Sequence[LimitLeft]],
+        last_used: Callable[[], Awaitable[Mapping[str, float]]],
     ) -> None:
         self._kept = kept
         self._configured = configured
         self._is_open = is_open
         self._left = left
+        self._last_used = last_used
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
@@ -46,7 +49,8 @@ class KeyPages:
 
     async def list(self, request: Request) -> Response:
         """All keys, without their secrets. ``source``: ``configuration`` or ``api``."""
-        configured = [_row(key) for key in self._configured()]
+        used = await self._last_used()
+        configured = [_row(key) | {"last_used": used.get(key.name)} for key in self._configured()]
         kept = [{"source": "api", **row} for row in self._kept.rows()]
         return _json({"keys": [*configured, *kept]})
 
@@ -83,4 +87,4 @@ def _json(content: object, status: int = 200) -> Response:
 
 def _row(key: KeySettings) -> dict[str, Any]:
     shown = {name: getattr(key, name) for name in key.__struct_fields__ if name != "key"}
-    return {"source": "configuration", **shown, "created": None, "last_used": None}
+    return {"source": "configuration", **shown, "created": None}

@@ -54,6 +54,8 @@ class UsageMeter:
         self._back: list[UsageRow] = []
         self.costs = Totals()
         """By key and model, since the start."""
+        self.last_used: dict[str, float] = {}
+        """When requests of each caller were last seen, since the start."""
 
     def add(self, facts: EndedFacts, model: str, prompt: int) -> None:
         """Add a request to ``model``; ``prompt``: the estimated tokens of its prompt, for engines that count none."""
@@ -95,17 +97,21 @@ class UsageMeter:
         for row in taken:
             if (price := self.prices.of(row.model or "")) is not None:
                 row.cost = price.cost(row.tokens_in, row.tokens_cached, row.tokens_out)
-        self._note_costs(taken)
+        self._note(taken)
         back, self._sums, self._back = self._back, {}, []
         return _joined([*back, *taken]) if back else taken
 
     def receive(self, rows: Sequence[UsageRow]) -> None:
         """Add what another process has taken."""
-        self._note_costs(rows)
+        self._note(rows)
         self.put_back(rows)
 
-    def _note_costs(self, rows: Sequence[UsageRow]) -> None:
+    def _note(self, rows: Sequence[UsageRow]) -> None:
+        now = self._epoch()
+        if len(self.last_used) > _MOST_BACK:
+            self.last_used.clear()
         for row in rows:
+            self.last_used[row.key or ""] = now
             if row.cost:
                 self.costs.add(row.key or "", row.model or "", row.cost)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import httpx
 import pytest
@@ -58,6 +59,9 @@ def test_costs_limits_and_refusals_are_metrics() -> None:
         until_now(lambda: figures(gateway.url, "enginehouse_limited_total") == refused)
         limits = figures(gateway.url, "enginehouse_limit")
         left = figures(gateway.url, "enginehouse_limit_left")
+        keys = httpx.get(f"{gateway.url}/api/keys", headers={"authorization": "Bearer k-operator"}).json()["keys"]
+    assert {each["name"] for each in keys if each["last_used"]} >= {"ann"}
+    assert time.time() - next(each["last_used"] for each in keys if each["name"] == "ann") < 600
     assert [answer.status_code for answer in answers] == [200, 200, 429, 429]
     budget = 'key="ann",limit="budget_per_month",models="*"'
     assert limits == {

@@ -19,10 +19,8 @@ export function keyList() {
   let jumped = "";
 
   async function renew() {
-    const [{ keys }, { limits }, { rows: used }] = await Promise.all([read("/api/keys").catch(() => ({ keys: [] })),
-      readIfThere("/api/limits", { limits: {} }), read("/api/usage?by=key,day&since=30d").catch(() => ({ rows: [] }))]);
-    const days = new Map(used.sort((a, b) => a.day.localeCompare(b.day)).map((each) => [each.key, each.day]));
-    const found = keys.map((each) => ({ ...each, limits: limits[each.name] ?? [], used_on: days.get(each.name) }));
+    const [{ keys }, { limits }] = await Promise.all([read("/api/keys").catch(() => ({ keys: [] })), readIfThere("/api/limits", { limits: {} })]);
+    const found = keys.map((each) => ({ ...each, limits: limits[each.name] ?? [] }));
     found.sort((a, b) => (b.name === wantedPart()) - (a.name === wantedPart()));
     rows.rows(found, (each) => `${each.source} ${each.name}`, keyRow);
     if (jumped !== wantedPart()) jump();
@@ -59,7 +57,7 @@ export function keyList() {
     return { node: node_, update(each) {
       put(cells.from, `${source === "api" ? "made at run time" : "configuration"}${each.admin ? ", admin" : ""}`);
       put(cells.models, (each.models ?? []).join(", "));
-      put(cells["last used"], each.last_used ? moment(each.last_used) : each.used_on ? day(Date.parse(`${each.used_on}T12:00:00`) / 1000) : "");
+      put(cells["last used"], each.last_used ? (each.last_used % 86400 ? moment : day)(each.last_used) : ""); // of an older use, only the day is known
       bars.update(each.limits);
     } };
   }
