@@ -100,8 +100,9 @@ def test_a_long_prompt_costs_its_load_after_a_swap(model: RealEngine) -> None:
     assert min(read_ms) <= 0.05 * cold["timings"]["prompt_ms"], "on a busy machine, one of them may be late"
 
 
-def test_a_title_does_not_cost_a_conversation_its_cache(model: RealEngine) -> None:
-    tables = [llama_table(name, model, "-c", "8192", "-np", "4", **PATIENT) for name in "ab"]
+@pytest.mark.parametrize("slots", [["-np", "4"], ["--no-cache-idle-slots"]], ids=["apart", "shared"])
+def test_a_title_does_not_cost_a_conversation_its_cache(model: RealEngine, slots: list[str]) -> None:
+    tables = [llama_table(name, model, "-c", "8192", *slots, **PATIENT) for name in "ab"]
     with gateway_for(model, "".join(tables)) as gateway:
         ask(gateway, "a")
         ask(gateway, "b", OTHER)
