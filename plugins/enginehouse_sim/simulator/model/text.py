@@ -1,4 +1,12 @@
-"""The tokenizer, and the sampler: text token by token, and vectors for texts."""
+"""The tokenizer, and the sampler: text token by token, and vectors for texts.
+
+A token is a visible piece of text: a space and up to five letters or digits, or any other single character. Ids and
+text convert without a table, and ids stay below 2^31: two more than the code point for a single character, and after
+all of these the words, numbered in the order of their lengths, each without and with a space.
+
+A generated token depends only on the seed, the choice and the text before it. Any process that continues a text, or its
+tokens, therefore generates the rest of the same answer.
+"""
 
 from __future__ import annotations
 

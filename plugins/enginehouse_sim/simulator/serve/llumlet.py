@@ -249,8 +249,15 @@ class Llumlet:
         request, forwarder = moved.request.state(), _Forwarder()
         followers = Followers(request.request_id, self._engine, has_moved_in=True)
         followers.join(forwarder)
-        if why := self._refusal(request) or self._begin(request, moved.num_computed_tokens, followers):
+        if why := self._refusal(request):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+        if moved.num_computed_tokens:
+            self._migrated_kv.expect(request.request_id, moved.num_computed_tokens)
+        try:
+            self._engine.add_request(request, followers)
+        except RequestError as error:
+            self._migrated_kv.release(request)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.message)
         try:
             await context.send_initial_metadata(())
             while not isinstance(output := await forwarder.outputs.get(), RequestError):
@@ -260,17 +267,6 @@ class Llumlet:
             await context.abort(grpc.StatusCode.UNAVAILABLE, output.message)
         finally:
             followers.leave(forwarder)
-
-    def _begin(self, request: RequestState, copied: int, followers: Followers) -> str:
-        """Run the request. Return why that cannot be, or nothing."""
-        if copied:
-            self._migrated_kv.expect(request.request_id, copied)
-        try:
-            self._engine.add_request(request, followers)
-        except RequestError as error:
-            self._migrated_kv.release(request)
-            return error.message
-        return ""
 
     def _refusal(self, request: RequestState) -> str:
         engine, state = self._engine, self._engine.state

@@ -256,7 +256,8 @@ def computed_profile(gpu: DataSheet, model: Transformer) -> PassProfile:
     """The costs of a pass of ``model`` on one ``gpu``, to four digits.
 
     In the roofline model (https://doi.org/10.1145/1498765.1498785), work takes as long as its arithmetic or as reading
-    its data, whichever is longer. That holds for the matrices and for attention, one after the other.
+    its data, whichever is longer. That holds for the matrices and for attention, one after the other. Real engines
+    reach a share of the data sheet's figures; the profile's ``source`` names that share.
     """
     kv, layers, hidden = model.kv, model.num_hidden_layers, model.hidden_size
     attention = 2 * hidden * hidden + 2 * hidden * kv.kv_heads * kv.head_dim  # four projections

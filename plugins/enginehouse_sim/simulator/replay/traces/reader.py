@@ -1,4 +1,4 @@
-"""Requests of a trace, in any format, read row by row: a trace may be larger than memory."""
+"""Requests of a trace, read row by row: a trace may be larger than memory. Its fields tell its format."""
 
 from __future__ import annotations
 
