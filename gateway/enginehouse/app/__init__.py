@@ -6,6 +6,7 @@
     pages               what it answers itself
     sampling            its figures, once a second
     request_path        what relays requests, in a gateway or in one of its workers, and how it is changed
+    plan                a configuration as it is used, checked, with its drivers
     build               makes parts of it from the configuration
     build_fleet         makes the fleet
     build_relay         makes the rules of the relay, and its interceptors

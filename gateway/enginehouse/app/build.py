@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -13,7 +12,6 @@ from enginehouse.api.body_memory import BodyMemory
 from enginehouse.api.cross_origin import CrossOriginProtection
 from enginehouse.api.date_line import DateLine
 from enginehouse.app.plugin_instances import create, create_installed, identity, prepare
-from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.config.plugin_tables import plugin_table
 from enginehouse.config.schema import (
     BackendSettings,
@@ -39,8 +37,6 @@ from enginehouse.relay.upstream.upstream import Upstream
 from enginehouse.scheduling.guarded_swapper import GuardedSwapper
 from enginehouse.scheduling.preloads import check_preloads
 from enginehouse.scheduling.scheduling_rules import host_facts, host_names, swapper_parameters
-
-_log = logging.getLogger(__name__)
 
 
 def build_swapper(config: Config, registry: Registry, host: HostFacts) -> GuardedSwapper:
@@ -85,15 +81,6 @@ def renew_upstreams(
 def time_limits(config: Config) -> dict[str, TimeoutSettings]:
     """The time limits of every backend, by its name."""
     return {name: settings.timeouts or config.timeouts for name, _, settings in reached(config)}
-
-
-def check_start(config: Config, registry: Registry, drivers: Mapping[str, DriverSupport]) -> None:
-    """Raise ``ConfigError`` or ``PluginError`` for launch lines and scheduling rules that would fail later."""
-    check_launch_lines(config, drivers, registry)
-    for problem in missing_parts(config, drivers):
-        _log.warning("%s", problem)
-    warn_of_roles(config, drivers, registry)
-    check_scheduling(config, registry)
 
 
 def build_admission(config: Config, relay: Relay, authentication: Authentication) -> Admission:

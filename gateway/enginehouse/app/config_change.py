@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from enginehouse.app.build import build_drivers, build_launcher, build_swapper, check_launch_lines, check_scheduling
-from enginehouse.app.build_router import settle
+from enginehouse.app.build import build_launcher, build_swapper, check_scheduling
 from enginehouse.app.callers import check_callers
 from enginehouse.app.config_diff import diff_configs
-from enginehouse.app.plugin_instances import check_parameters, create, create_installed, identity
+from enginehouse.app.plan import make_plan
+from enginehouse.app.plugin_instances import create, create_installed, identity
 from enginehouse.app.request_path import PathChange, RequestPath
-from enginehouse.app.role_warnings import warn_of_roles
 from enginehouse.app.services.engine_figures import build_puller
 from enginehouse.app.services.joined_backends import Joined, JoinedBackends
 from enginehouse.app.services.model_sizes import ModelSizes
@@ -121,12 +120,8 @@ class ConfigChange:
 
     def __init__(self, current: CurrentConfig, joined: Joined) -> None:
         path, registry, context = current.path, current.path.registry, current.context
-        check_parameters(joined.config, registry)
-        new, self.warnings = settle(joined.config, registry)
+        new, drivers, self.warnings = make_plan(joined.config, registry, path.outside, context.drivers)
         self.joined = joined
-        drivers = build_drivers(new, registry, context.drivers, path.outside)
-        check_launch_lines(new, drivers, registry)
-        warn_of_roles(new, drivers, registry)
         launched = partial(_launched, {**context.drivers, **drivers})
         fixed = {*_KEPT_KINDS, *(type for kind in _KEPT_KINDS for type in registry.types(kind))}
         self.diff, config = diff_configs(context.config, new, launched, fixed)

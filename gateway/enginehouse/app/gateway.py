@@ -16,13 +16,12 @@ from enginehouse.api.metrics.fleet import fleet_metrics
 from enginehouse.api.metrics.process import WorkerFigures, caller_metrics, process_metrics, worker_metrics
 from enginehouse.api.metrics.requests import request_metrics
 from enginehouse.api.pages.health import HealthPages
-from enginehouse.app.build import check_start
-from enginehouse.app.build_router import settle
+from enginehouse.app.build import check_scheduling, missing_parts
 from enginehouse.app.callers import SharedAccounts
 from enginehouse.app.config_change import CurrentConfig, build_host_context, probe_backend
 from enginehouse.app.exports import warn_of_variable
 from enginehouse.app.pages import Pages
-from enginehouse.app.plugin_instances import check_parameters
+from enginehouse.app.plan import make_plan
 from enginehouse.app.reload import ConfigSource, Reloader
 from enginehouse.app.request_path import RequestPath
 from enginehouse.app.sampling import EverySecond
@@ -74,16 +73,20 @@ class Gateway:
         shared: SharedAccounts | None = None,
     ) -> None:
         outside = outside or Outside()
-        config = _settled(config, registry)
+        config, drivers, warnings = make_plan(config, registry, outside, {})
+        for warning in (*warnings, *missing_parts(config, drivers)):
+            _log.warning("%s", warning)
+        check_scheduling(config, registry)
         self.registry = registry
         self.log = log or GatewayLog()
         self.closing = asyncio.Event()
         queues: dict[str, HostQueue] = {}
-        self.path = path = RequestPath(config, registry, outside, queues, self.log, None, shared, observed=True)
+        self.path = path = RequestPath(
+            config, registry, drivers, outside, queues, self.log, None, shared, observed=True
+        )
         self.observers, self.fleet, self.relay, self.exporter = path.observers, path.fleet, path.relay, path.exporter
         self.callers, self.admission = path.callers, path.admission
-        check_start(config, registry, path.drivers)
-        context = build_host_context(config, path, path.relay.context.upstreams, path.drivers)
+        context = build_host_context(config, path, path.relay.context.upstreams, drivers)
         self.engines = ManagedEngines(context, queues)
         self.observers.add(SwapReports(self.relay.context.counters, self.engines.plan, outside.clock.now))
         self.every_second = EverySecond(outside.clock.epoch)
@@ -284,12 +287,3 @@ class Gateway:
         """Measure the next call of every plugin, on the path of requests and of loads."""
         for calls in (self.relay.context.router.sampled, self.engines.sampled, self.observers.sampled):
             self.plugin_times.sample(calls)
-
-
-def _settled(config: Config, registry: Registry) -> Config:
-    """The configuration with what plugins settle, after its check. Logs the warnings."""
-    check_parameters(config, registry)
-    config, warnings = settle(config, registry)
-    for warning in warnings:
-        _log.warning("%s", warning)
-    return config

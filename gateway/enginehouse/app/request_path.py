@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from enginehouse.api.cross_origin import CrossOriginProtection
-from enginehouse.app.build import build_admission, build_drivers, renew_upstreams, time_limits
+from enginehouse.app.build import build_admission, renew_upstreams, time_limits
 from enginehouse.app.build_fleet import build_fleet
 from enginehouse.app.build_relay import build_interceptors, configure_relay
 from enginehouse.app.build_router import build_router, needs_new_router
@@ -41,15 +41,16 @@ from enginehouse.telemetry.record_delivery import RecordDelivery
 class RequestPath:
     """Made once; a ``PathChange`` puts another ``config`` in force.
 
-    ``queues``: by backend; live. ``log``: where access is logged. ``traces`` takes traced requests, in place of the
-    exporter. ``shared``: what processes of the gateway share. ``observed``: whether observers hear of the fleet, too.
-    Raises ``ConfigError`` or ``PluginError``.
+    ``drivers``: by type. ``queues``: by backend; live. ``log``: where access is logged. ``traces`` takes traced
+    requests, in place of the exporter. ``shared``: what processes of the gateway share. ``observed``: whether observers
+    hear of the fleet, too. Raises ``ConfigError`` or ``PluginError``.
     """
 
     def __init__(
         self,
         config: Config,
         registry: Registry,
+        drivers: dict[str, DriverSupport],
         outside: Outside,
         queues: Mapping[str, RequestQueue],
         log: GatewayLog,
@@ -65,7 +66,7 @@ class RequestPath:
         self.exporter = find_exporter(config.telemetry, observers)
         protocols = create_installed(config, registry, "protocol", protocols_of_plugins(config, registry))
         self.protocols: Mapping[str, Protocol] = {plugin.type: each for plugin, each in protocols}
-        self.drivers = build_drivers(config, registry, {}, outside)
+        self.drivers = drivers
         self.fleet = build_fleet(config, self.observers if observed else None, outside.clock.epoch, self.drivers)
         self.caches = FollowedCaches(
             lambda name: Client(self.relay.context.upstreams[name], self.config.checks.timeout)

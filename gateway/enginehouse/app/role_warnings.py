@@ -23,7 +23,10 @@ def warn_of_roles(config: Config, drivers: Mapping[str, DriverSupport], registry
 
 def _warnings(config: Config, drivers: Mapping[str, DriverSupport], registry: Registry) -> Iterator[str]:
     strategy = config.routing.strategy
-    pairs_up = getattr(registry.get("strategy", strategy).factory, "pick_decode", None) is not Strategy.pick_decode
+    pairs_up = (
+        getattr(registry.get("strategy", strategy, "routing.strategy").factory, "pick_decode", None)
+        is not Strategy.pick_decode
+    )
     for type, driver in drivers.items():
         keys = _keys_by_role(config, type) if driver.hand_over is not None else {}
         if len(keys) == 1 and driver.bootstrap is not None:

@@ -76,6 +76,7 @@ class Worker(ToWorker):
         self.path = path = RequestPath(
             config,
             registry,
+            build_drivers(config, registry, {}, outside),
             outside,
             self.queues.by_backend,
             log,
