@@ -13,6 +13,7 @@ import pytest
 
 import enginehouse
 from enginehouse._moved import refuse
+from enginehouse.plugin_manager.kinds import KINDS
 from tests.support.doc_pages import page_text
 from tests.support.paths import DOCS, ROOT
 
@@ -32,6 +33,12 @@ def test_type_checkers_see_the_names_that_are_imported_when_they_are_used() -> N
 
 def test_what_every_plugin_needs_is_little() -> None:
     assert len(PUBLIC["enginehouse"]) <= MOST_NAMES
+
+
+def test_every_kind_of_plugin_has_its_interface_and_its_check() -> None:
+    interfaces = {kind.interface.__name__ for kind in KINDS if kind.interface}
+    assert interfaces - set(PUBLIC["enginehouse"]) == set()
+    assert {f"check_{kind.name}" for kind in KINDS} - set(PUBLIC["enginehouse_kit.testing"]) == set()
 
 
 @pytest.mark.parametrize("module", list(PUBLIC))
