@@ -42,6 +42,7 @@ def model_facts(spec: LaunchSpec) -> ModelFacts:
     header = read_gguf_header(path)
     trained = _figure(header, "context_length")
     files = [*shards(path), *(Path(each) for each in (options.mmproj, options.lora, options.model_draft) if each)]
+    size = sum(file.stat().st_size for file in files)
     context = options.whole_context(spec.context_length) or trained or 0
     return ModelFacts(
         capabilities=Capabilities(
@@ -51,7 +52,8 @@ def model_facts(spec: LaunchSpec) -> ModelFacts:
             embeddings=True if options.embedding or computes_embeddings(header) else None,
         ),
         quantization=quantization(header),
-        memory=sum(file.stat().st_size for file in files) + _kv_cache_bytes(header, options, context),
+        memory=size + _kv_cache_bytes(header, options, context),
+        size=size,
     )
 
 

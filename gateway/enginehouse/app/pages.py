@@ -74,7 +74,7 @@ class Pages(NamedTuple):
         path, engines = self.current.path, self.current.engines
         context = path.relay.context
         models = ModelList(
-            path.admission, lambda: path.config.models, lambda: context.filters.aliases, engines.quantizations, born
+            path.admission, lambda: path.config.models, lambda: context.filters.aliases, engines.model_facts, born
         )
         yield from models.routes
         yield from protocol_pages([*path.protocols.values()], models, self._engine)

@@ -129,10 +129,9 @@ class Host(EngineControl, QueueListener):
         """The kept replicas that are launched or loaded at ``backend``."""
         return [replica for replica, engine in self.kept().items() if engine.managed.backend == backend]
 
-    def quantizations(self) -> Mapping[str, str]:
-        """The quantisation of each model's weights, if its files name it."""
-        found = self._files.quantizations.items()
-        return {self.engines[replica].managed.model_name: each for replica, each in found if each}
+    def model_facts(self) -> Mapping[str, ModelFacts]:
+        """What is known of each model from its files."""
+        return {self.engines[replica].managed.model_name: each for replica, each in self._files.facts.items()}
 
     def discover(self, backend: str, served: Sequence[ServedModel]) -> Sequence[str]:
         """Take the models that a server elsewhere lists. Returns the new replicas that are to be preloaded."""

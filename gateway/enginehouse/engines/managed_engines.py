@@ -29,6 +29,7 @@ from enginehouse.engines.probing.prober import Prober
 from enginehouse.engines.remote_queues import RemoteQueues
 from enginehouse.engines.state_file import StateFile
 from enginehouse.interfaces.drivers import ServedModel
+from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.interfaces.schedulers import Waiting
 from enginehouse.interfaces.swappers import SwapPlan
 from enginehouse.relay.moves.drains import Drains
@@ -257,9 +258,9 @@ class ManagedEngines:
         upstream = self._context.upstreams.get(backend)
         return "" if upstream is None else upstream.pool.origin.url  # it may be retiring
 
-    def quantizations(self) -> Mapping[str, str]:
-        """The quantisation of launched models' weights, by model, if their files name it."""
-        return {model: found for host in self._hosts.values() for model, found in host.quantizations().items()}
+    def model_facts(self) -> Mapping[str, ModelFacts]:
+        """What is known of launched models from their files, by model."""
+        return {model: found for host in self._hosts.values() for model, found in host.model_facts().items()}
 
     def gpus(self) -> Sequence[GpuStatus]:
         """The GPUs of every host, as they were some seconds ago."""

@@ -20,12 +20,12 @@ class ModelFiles:
     """Asks the drivers about the files of one host's models, one file at a time, in a thread.
 
     ``on_facts`` gets the answer for a replica. ``estimated`` is live: the bytes that each replica will probably take.
-    ``quantizations``: how the weights of each replica are quantised, where the files tell.
+    ``facts``: the last answer for each replica.
     """
 
     def __init__(self, on_facts: Callable[[str, ModelFacts], None]) -> None:
         self.estimated: dict[str, int] = {}
-        self.quantizations: dict[str, str] = {}
+        self.facts: dict[str, ModelFacts] = {}
         self._on_facts = on_facts
         self._wanted: dict[str, ManagedReplica] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -38,7 +38,7 @@ class ModelFiles:
         """
         for replica in self._wanted.keys() - replicas.keys():
             self.estimated.pop(replica, None)
-            self.quantizations.pop(replica, None)
+            self.facts.pop(replica, None)
         before, self._wanted = self._wanted, dict(replicas)
         for replica, managed in replicas.items():
             # what a configured command loads, only its author knows
@@ -64,7 +64,7 @@ class ModelFiles:
                 return
         if facts is not None and self._wanted.get(replica) == managed:
             self.estimated.pop(replica, None)
-            self.quantizations[replica] = facts.quantization
+            self.facts[replica] = facts
             if facts.memory:
                 self.estimated[replica] = facts.memory
             self._on_facts(replica, facts)

@@ -75,5 +75,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: Capabilities = UNKNOWN
     memory: int | None = None
     """An estimate of the bytes that its engine will take."""
+    size: int | None = None
+    """The bytes of its files; ``None`` if they are not known."""
     quantization: str = ""
     """The quantisation of its weights, in the engine's words, such as ``Q4_K_M``; empty if the files do not name it."""

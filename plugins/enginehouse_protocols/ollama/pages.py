@@ -74,7 +74,7 @@ def _entry(card: Mapping[str, Any]) -> dict[str, Any]:
         "name": card["id"],
         "model": card["id"],
         "modified_at": since,
-        "size": 0,
+        "size": card.get("size", 0),
         "digest": sha256(card["id"].encode()).hexdigest(),
         "details": _details(card),
     }

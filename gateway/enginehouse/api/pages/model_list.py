@@ -18,6 +18,7 @@ from enginehouse.domain.capabilities import Capabilities
 from enginehouse.domain.errors import ModelNotFound, RequestError
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.interfaces.launch_spec import ModelFacts
 from enginehouse.routing.refusals import unknown_model
 
 _WORDS = {
@@ -36,8 +37,8 @@ _CAPABILITIES = ("vision", "tools", "json_mode", "embeddings")
 class ModelList:
     """Lists the fleet's models and their aliases, as far as the caller may use them.
 
-    ``models`` and ``aliases`` return the current configuration of both, ``quantizations`` that of each model whose
-    files tell. ``since`` is the start of the gateway, in seconds since the epoch.
+    ``models`` and ``aliases`` return the current configuration of both, ``facts`` what the files of launched models
+    tell. ``since`` is the start of the gateway, in seconds since the epoch.
     """
 
     def __init__(
@@ -45,13 +46,13 @@ class ModelList:
         admission: Admission,
         models: Callable[[], Mapping[str, ModelSettings]],
         aliases: Callable[[], Aliases],
-        quantizations: Callable[[], Mapping[str, str]],
+        facts: Callable[[], Mapping[str, ModelFacts]],
         since: int,
     ) -> None:
         self._admission = admission
         self._models = models
         self._aliases = aliases
-        self._quantizations = quantizations
+        self._facts = facts
         self._since = since
 
     @property
@@ -119,8 +120,9 @@ class ModelList:
             card |= {key: text for key, text in texts.items() if text}
             if settings.metadata:
                 card["meta"] = settings.metadata
-        if (quantization := self._quantizations().get(candidates[0].model)) is not None:
-            card["quantization"] = quantization
+        if (facts := self._facts().get(candidates[0].model)) is not None:
+            card |= {"quantization": facts.quantization} if facts.quantization else {}
+            card |= {"size": facts.size} if facts.size else {}
         return card | {"max_model_len": max(lengths)} if lengths else card
 
 
