@@ -18,6 +18,8 @@ from enginehouse.plugin_manager.registry import Registered, Registry
 
 _log = logging.getLogger(__name__)
 _NAMES = [kind.name for kind in KINDS]
+_IMPORTED_LATE = "command"
+"""The kind whose parameters are checked when it is used: a gateway does not import commands."""
 _COMPAT = "compat."
 """The types of routes that stand for another program begin so."""
 
@@ -168,7 +170,9 @@ def check_parameters(config: Config, registry: Registry) -> None:
                 key=table.key,
                 remedy=f"write the parameters into [plugins.{table.kind}.TYPE]",
             )
-        _check_names(table, [registry.get(kind, table.type) for kind in kinds if table.type in registry.types(kind)])
+        having = [kind for kind in kinds if kind != _IMPORTED_LATE and table.type in registry.types(kind)]
+        if having:
+            _check_names(table, [registry.get(kind, table.type) for kind in having])
 
 
 def _check_names(table: PluginTable, entries: Sequence[Registered]) -> None:

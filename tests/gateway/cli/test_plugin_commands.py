@@ -57,6 +57,15 @@ def test_a_plugins_command_gets_its_parameters(install: Install, tmp_path: Path)
     (tmp_path / "enginehouse.toml").write_text('[plugins.greet]\nwhom = "world"\n')
 
     assert run("greet").stdout == "hello world\n"
+    assert run("check").exit_code == 0
+    (tmp_path / "enginehouse.toml").write_text('[plugins.greet]\nwho = "world"\n')
+    assert "unknown parameter 'who' of the command 'greet' of plugin 'greeter'" in run("greet").stderr
+
+
+def test_parameters_of_a_type_with_the_name_of_a_command_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "enginehouse.toml").write_text("[plugins.sim]\nwrong = 1\n")
+
+    assert "unknown parameter 'wrong' of the driver 'sim'" in str(run("check").exception)
 
 
 def test_a_bundled_plugin_that_is_disabled_adds_nothing(tmp_path: Path) -> None:
