@@ -65,10 +65,7 @@ class GatewayServer(AcceptingServer):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watchdog = LoopWatchdog(
             gateway.loop_monitor,
-            {
-                entry.module.partition(".")[0]: f"'{entry.entry_point}' ({entry.distribution} {entry.version})"
-                for entry in gateway.registry.all()
-            },
+            gateway.registry.by_module(),
             stopping=lambda: self.should_exit,
             drain_timeout=lambda: gateway.config.server.drain_timeout,
         )

@@ -29,6 +29,7 @@ from enginehouse.processes.workers.worker_channel import SentLog, WorkerChannel
 from enginehouse.processes.workers.worker_memory import WorkerMemory
 from enginehouse.processes.workers.worker_pool import WorkerPool
 from enginehouse.telemetry.logs import GatewayLog, configure_logs
+from enginehouse.telemetry.loop_watch import LoopWatchdog
 
 
 class Forks:
@@ -81,6 +82,12 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
         self._tasks = BackgroundTasks()
         self._worker = worker
         self._connections = connections
+        self._watchdog = LoopWatchdog(
+            worker.loop_monitor,
+            worker.path.registry.by_module(),
+            stopping=lambda: self.should_exit,
+            drain_timeout=lambda: worker.path.config.server.drain_timeout,
+        )
         channel.attach(ToWorkerServer, self)
         channel.when_lost.append(partial(self.leave, False))
 
@@ -125,6 +132,7 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
         await self.accept()
         self.tune_memory()
         self._worker.loop_monitor.start()
+        self._watchdog.start()
         self._worker.tell_ready()
 
     async def on_tick(self, counter: int) -> bool:
@@ -144,5 +152,6 @@ class _WorkerServer(AcceptingServer, ToWorkerServer):
         try:
             await self.end(limit, self._worker.stop)
         finally:
+            self._watchdog.end()
             self._worker.loop_monitor.stop()
             ending.cancel()
