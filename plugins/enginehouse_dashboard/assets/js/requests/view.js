@@ -108,8 +108,10 @@ function endedRow(record, cells) {
   return { node, update() {} };
 }
 
-function decisionRow(each) {
-  const node = h("tr", h("td.faint.wide", clock(each.time)), h("td.mono.wide", each.request_id), h("td", each.requested),
-    each.error ? h("td.busy.wide", each.error.message) : h("td", each.chosen), h("td.faint", each.reason ?? ""));
-  return { node, update() {} };
+function decisionRow(each, cells) {
+  put(cells.request, each.request_id).className = "mono wide";
+  put(cells["asked for"], each.requested);
+  put(cells.chosen, each.error?.message ?? each.chosen).className = each.error ? "busy wide" : "wide";
+  put(cells.reason, each.reason);
+  return { node: h("tr", h("td.faint.wide", clock(each.time)), Object.values(cells)), update() {} };
 }
