@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from time import perf_counter, time
+from time import monotonic, perf_counter, time
 from typing import Final
 
 
@@ -26,3 +27,9 @@ class Clock:
 
 SYSTEM_CLOCK: Final = Clock()
 """The clocks of this machine."""
+
+
+def loop_clock(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The clock of ``loop``. That of asyncio's own loops is ``monotonic``, in a method of Python code."""
+    is_usual = getattr(loop.time, "__func__", None) is asyncio.BaseEventLoop.time
+    return monotonic if is_usual else loop.time

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import httptools
 
+from enginehouse.aio.clock import loop_clock
 from enginehouse.aio.write_batch import BatchedTransport, batched
 from enginehouse.domain.errors import InvalidRequest, RequestError
 from enginehouse.domain.request import Headers
@@ -80,6 +81,7 @@ class ClientConnection:
         self.resumes = resumes
         self._early = received
         self._loop = loop or asyncio.get_running_loop()
+        self._now = loop_clock(self._loop)
         self._parser: Any = httptools.HttpRequestParser(self)
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)  # else no answer precedes the refusal
         self._lines = RequestLines()
@@ -100,7 +102,7 @@ class ClientConnection:
         self._yields = False
         self._unparsed: bytes | memoryview = b""
         self.write_paused = False
-        self.idle_since = self._loop.time()
+        self.idle_since = self._now()
         self._successor: PassOn | None = None
         self.address = ""
 
@@ -211,7 +213,7 @@ class ClientConnection:
         self._lines.body += len(body)
         if last.answered:
             self._charged -= len(body)
-            self.idle_since = self._loop.time()
+            self.idle_since = self._now()
             return
         self._charged = 0
         if last.receive(body):
@@ -259,12 +261,12 @@ class ClientConnection:
         if self._read_paused:
             self.resume_reading()
         if inbound.keep_alive and not self._queue:
-            self.idle_since = self._loop.time()
+            self.idle_since = self._now()
             if self._successor is not None:
                 self._loop.call_soon(self.leave, self._successor)
             return
         if inbound is self._last and not self.between and not inbound.expects:
-            self.idle_since = self._loop.time()
+            self.idle_since = self._now()
         elif not inbound.keep_alive:
             self._transport.close()
         if self._queue and not self._transport.is_closing():
@@ -289,7 +291,7 @@ class ClientConnection:
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = batched(transport, self._admission.writes)
         self.address = self.server.opened(self, self.check_silence, transport, self._loop)
-        self.idle_since = self._loop.time()
+        self.idle_since = self._now()
         early, self._early = self._early, b""
         if early:
             self.data_received(early)
@@ -465,7 +467,7 @@ class ClientConnection:
         self.keeps = False
         if self._last is not None and not self._last.answered:
             self._last.keep_alive = False
-        elif self._last is not None and self._loop.time() - self.idle_since < 1.0:
+        elif self._last is not None and self._now() - self.idle_since < 1.0:
             self._loop.call_later(_LAST_REQUEST_S, self._close_idle)
         else:
             self._transport.close()
