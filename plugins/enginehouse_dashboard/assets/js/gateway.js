@@ -42,7 +42,6 @@ export async function readIfThere(path, otherwise) {
 
 export const part = encodeURIComponent;
 
-/** The pieces of an answer's text, as they come. */
 export async function* pieces(answer) {
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let piece = await reader.read(); !piece.done; piece = await reader.read()) yield piece.value;

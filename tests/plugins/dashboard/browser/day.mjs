@@ -62,7 +62,7 @@ function status() {
   const all = Object.entries(MODELS).flatMap(([model, backends]) => backends.map((backend) => ({ model, backend })));
   return { version: "0.1.0", strategy: "cache_aware", trace_url: "", uptime_s: 3 * 86400 + 7200, requests: 14,
     hosts: [{ host: "local", budget: 240 * GIB, used: 210 * GIB, replicas: Object.fromEntries(all.map(({ model, backend }) => [`${model}@${backend}`, GIB * (20 + 50 * chance(backend))])) }],
-    gpus: NAMES.gpu.map((name, gpu) => ({ host: "local", gpu, name: "NVIDIA H200", total: 141 * GIB, used: GIB * (70 + 6 * chance(name)), utilization: 0.7, replicas: [] })),
+    gpus: NAMES.gpu.map((name, gpu) => ({ host: "local", gpu, name: "NVIDIA H200", total: 141 * GIB, used: GIB * (70 + 6 * chance(name)), utilization: 0.7, replicas: [`m@gpu-${gpu + 1}`] })),
     services: [],
     replicas: all.map(({ model, backend }) => ({ model, backend, replica: `${model}@${backend}`, host: "local", state: "ready", condition, suspect: false,
       capabilities: { context_length: 131072, tools: true }, memory: GIB * (20 + 50 * chance(backend)), slots: 16, waiting: 0 })),

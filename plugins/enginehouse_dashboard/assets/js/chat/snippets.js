@@ -15,7 +15,6 @@ export function python({ stream, stream_options: _, ...body }, keyed) {
   return `${keyed ? "import os\n\n" : ""}from openai import OpenAI\n\nclient = OpenAI(base_url="${location.origin}/v1", api_key=${key})\nanswer = client.chat.completions.create(\n${given}\n${stream ? "    stream=True,\n" : ""})\n${read}\n`;
 }
 
-/** A value of JSON as Python writes it. */
 function literal(value) {
   if (Array.isArray(value)) return `[${value.map(literal).join(", ")}]`;
   if (value === null) return "None";

@@ -32,6 +32,12 @@ const OPTIONAL = new Set(["KV cache in use", "GPU memory", "GPU use", "Memory of
 const FIRST = new Set(["Requests", "Tokens", "Time to first token"]); // on a phone
 const GREATEST = new Set(["ms", "requests", "ratio", "bytes"]);
 
+/** A GPU with its engines. */
+function gpuName(name) {
+  const found = live.status?.gpus.find(({ host, gpu }) => name === `${host}:${gpu}`);
+  return found && [`GPU ${found.gpu}`, ...found.replicas.map((each) => each.split("@").at(-1))].join(" ");
+}
+
 export function charts() {
   const shown = CHARTS.map(([title, metrics]) => ({ title, metrics, ...chart(title, zoom), series: [] }));
   const by = choice("Lines", { all: "", "by model": "model", "by backend": "backend" }, begin);
@@ -89,7 +95,7 @@ export function charts() {
     const lines = series.flatMap((each) => each.greatest(MOST_LINES).map(({ name, values, sum }) => {
       const [known, hue] = metrics[each.metric];
       const points = thinned(values.slice(first, last), number, step, POINTS, GREATEST.has(unit));
-      return { name: name.replace(/^local:(\d)/, "GPU $1") || known, hue: name ? hueOf(name) : hue, points, sum };
+      return { name: gpuName(name) ?? (name || known), hue: name ? hueOf(name) : hue, points, sum };
     }));
     show(figure, (rest.hidden || FIRST.has(title)) && (!OPTIONAL.has(title) || lines.some(({ sum }) => sum > 0)));
     const [begins, ends] = [number * step, (number + last - first) * step];
