@@ -152,6 +152,7 @@ class StoredResponses:
 
     async def _found(self, id: str, owner: str) -> KeptResponse | None:
         """A response of the owner; ``None`` if it is not kept."""
+        problem: sqlite3.Error | None = None
         for look in range(_LOOKS if self._file.is_shared else 1):
             if look:
                 await asyncio.sleep(_FIRST_PAUSE_S * 2 ** (look - 1))
@@ -160,9 +161,11 @@ class StoredResponses:
             try:
                 if (found := await self._run(lambda: self._file.find(id, owner))) is not None:
                     return found
-            except sqlite3.Error as error:
-                _log.warning("A response cannot be read: %s", error)
-                return None
+                problem = None
+            except sqlite3.Error as error:  # such as the lock of a process that makes the file just now
+                problem = error
+        if problem is not None:
+            _log.warning("A response cannot be read: %s", problem)
         return None
 
     async def _run(self, job: Callable[[], T]) -> T:
