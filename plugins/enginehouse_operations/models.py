@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_kit.output import print_json, printable
@@ -40,7 +40,8 @@ def models(gateway: GatewayClient, as_json: bool) -> None:
 
 def _table(listed: list[_ListedModel]) -> Table:
     quantised = any(model.quantization for model in listed)
-    table = Table("model", "alias of", "context length", *(["quantization"] if quantised else []))
+    names = [Column(heading, overflow="fold") for heading in ("model", "alias of")]
+    table = Table(*names, "context length", *(["quantization"] if quantised else []))
     for model in listed:
         alias_of = model.root if model.root != model.id else ""
         length = "" if model.max_model_len is None else str(model.max_model_len)

@@ -6,7 +6,7 @@ import click
 import msgspec
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
+from rich.table import Column, Table
 
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
 from enginehouse_kit.output import printable
@@ -45,7 +45,15 @@ def ps(gateway: GatewayClient, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2))
         return
-    table = Table("model", "backend", "host", "state", "memory", "slots", "waiting")
+    table = Table(
+        Column("model", overflow="fold"),
+        Column("backend", overflow="fold"),
+        "host",
+        "state",
+        "memory",
+        "slots",
+        "waiting",
+    )
     for each in shown:
         table.add_row(
             printable(each.model),

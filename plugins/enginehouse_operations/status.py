@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from enginehouse import Health, ReplicaState
 from enginehouse_kit.gateway_client import GatewayClient, gateway_options
@@ -98,7 +98,7 @@ def headline(status: StatusAnswer) -> str:
 
 def backend_table(status: StatusAnswer) -> Table:
     """A row for each backend. A server that loads models itself shows which ones it has not loaded."""
-    table = Table("backend", "driver", "health", "pending", "latency", "models")
+    table = Table(_name("backend"), "driver", "health", "pending", "latency", _name("models"))
     states = {(each.backend, each.model): each.state for each in status.replicas}
     for each in status.backends:
         health = _condition(each).value + (", draining" if each.draining else "")
@@ -112,6 +112,11 @@ def backend_table(status: StatusAnswer) -> Table:
             models,
         )
     return table
+
+
+def _name(heading: str) -> Column:
+    """A column of names, whole in a narrow terminal too: commands take them as they are."""
+    return Column(heading, overflow="fold")
 
 
 def _shown(model: str, state: ReplicaState | None, backend: _ShownBackend) -> str:

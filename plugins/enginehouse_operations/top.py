@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 import click
 import msgspec
-from rich.console import Group
+from rich.console import Console, ConsoleDimensions, Group
 from rich.live import Live
 from rich.text import Text
 
@@ -48,10 +48,10 @@ def top(gateway: GatewayClient, interval: float, as_json: bool) -> None:
         print_json(_as_json(gateway))
         return
     view = TopView()
-    first = _look(gateway, view, 0)
+    first = _look(gateway, view, Console().size)
     with _pressed_keys() as wait, Live(first, screen=True, auto_refresh=False) as screen, suppress(KeyboardInterrupt):
         while not view.ended:
-            screen.update(_look(gateway, view, screen.console.height), refresh=True)
+            screen.update(_look(gateway, view, screen.console.size), refresh=True)
             for act in view.press(wait(interval)):
                 view.said = _done(gateway, act)
 
@@ -62,14 +62,14 @@ def _as_json(gateway: GatewayClient) -> bytes:
     return msgspec.json.encode({"status": status, "requests": live})
 
 
-def _look(gateway: GatewayClient, view: TopView, height: int) -> Group:
-    """The screen of ``height`` lines."""
+def _look(gateway: GatewayClient, view: TopView, size: ConsoleDimensions) -> Group:
+    """A screen of that ``size``."""
     status = gateway.read(gateway.get("/api/status"), StatusAnswer)
     backends = [each.name for each in status.backends]
     view.look(gateway.read(gateway.get("/api/requests"), _RequestsAnswer).requests, backends)
-    most = max(_FEWEST_ROWS, height - _OTHER_LINES - len(backends) - len(status.workers))
+    most = max(_FEWEST_ROWS, size.height - _OTHER_LINES - len(backends) - len(status.workers))
     lines = Text(headline(status)), Text(view.line(), style="bold"), Text(view.heading())
-    return Group(*lines, view.table(most), backend_table(status), worker_table(status))
+    return Group(*lines, view.table(most, size.width), backend_table(status), worker_table(status))
 
 
 def _done(gateway: GatewayClient, act: RequestAct) -> str:

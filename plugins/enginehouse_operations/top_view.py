@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
+from rich.cells import cell_len
 from rich.table import Table
 
 from enginehouse_kit.output import printable
@@ -20,6 +21,8 @@ _ENTER, _ESCAPE, _ERASE, _LEAVE = ("\r", "\n"), "\x1b", ("\x7f", "\b"), ("q", "\
 
 _COLUMNS = ("request", "model", "key", "phase", "replica", "age", "tokens", "moves")
 _OPTIONAL = ("key", "moves")
+_NAMES = ("model", "key", "replica")
+_SHORTEST_ID = 8
 
 
 class TopRequest(msgspec.Struct):
@@ -100,20 +103,23 @@ class TopView:
         only = f", only with '{self._filter}'" if self._filter else ""
         return f"Live requests: {len(self._rows)}, by {self._order}{', reversed' if self._reversed else ''}{only}"
 
-    def table(self, most: int) -> Table:
-        """At most ``most`` rows, around the selected one. Where there is little room, ids are cut, and names are not.
+    def table(self, most: int, width: int) -> Table:
+        """At most ``most`` rows of ``width`` columns of the screen, around the selected one.
 
-        Columns that are empty in all rows are left out.
+        Where there is little room, ids are cut; where that is not enough, names go on in the next line. Columns that
+        are empty in all rows are left out.
         """
         first = max(0, min(self._place() - most // 2, len(self._rows) - most))
         rows = self._rows[first : first + most]
         cells = [_cells(each) for each in rows]
         shown = [n for n, name in enumerate(_COLUMNS) if name not in _OPTIONAL or any(row[n] for row in cells)]
+        others = sum(1 + max(cell_len(_COLUMNS[n]), *(cell_len(row[n]) for row in cells)) for n in shown[1:] if cells)
         table = Table(box=None, padding=(0, 1, 0, 0))
-        for n in shown:
-            table.add_column(
-                _COLUMNS[n], no_wrap=n > 0, overflow="fold" if n else "ellipsis", min_width=None if n else 8
-            )
+        table.add_column(
+            _COLUMNS[0], no_wrap=True, overflow="ellipsis", max_width=max(_SHORTEST_ID, width - 1 - others)
+        )
+        for n in shown[1:]:
+            table.add_column(_COLUMNS[n], no_wrap=_COLUMNS[n] not in _NAMES, overflow="fold")
         for each, row in zip(rows, cells, strict=True):
             table.add_row(*(row[n] for n in shown), style="reverse" if each.id == self._selected else None)
         return table

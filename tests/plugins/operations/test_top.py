@@ -26,7 +26,7 @@ def after(keys: str = "") -> TopView:
 
 def rows(view: TopView, most: int = 9) -> list[str]:
     """The ids of the shown requests; the selected one has a star."""
-    table = view.table(most)
+    table = view.table(most, 80)
     marked = zip(table.columns[0].cells, table.rows, strict=True)
     return [f"{id}{'*' if row.style else ''}" for id, row in marked]
 
@@ -94,7 +94,7 @@ def test_names_are_shown_as_they_are() -> None:
     view.look([live("[red]x", "m", 1)], BACKENDS)
     console = Console(width=120, file=io.StringIO())
     with console.capture() as shown:
-        console.print(view.table(5))
+        console.print(view.table(5, 120))
     assert "[red]x" in shown.get()
 
 
@@ -106,8 +106,24 @@ def test_at_80_columns_names_are_whole_and_ids_are_cut() -> None:
     view.look([serving], BACKENDS)
     console = Console(width=80, file=io.StringIO())
     with console.capture() as shown:
-        console.print(view.table(5))
+        console.print(view.table(5, 80))
     heading, row = shown.get().splitlines()
     assert heading.split() == ["request", "model", "phase", "replica", "age", "tokens"]
     assert row.split()[1:] == [model, "serving", backend, "12.3", "s", "1234"]
     assert row.startswith(request_id[:6])
+
+
+def test_at_80_columns_names_that_are_too_long_go_on_and_figures_stay_whole() -> None:
+    view = TopView()
+    model = "unsloth-Qwen3-Coder-30B-A3B-Instruct-1M-UD-Q4_K_XL"
+    serving = TopRequest("0123456789", "/v1/x", model, "serving", None, None, f"{model}@{model}", 0, 1234, 12_345.0)
+    view.look([serving], BACKENDS)
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as shown:
+        console.print(view.table(5, 80))
+    lines = shown.get().splitlines()
+    at = lines[0].index("model"), lines[0].index("phase"), lines[0].index("replica"), lines[0].index("age")
+    assert lines[1].split()[-3:] == ["12.3", "s", "1234"]
+    assert lines[1][at[1] : at[2]].strip() == "serving"
+    for begin, end in ((at[0], at[1]), (at[2], at[3])):
+        assert "".join(line[begin:end].strip() for line in lines[1:]) == model
