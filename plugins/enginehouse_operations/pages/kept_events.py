@@ -46,6 +46,9 @@ class KeptEvents(NamedEvents):
         self._ended = facts.ended_count()
         facts.observe(self)
         self.send("gateway_started")
+        for each in live.snapshot()["backends"]:
+            if each["error"] is not None:  # found before anything was kept
+                self.send("backend_health", backend=each["backend"], health=each["health"], error=each["error"])
 
     def send(self, event: str, **facts: object) -> None:
         self._keep(self._facts.epoch(), event, facts)

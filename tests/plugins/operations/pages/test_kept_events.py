@@ -22,14 +22,14 @@ from tests.plugins.operations.pages.test_history import attempt
 from tests.support.page_facts import page_facts
 
 WAITS = [{"replica": "m@m", "waits_for": []}, {"replica": None, "waits_for": ["m@m", "m@n"]}]
-DOWN = [{"backend": "a", "error": "connection refused"}]
 
 
 class Run:
     """A run of a gateway whose state lies in ``folder``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, error: str | None = None) -> None:
         self.now = 100.0
+        self.error = error
         self.ended: list[EndedRequest] = []
         self.observers = Observers()
         facts = page_facts(
@@ -43,7 +43,8 @@ class Run:
         self.file = folder / "events.jsonl"
 
     def snapshot(self) -> Mapping[str, Any]:
-        return {"requests": WAITS, "backends": DOWN}
+        health = Health.UNHEALTHY if self.error else Health.HEALTHY
+        return {"requests": WAITS, "backends": [{"backend": "a", "health": health, "error": self.error}]}
 
     def progress(self) -> dict[str, tuple[Phase, int | None]]:
         return {}
@@ -75,6 +76,7 @@ def _lines(file: Path) -> list[str]:
 async def test_events_of_an_earlier_run_are_still_known(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.happens("swap_started", "m@m", ("n@n",))
+    run.error = "connection refused"
     run.happens("backend_health", "a", Health.UNHEALTHY)
     written = await run.until_written()
     assert [each["event"] for each in written] == ["gateway_started", "swap_started", "backend_health"]
@@ -86,6 +88,13 @@ async def test_events_of_an_earlier_run_are_still_known(tmp_path: Path) -> None:
     await later.until(lambda: len(later.names()) == 5)
     assert later.names()[:3] == ["replica_state", "gateway_started", "backend_health"]
     assert len(await later.until_written()) == 5
+
+
+async def test_a_run_begins_with_what_was_unhealthy_before_events_were_kept(tmp_path: Path) -> None:
+    run = Run(tmp_path, "connection refused")
+    assert run.names() == ["backend_health", "gateway_started"]
+    (first,) = run.kept.newest_first(0, 1)
+    assert (first["backend"], first["health"], first["error"]) == ("a", "unhealthy", "connection refused")
 
 
 async def test_a_line_that_is_not_whole_is_left_out(tmp_path: Path) -> None:
