@@ -158,6 +158,7 @@ const alone = paths([null, 5, null, 1, 2].map((value, time) => ({ time, value })
 say([alone.dots, alone.line]);
 const names = [..."abcdefghij"];
 say([new Set(names.map(hueOf)).size, hueOf("a") === hueOf("a")]);
+say(hueOf("t") === hueOf("j"));
 const form = (first) => thinned([0, 1, 2, 3, 0, 1, 2, 3], first, 1, 2, true).map(({ time }) => time);
 say([form(8), form(9)]);
 """
@@ -233,5 +234,6 @@ def test_figures_are_short_and_single_points_are_drawn(tmp_path: Path) -> None:
         True,
         ["M1.0 5.0h0.01", "M3.0 1.0L4.0 2.0"],
         [10, True],
+        False,
         [[10, 14], [10.5, 14, 16.5]],
     ]

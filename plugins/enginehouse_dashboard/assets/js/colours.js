@@ -15,15 +15,14 @@ function stored() {
   }
 }
 
-/** The number of its colour: the one by its letters, or the next that fewer names have. */
+/** The number of its colour: the one by its letters, or the next free one, or the one given longest ago. */
 export function hueOf(name) {
   const before = known.get(name);
   if (before !== undefined) return before;
-  const used = new Array(HUES).fill(0);
-  for (const hue of known.values()) used[hue] += 1;
-  const least = Math.min(...used);
-  let hue = [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 9973, 7) % HUES;
-  while (used[hue] > least) hue = (hue + 1) % HUES;
+  const given = new Array(HUES).fill(-1);
+  [...known.values()].forEach((hue, number) => { given[hue] = number; });
+  const first = [...name].reduce((sum, letter) => (sum * 31 + letter.codePointAt(0)) % 9973, 7) % HUES;
+  const hue = given.map((_, number) => (first + number) % HUES).sort((one, other) => given[one] - given[other])[0];
   if (known.size >= MOST_NAMES) known.delete(known.keys().next().value);
   known.set(name, hue);
   try {
