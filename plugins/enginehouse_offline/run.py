@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import tomli_w
@@ -49,14 +50,16 @@ def run(
     mmproj file belongs to it. Models are loaded on demand, as many at once as memory has room for; the least recently
     used stop first. New models in a folder are served too.
     """
-    _find_built_engines()
+    built = _find_built_engines()
     engines = InstalledEngines()
     memory = engines.memory()
     names = [name.strip() for name in only.split(",")] if only else ()
     find = partial(served_files, paths, engines, names)
 
     found = find()
-    text = tomli_w.dumps(found.document(memory))
+    _tell(found)
+    listens = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    text = tomli_w.dumps({**({"server": listens} if listens else {}), **_with_path(found.document(memory), built)})
     if save is not None:
         write_new_file(save, text)
         hint = f"Wrote {save}. Serve it: enginehouse serve --config {click.format_filename(save)}"
@@ -64,7 +67,6 @@ def run(
     if print_config:
         click.echo(text, nl=False)
     if not print_config and save is None:
-        _tell(found)
         if found.problem:
             raise ConfigError(found.problem)
         greeting = partial(_greeting, next(iter(found.models)))
@@ -80,12 +82,25 @@ def run(
         )
 
 
-def _find_built_engines() -> None:
-    """Look for programs also where a checkout's ``make engines`` puts them, behind those of the PATH."""
+def _find_built_engines() -> str:
+    """Look for programs also where a checkout's ``make engines`` puts them, behind those of the PATH.
+
+    Returns that folder, empty if there is none.
+    """
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(cache) / "enginehouse" / "engines"
-    if folder.is_dir():
-        os.environ["PATH"] = os.pathsep.join([*filter(None, [os.environ.get("PATH")]), str(folder)])
+    if not folder.is_dir():
+        return ""
+    os.environ["PATH"] = os.pathsep.join([*filter(None, [os.environ.get("PATH")]), str(folder)])
+    return str(folder)
+
+
+def _with_path(document: Mapping[str, Any], built: str) -> Mapping[str, Any]:
+    """``document`` for ``enginehouse serve``, which looks into the folder ``built`` only if a model says so."""
+    if not built:
+        return document
+    path = {"env": {"PATH": f"${{env:PATH}}{os.pathsep}{built}"}}
+    return {**document, "models": {name: {**table, **path} for name, table in document["models"].items()}}
 
 
 def _folders(paths: Sequence[Path]) -> Iterator[Path]:

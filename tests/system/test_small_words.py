@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from enginehouse.cli import enginehouse
 from enginehouse_kit.gateway import RunningGateway
+from tests.support.gguf_header import write_gguf
 
 
 def run(*words: str) -> str:
@@ -47,6 +48,13 @@ def test_run_finds_the_engines_that_a_checkout_built(tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     assert found.stdout.strip() == str(program)
 
+    write_gguf(tmp_path / "m.gguf")
+    for words in (["run", "m.gguf", "--port", "8123", "--save", "saved.toml"], ["check", "--config", "saved.toml"]):
+        command = [sys.executable, "-m", "enginehouse", *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+        assert (done.returncode, "no program" in done.stderr) == (0, False), done.stderr
+    assert "port = 8123" in done.stdout
+
 
 def test_explain_swap_takes_a_word(tmp_path: Path) -> None:
     file = tmp_path / "enginehouse.toml"
@@ -55,6 +63,8 @@ def test_explain_swap_takes_a_word(tmp_path: Path) -> None:
     for words in (["a"], ["--target", "a"]):
         done = runner.invoke(enginehouse, ["explain", "swap", *words, "--running", "b", "--config", str(file)])
         assert done.stdout.startswith("'a' stops b"), done.output
+    unknown = runner.invoke(enginehouse, ["explain", "swap", "other", "--config", str(file)])
+    assert "give its --url" in str(unknown.exception)
     refused = runner.invoke(enginehouse, ["explain", "swap", "--config", str(file)])
     assert (refused.exit_code, "Name one model" in refused.output) == (2, True)
 

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from enginehouse.commands import config_option
+from enginehouse.errors import NotFound
 from enginehouse.tickets import SwapPlan
 from enginehouse_kit.gateway_client import GatewayClient
 from enginehouse_kit.output import print_json
@@ -48,7 +49,10 @@ def swap(
     else:
         from enginehouse_offline.offline_gateway import OfflineGateway  # much that the help does not need
 
-        plan = OfflineGateway(config).explain_swap(wanted, names)
+        try:
+            plan = OfflineGateway(config).explain_swap(wanted, names)
+        except NotFound as error:
+            raise NotFound(f"{error}. To ask a running gateway, give its --url", details=error.details) from None
     if as_json:
         print_json(msgspec.json.encode(plan))
     else:
