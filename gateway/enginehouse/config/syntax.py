@@ -40,7 +40,8 @@ def _likely(problem: str, line: str) -> tuple[str, str]:
         return f'quote the name: "{key["key"]}" = ...', ""
     if ("overwrite" in problem or "twice" in problem) and (name := line.partition("=")[0].strip()):
         return "remove one of the two", f"{name} is there twice"
-    if problem == "Invalid value" and (assigned := _ASSIGNED.match(line)):
+    bare = problem == "Invalid value" or ("after a statement" in problem and line.count("=") == 1)
+    if bare and (assigned := _ASSIGNED.match(line)):
         mark = "'" if "\\" in assigned["value"] else '"'
         return f"quote the text: {assigned['key']} = {mark}{assigned['value']}{mark}", ""
     if "Unescaped" in problem:
