@@ -14,7 +14,8 @@ from tests.chaos import worker_processes
 def replace(access_log: Callable[[bytes], None]) -> None:
     """Replace them in this process. ``access_log`` gets what would go to standard error."""
     server = _module("enginehouse.cli.gateway_server")
-    server.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
+    accepting = _module("enginehouse.cli.accepting")  # frozen, nothing of a run would ever be collected
+    accepting.gc = types.SimpleNamespace(collect=lambda: 0, freeze=lambda: None, set_threshold=lambda *_: None)
     for owner in (server, _module("enginehouse.cli.worker_server")):
         owner.LoopWatchdog = lambda *_, **__: types.SimpleNamespace(start=lambda: None, end=lambda: None)
     server.click = types.SimpleNamespace(echo=lambda _: None)
