@@ -25,6 +25,8 @@ CacheEvent = BlocksStored | BlocksRemoved | CacheCleared | EventsLost | EventsCo
 _MOST_LINKS: Final = 200_000
 """Chunks with their blocks; the oldest are forgotten first. That is 12 million tokens in fine chunks."""
 _MOST_EARLY: Final = 64
+_MOST_REMOVED: Final = 16_384
+"""Removed blocks that are remembered of an engine: the tokens of a prompt come soon after it was read."""
 
 
 class _Link(NamedTuple):
@@ -40,12 +42,13 @@ class _EngineBlocks:
 
     Our numbers of blocks come from their tokens and those of all blocks before, so they are the same for all engines
     with blocks of one size. ``exact``: the engine has no others. ``early``: links of prompts whose tokens came before
-    the first event, with which the size of blocks is known.
+    the first event, with which the size of blocks is known. ``removed``: the last blocks that it had, the oldest first.
     """
 
     def __init__(self) -> None:
         self.numbers: dict[BlockHash, int] = {}
         self.present: dict[int, int] = {}
+        self.removed: OrderedDict[int, None] = OrderedDict()
         self.size = 0
         self.exact = False
         self.early: list[Callable[[], None]] = []
@@ -111,7 +114,7 @@ class CachedBlocks:
         return engine
 
     def _add(self, chunk: int, link: _Link, reader: _EngineBlocks) -> None:
-        """Add a link. The engine that has just read the prompt, ``reader``, may tell of it later."""
+        """Add a link. The engine that has just read the prompt, ``reader``, may yet tell of it."""
         self._links[chunk] = link
         self._chunks.setdefault(link.block, []).append(chunk)
         for backend, engine in self._engines.items():
@@ -119,7 +122,7 @@ class CachedBlocks:
                 replica = f"{link.model}@{backend}"
                 if link.block in engine.present:
                     self._index.seen(replica, chunk, link.tokens)
-                elif engine.exact and engine is not reader:
+                elif engine.exact and (engine is not reader or link.block in engine.removed):
                     self._index.gone(replica, chunk)
         while len(self._links) > _MOST_LINKS:
             oldest, forgotten = self._links.popitem(last=False)
@@ -147,6 +150,7 @@ class CachedBlocks:
                 continue
             engine.numbers[name] = number
             engine.present[number] = engine.present.get(number, 0) + 1
+            engine.removed.pop(number, None)
             for chunk in self._chunks.get(number, ()):
                 link = self._links[chunk]
                 self._index.seen(f"{link.model}@{backend}", chunk, link.tokens)
@@ -159,6 +163,9 @@ class CachedBlocks:
             engine.present[number] -= 1
             if not engine.present[number]:
                 del engine.present[number]
+                engine.removed[number] = None
+                if len(engine.removed) > _MOST_REMOVED:
+                    engine.removed.popitem(last=False)
                 for chunk in self._chunks.get(number, ()):
                     self._index.gone(f"{self._links[chunk].model}@{backend}", chunk)
 

@@ -83,6 +83,18 @@ def test_what_is_evicted_is_forgotten_from_the_end() -> None:
     assert engines.has(IDS) == {"a": 1280}
 
 
+def test_what_is_evicted_before_its_tokens_are_known_is_forgotten_with_them() -> None:
+    engines, prompt = Engines(), Prompt("m", IDS)
+    engines.index.note("m@a", prompt, ROOM)
+    engines.stores("a", IDS, range(80))
+    engines.evicts("a", IDS, range(80))
+    assert engines.has(IDS) == {"a": 1280}
+    engines.blocks.link(prompt, PromptTokens(IDS), "a", "m")
+    assert engines.has(IDS) == {}
+    engines.stores("a", IDS, range(80))
+    assert engines.has(IDS) == {"a": 1280}
+
+
 def test_a_prompt_that_was_sent_and_is_not_stored_is_there_only_if_it_was_just_read() -> None:
     engines = Engines()
     engines.stores("b", IDS, range(64))
