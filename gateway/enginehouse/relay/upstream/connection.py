@@ -229,7 +229,7 @@ class Connection:
     def _keep_or_close(self, keep_alive: bool) -> None:
         if self._transport.get_write_buffer_size():
             self._transport.abort()  # the engine answered early and may never read the rest of the request
-        elif keep_alive:  # closed meanwhile, it is not taken again
+        elif keep_alive:  # ``take`` passes over one that is closing
             self._keep(self)
         else:
             self._transport.close()

@@ -80,6 +80,10 @@ class BlockForecast:
         )
 
 
+_UNSAFE_FOR = 4
+"""Steps until a request that is not safe to admit is projected again, unless a running one finishes first."""
+
+
 class _Copying(NamedTuple):
     """A request whose blocks are being copied until ``due``, in seconds."""
 
@@ -104,6 +108,8 @@ class Offloading:
         self._forecast = BlockForecast(scheduler.state, settings.safe_for)
         self._calm_until = 0
         self._seen: set[str] = set()
+        self._unsafe: tuple[str, int] = ("", 0)  # the request that is not admitted, and the number that run beside it
+        self._unsafe_until = 0
         self._selected: dict[str, int] = {}  # by request, the step before which its copy must begin
         self._leaving: dict[str, RequestState] = {}  # paused, and steps of it may be in flight
         self._copying: dict[str, _Copying] = {}
@@ -215,7 +221,13 @@ class Offloading:
             return None
         if self._leaving or self._copying or self._offloaded or following.output_token_ids:
             return 0
-        return 1 if self._forecast.is_safe([following]) else 0
+        asked = following.request_id, len(self._state.running)
+        if asked == self._unsafe and self._state.next_step < self._unsafe_until:
+            return 0
+        if self._forecast.is_safe([following]):
+            return 1
+        self._unsafe, self._unsafe_until = asked, self._state.next_step + _UNSAFE_FOR
+        return 0
 
     def _remove_finished(self) -> None:
         live = self._state.requests
