@@ -1,9 +1,10 @@
-"""A continuer of another plugin that fails: its streams pass as they come, and end with their engines."""
+"""A continuer of another plugin that fails: its streams pass as they come, and end with their engines or alone."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
+import msgspec
 import pytest
 
 from enginehouse import Continuer
@@ -14,12 +15,20 @@ from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered, Registry
 from enginehouse_continuation.continuer import StreamContinuer
 from tests.gateway.relay.continuation.test_broken_engines import CHAT, VLLM, ask, body, continued, unbroken
+from tests.gateway.relay.continuation.test_moves import WHOLE, Streaming
 from tests.support.model_engine import Break, StartModelEngine
 from tests.support.scripted_engine import Cut
+from tests.support.seen_stream import read_stream
 from tests.support.served_gateway import OpenGateway
 
 KEPT: list[object] = []
 """What ``Odd.keep`` returns; an exception is raised."""
+FAILING: list[str] = []
+"""The methods that fail of each ``KeptStream`` that ``Odd.keep`` returns."""
+
+
+def fail(*_: object) -> NoReturn:
+    raise ZeroDivisionError
 
 
 class Odd(StreamContinuer):
@@ -27,7 +36,10 @@ class Odd(StreamContinuer):
         self, path: str, body: bytes, driver: SupportsContinuation, share: NewShare
     ) -> tuple[KeptStream | None, bytes]:
         if not KEPT:
-            return super().keep(path, body, driver, share)
+            stream, asked = super().keep(path, body, driver, share)
+            for name in FAILING:
+                setattr(stream, name, fail)
+            return stream, asked
         if isinstance(KEPT[0], Exception):
             raise KEPT[0]
         wrong: Any = KEPT[0]
@@ -49,6 +61,7 @@ def registry() -> Registry:
 @pytest.fixture(autouse=True)
 def _right() -> None:
     KEPT.clear()
+    FAILING.clear()
 
 
 @pytest.mark.parametrize("wrong", [ZeroDivisionError(), None, (None, "text"), ("text", b"{}")], ids=repr)
@@ -71,3 +84,50 @@ async def test_a_stream_whose_rest_it_cannot_ask_for_ends_with_its_failure(
     reply = await gateway.ask(gateway.post(body(), path=CHAT))
     assert (reply.status, b"[DONE]" in reply.body, b'"code":"plugin_failed"' in reply.body) == (200, False, True)
     assert continued(gateway) == {}
+
+
+async def test_a_stream_of_which_it_tells_nothing_is_listed_beside_one_that_moves(
+    house: OpenGateway, model_engine: StartModelEngine
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    gateway.fleet.drain("b")
+    FAILING.extend(("tokens", "why_not_movable"))
+    stays = await Streaming.begin(gateway, first, id="stays")
+    FAILING.clear()
+    moves = await Streaming.begin(gateway, first, id="moves")
+    listed = await gateway.ask(gateway.get("/api/requests"))
+    assert {each["id"]: each["stays"] for each in msgspec.json.decode(listed.body)["requests"]} == {
+        "stays": "the continuer 'odd' of plugin 'acme' failed",
+        "moves": None,
+    }
+    gateway.fleet.undrain("b")
+    gateway.fleet.drain("a")
+    gateway.relay.drains.begin("a")
+    await gateway.until(lambda: sorted(live.moves for live in gateway.relay.live) == [0, 1])
+    for streaming in (stays, moves):
+        streaming.gate.set()
+        await streaming.rest()
+        assert read_stream(streaming.wire).answer == WHOLE.answer
+    await gateway.quiet()
+
+
+async def test_a_stream_ends_whatever_fails_then(house: OpenGateway, model_engine: StartModelEngine) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    FAILING.extend(("count", "release"))
+    assert (await ask(gateway, CHAT, body())).answer == unbroken(CHAT, body()).answer
+    await gateway.quiet()
+
+
+@pytest.mark.parametrize("fails", ["take", "ending", "may_go_on"])
+async def test_a_stream_that_it_cannot_follow_fails_alone(
+    house: OpenGateway, model_engine: StartModelEngine, fails: str
+) -> None:
+    first, other = await model_engine(), await model_engine()
+    gateway = await house(first, other, backend=VLLM)
+    first.breaks = [Break(9, Cut.CLOSE)]
+    FAILING.append(fails)
+    reply = await gateway.ask(gateway.post(body(), path=CHAT))
+    assert (reply.status, b"[DONE]" in reply.body, b'"code":"plugin_failed"' in reply.body) == (200, False, True)
+    await gateway.quiet()
