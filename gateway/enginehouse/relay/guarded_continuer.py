@@ -12,7 +12,7 @@ from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.interfaces.kept_streams import Gathering, KeptStream, NewShare, Question, Rest
 from enginehouse.interfaces.moving_streams import StreamMove
 from enginehouse.interfaces.protocols import Protocol
-from enginehouse.relay.guarded_stream import GuardedStream
+from enginehouse.relay.guarded_stream import GuardedGathering, GuardedStream
 from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure, plugin_errors, wrong_result
 
 
@@ -80,7 +80,7 @@ class GuardedContinuer(Continuer):
         except Exception as error:
             log_plugin_failure(self._plugin, "failed in gathered", error)
             return None
-        return found if isinstance(found, Gathering) else None
+        return GuardedGathering(self._plugin, found) if isinstance(found, Gathering) else None
 
     def _guarded(self, kept: object) -> KeptStream | None:
         return GuardedStream(self._plugin, kept) if isinstance(kept, KeptStream) else None

@@ -1,4 +1,4 @@
-"""What a continuer of other plugins keeps of a stream, whose failures stay those of this stream."""
+"""What a continuer of other plugins keeps or gathers of a stream, whose failures stay those of this stream."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.stream_tokens import StreamTokens
-from enginehouse.interfaces.kept_streams import KeptStream
+from enginehouse.interfaces.kept_streams import Gathering, KeptStream
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, plugin_errors
 
 T = TypeVar("T")
@@ -53,29 +53,60 @@ class GuardedStream(KeptStream):
             return self.own.may_go_on()
 
     def count(self) -> None:
-        self._asked(self.own.count, None)
+        _asked(self._plugin, self.own.count, None)
 
     def release(self) -> None:
-        self._asked(self.own.release, None)
+        _asked(self._plugin, self.own.release, None)
 
     @property
     def prompt_tokens(self) -> int | None:
-        return self._asked(lambda: self.own.prompt_tokens, None)
+        return _asked(self._plugin, lambda: self.own.prompt_tokens, None)
 
     def tokens(self) -> StreamTokens:
-        return self._asked(self.own.tokens, StreamTokens(), StreamTokens)
+        return _asked(self._plugin, self.own.tokens, StreamTokens(), StreamTokens)
 
     def why_not_movable(self) -> str:
-        return self._asked(self.own.why_not_movable, f"the {self._plugin} failed", str)
+        return _asked(self._plugin, self.own.why_not_movable, f"the {self._plugin} failed", str)
 
     def saved(self, candidate: Candidate) -> bytes | None:
-        return self._asked(lambda: self.own.saved(candidate), None)
+        return _asked(self._plugin, lambda: self.own.saved(candidate), None)
 
-    def _asked(self, method: Callable[[], T], otherwise: T, returns: type | None = None) -> T:
-        """What ``method`` returns; ``otherwise``, if it raises or returns something else than ``returns``."""
-        try:
-            found = method()
-        except Exception as error:
-            log_plugin_failure(self._plugin, "failed with what it keeps of a stream", error)
-            return otherwise
-        return found if returns is None or isinstance(found, returns) else otherwise
+
+class GuardedGathering(Gathering):
+    """Does as ``own``, the plugin's object. All but ``release`` raises ``PluginFailed`` if it fails."""
+
+    why = _forwarded("why")
+    error = _forwarded("error")
+
+    def __init__(self, plugin: PluginId, own: Gathering) -> None:
+        self._plugin = plugin
+        self.own = own
+
+    def as_stream(self, body: bytes) -> bytes:
+        with plugin_errors(self._plugin):
+            return self.own.as_stream(body)
+
+    def add(self, piece: bytes) -> None:
+        with plugin_errors(self._plugin):
+            self.own.add(piece)
+
+    def read(self) -> None:
+        with plugin_errors(self._plugin):
+            self.own.read()
+
+    def body(self) -> bytes:
+        with plugin_errors(self._plugin):
+            return self.own.body()
+
+    def release(self) -> None:
+        _asked(self._plugin, self.own.release, None)
+
+
+def _asked(plugin: PluginId, method: Callable[[], T], otherwise: T, returns: type | None = None) -> T:
+    """What ``method`` returns; ``otherwise``, if it raises or returns something else than ``returns``."""
+    try:
+        found = method()
+    except Exception as error:
+        log_plugin_failure(plugin, "failed with what it keeps of a stream", error)
+        return otherwise
+    return found if returns is None or isinstance(found, returns) else otherwise
