@@ -96,15 +96,14 @@ class LlamaCppDriver(OpenAICompatibleDriver, SupportsLaunch, LlamaServerStreams,
 
     async def save_cache(self, engine: EngineClient) -> Mapping[str, int]:
         """Save every slot: those that have served, the last one first, then those that may have been restored."""
-        slots = [*reversed(await _slots(engine))]
-        slots.sort(key=lambda each: -1 if each.id_task is None else each.id_task)
-        names = {f"slot-{each.id}": each.id for each in reversed(slots)}
-        return {name: await _slot(engine, slot, "save", name) for name, slot in names.items()}
+        slots = await _slots(engine)
+        slots.sort(key=lambda each: -1 if each.id_task is None else each.id_task, reverse=True)
+        return {(name := f"slot-{each.id}"): await _slot(engine, each.id, "save", name) for each in slots}
 
     async def restore_cache(self, engine: EngineClient, files: Sequence[str]) -> int:
-        """Restore slots, in the order in which requests with other prompts take them last.
+        """Restore the first file into the slot that requests with other prompts take last, and so on.
 
-        llama-server gives these the last one of the slots that have not served.
+        llama-server gives such a request the last one of the slots that have not served.
         """
         slots = [each.id for each in await _slots(engine)]
         return sum([await _slot(engine, slot, "restore", file) for slot, file in zip(slots, files, strict=False)])
@@ -132,8 +131,8 @@ class _Moved(msgspec.Struct):
     n_restored: int = 0
 
 
-async def _slots(engine: EngineClient) -> Sequence[_Slot]:
-    """The slots: first the one that a request with a new prompt takes last, except for requests that stand aside."""
+async def _slots(engine: EngineClient) -> list[_Slot]:
+    """The slots: first the one that requests with other prompts take last; ``_ASIDE`` is at the end."""
     first, *others = read_json(await engine.request("GET", "/slots"), list[_Slot])
     return [*others, first]
 

@@ -60,7 +60,7 @@ def read_gguf_header(path: Path) -> dict[str, Any]:
                 metadata = reader.metadata()
                 needed = reader.tensors_end(metadata.get("general.alignment"))
     except (struct.error, IndexError):
-        problem = f"{path} is cut short, or damaged: its header goes on after its end"
+        problem = f"{path} is cut short or damaged: it ends within its header"
         raise GgufError(problem, remedy="download it again") from None
     except (OSError, ValueError, OverflowError, TypeError, KeyError) as error:
         raise GgufError(f"{path} cannot be read as a GGUF file: {error}") from None

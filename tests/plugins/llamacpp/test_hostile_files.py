@@ -71,7 +71,7 @@ def test_a_file_that_ends_within_its_header_says_so(tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"
     write_model(file)
     os.truncate(file, 100)
-    with pytest.raises(GgufError, match=r"is cut short, or damaged: .*download it again"):
+    with pytest.raises(GgufError, match=r"is cut short or damaged: .*download it again"):
         read_gguf_header(file)
 
 

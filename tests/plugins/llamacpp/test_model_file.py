@@ -48,7 +48,7 @@ def test_a_header_is_read_and_long_lists_are_stepped_over(tmp_path: Path) -> Non
         (b"", "empty"),
         (b"GGML" + bytes(20), "does not begin with GGUF"),
         (b"GGUF" + struct.pack("<IQQ", 9, 0, 0), "version is 9"),
-        (b"GGUF" + struct.pack("<IQQ", 3, 0, 4), "m.gguf is cut short, or damaged"),
+        (b"GGUF" + struct.pack("<IQQ", 3, 0, 4), "m.gguf is cut short or damaged"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 2**60), "ends within its metadata"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + gguf_text("key") + struct.pack("<I", 99), "m.gguf cannot be read"),
     ],
