@@ -261,7 +261,7 @@ class KeepsCache(ABC):
         """
 
     def aside(self, body: bytes, slots: int) -> bytes:
-        """Return the ``body`` of a request that nobody waits for, so that it leaves the cache to other requests.
+        """Change the ``body`` of a request for which nobody waits: the engine is to keep its cache for others.
 
         ``slots``: how many requests the engine works on at once; 0 if that is unknown. By default, ``body`` stays.
         """
