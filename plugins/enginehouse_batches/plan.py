@@ -13,9 +13,9 @@ _MOST_STOPS: Final = 3
 """A line that has made room so often runs to its end: else a busy gateway would compute it again and again."""
 _HOUR_S: Final = 3600.0
 _BESIDE_PEOPLE: Final = 8
-"""Where people are served, a line runs for so many slots: each prompt that is read delays the answers of others.
+"""An engine that serves people runs one line for so many of its slots: a prompt that is read delays other answers.
 
-Where they were served within an hour, one line may run in any case, and not more: else lines fill the caches of slots.
+So does an engine whose host people have used within an hour, but always one: more lines would fill the caches of slots.
 """
 
 Replicas = Callable[[str], Sequence[Candidate]]
@@ -43,7 +43,8 @@ class RunningLine(NamedTuple):
 class Plan(NamedTuple):
     """Which lines run.
 
-    - ``start``: how many more lines of each model. ``aside``: those of these models leave caches to people.
+    - ``start``: how many more lines of each model.
+    - ``aside``: the models whose lines leave the caches of engines to people.
     - ``stop``: ids of lines.
     - ``why``: no more of the others start.
     """
@@ -146,7 +147,10 @@ def _hosts_of(people: Sequence[Person], replicas: Replicas) -> set[str]:
 
 
 def _most(engine: Candidate, shared: set[str | None], is_used: bool, most: int) -> int:
-    """How many lines may run at an engine. ``shared``: those that people use now. ``is_used``: they have, lately."""
+    """How many lines may run at an engine.
+
+    ``shared``: the backends that serve people now. ``is_used``: whether people have used its host within an hour.
+    """
     slots = engine.load.slots
     if engine.backend in shared:
         return min(most, slots // _BESIDE_PEOPLE) if slots else 1

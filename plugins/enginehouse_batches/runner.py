@@ -49,7 +49,7 @@ class _Pause:
 
 
 class _SentLine:
-    """A line that a task runs. ``answered``: its answer has come, and is being kept. ``aside``: of ``submit``."""
+    """A line that a task runs. ``answered``: its answer has come, and is being kept. ``aside``: as in ``submit``."""
 
     def __init__(self, job: _Job, number: int, model: str, *, aside: bool) -> None:
         self.job = job
