@@ -23,14 +23,14 @@ COST = MetricInfo(
 LIMIT = MetricInfo(
     "gauge",
     "enginehouse_limit",
-    "The limits and budgets of keys, by their names in the configuration, such as `budget_per_month`; those of the "
-    "first 1,000. `models`: for which a limit holds, `*` for all.",
+    "The limits and budgets of keys, by their names in the configuration, such as `budget_per_month`; 1,000 of them "
+    "at most. `models`: for which a limit holds, `*` for all.",
     ("key", "limit", "models"),
 )
 LIMIT_LEFT = MetricInfo(
     "gauge",
     "enginehouse_limit_left",
-    "What is left of them. It is negative if more was used than expected.",
+    "What is left of each `enginehouse_limit`. It is negative if more was used than expected.",
     LIMIT.labels,
 )
 LIMITED = MetricInfo(
@@ -48,7 +48,7 @@ METRICS: Final = (COST, LIMIT, LIMIT_LEFT, LIMITED, LIMITS_ALONE)
 
 
 class Totals:
-    """Sums by two labels, the first of which names a caller. With too many, further callers count together."""
+    """Sums by two labels, the first of which names a caller. After ``MOST_SERIES``, further ones count together."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str], float] = {}
@@ -60,7 +60,7 @@ class Totals:
         self._sums[labels] = self._sums.get(labels, 0.0) + amount
 
     def take(self) -> list[tuple[str, str, float]]:
-        """All sums since the last time. They start over."""
+        """Return all sums since the last call, and start over."""
         taken = [(*labels, amount) for labels, amount in self._sums.items()]
         self._sums.clear()
         return taken

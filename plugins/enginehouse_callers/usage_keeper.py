@@ -57,7 +57,7 @@ class UsageKeeper:
         self._entries = list(self._last)
 
     def add(self, rows: Sequence[UsageRow]) -> None:
-        """Keep ``rows`` too, if there is a store that takes them."""
+        """Write ``rows`` too, if there is a store."""
         if self._store is not None:
             self.meter.put_back(rows)
 
