@@ -15,7 +15,7 @@ from enginehouse_kit.plugin_manager import COMMANDS, GROUP, LoadedPlugins, Plugi
 def audit(loaded: LoadedPlugins, misplaced: Callable[[str], str]) -> Iterator[PluginError]:
     """The mistakes in names, entry points and hooks. ``misplaced`` says why a command cannot have its name."""
     yield from _misplaced()
-    yield from _homeless()
+    yield from _without_plugin()
     for origin in loaded.plugins:
         for fault in [*name_faults(origin), *_hook_faults(origin, loaded)]:
             yield origin.error(fault)
@@ -40,8 +40,8 @@ def _misplaced_entry_points() -> Iterator[EntryPoint]:
             yield from entry_points(group=other)
 
 
-def _homeless() -> Iterator[PluginError]:
-    """Commands that belong to no plugin, and which could not be disabled therefore."""
+def _without_plugin() -> Iterator[PluginError]:
+    """Commands that belong to no plugin, so that nobody could disable them."""
     known = {command.point for plugin in installed_plugins() for command in plugin.commands}
     for entry_point in entry_points(group=COMMANDS):
         if entry_point not in known:
@@ -50,8 +50,8 @@ def _homeless() -> Iterator[PluginError]:
 
 
 def _fault(entry_point: EntryPoint, problem: str) -> PluginError:
-    origin = entry_point.dist
-    named = {"distribution": origin.name, "version": origin.version} if origin else {}
+    distribution = entry_point.dist
+    named = {"distribution": distribution.name, "version": distribution.version} if distribution else {}
     return PluginError(problem, plugin=entry_point.name, **named)
 
 
