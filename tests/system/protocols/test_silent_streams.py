@@ -98,7 +98,7 @@ DIALECTS: Mapping[str, Ask] = {
 }
 
 
-@pytest.fixture(params=[4, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.fixture(params=[6, pytest.param(20, marks=pytest.mark.slow)])
 def urls(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     """A gateway with heartbeats and one without, in front of an engine that reads for so many seconds."""
     with ExitStack() as stack:
