@@ -55,10 +55,10 @@ class Size(NamedTuple):
 class Day(NamedTuple):
     """What came of it.
 
-    - ``read``: tokens that engines read, ``agents`` of them for agents. ``new``: those that nobody has read before, of
-      which none can be saved.
+    - ``read``: the tokens that engines read; ``agents``: those of them that were in prompts of agents.
+    - ``new``: the tokens that no engine had read before, so that one has to read them in any case.
     - ``first_tokens``: the seconds until the first token of each turn; ``later``: without the first turn of each agent.
-    - ``twice``: turns of agents that were computed again, because a client sent them again.
+    - ``twice``: the turns of agents that engines computed twice, because a client sent them again.
     """
 
     read: int
@@ -134,14 +134,16 @@ class Agent:
         self._chance = random.Random(seed)
         self._said = [{"role": "system", "content": _text(self._chance, size.first)}]
         self._turns = 0
+        self._answered = asyncio.Lock()
 
     async def turn(self) -> None:
-        """Say more, hear the answer, and pause as for a tool."""
-        self._turns += 1
-        self._said.append({"role": "user", "content": _text(self._chance, self._size.more)})
-        heard = await self._client.turn(self._model, self._said, impatient=self._turns % 10 == 0)
-        self._said.append({"role": "assistant", "content": heard})
-        await asyncio.sleep(self._chance.uniform(0.5, 1.5) * self._size.pause)
+        """Say more once the turn before has ended, hear the answer, and pause as for a tool."""
+        async with self._answered:
+            self._turns += 1
+            self._said.append({"role": "user", "content": _text(self._chance, self._size.more)})
+            heard = await self._client.turn(self._model, self._said, impatient=self._turns % 10 == 0)
+            self._said.append({"role": "assistant", "content": heard})
+            await asyncio.sleep(self._chance.uniform(0.5, 1.5) * self._size.pause)
 
 
 async def agents(client: Client, size: Size) -> None:
@@ -227,7 +229,7 @@ async def play(gateway: RunningGateway, size: Size, *, on: bool) -> Day:
 
 
 def _new(records: Sequence[Mapping[str, Any]]) -> int:
-    """The tokens of all prompts, each once: the last prompt of an agent has all earlier ones."""
+    """The tokens of all prompts, each once: the last prompt of an agent contains its earlier ones."""
     last = {record["model"]: record["tokens_in"] or 0 for record in reversed(records) if record["stream"]}
     return sum(last.values()) + sum(record["tokens_in"] or 0 for record in records if not record["stream"])
 
@@ -266,9 +268,9 @@ def main(rounds: int, turns: int, lines: int, first: int, more: int, pause: floa
     """Print what the day took, off and on."""
     size, engine = Size(turns, lines, first, more, pause), llama_server()
     click.echo(
-        "| | tokens read | of agents | new | swaps | first token p50, s | p99 | p99 without first turns ", nl=False
+        "| | tokens read | of agents | new | swaps | first token p50, s | p99 | p99 without first turns "
+        "| computed twice | lines | took, s |"
     )
-    click.echo("| computed twice | lines | took, s |")
     click.echo(f"|{'---|' * 11}")
     for _ in range(rounds):
         for on in (False, True):
