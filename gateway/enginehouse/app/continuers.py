@@ -22,10 +22,11 @@ def find_continuer(config: Config, registry: Registry) -> Continuer | None:
     if len(made) > 1:
         names = " and ".join(str(plugin) for plugin, _ in made)
         raise PluginError(f"{names} both continue streams: disable the plugin of one of them")
-    check_continuation(config, made[0][1] if made else None)
-    for plugin, continuer in made:
-        return continuer if plugin.trusted else GuardedContinuer(plugin, continuer)
-    return None
+    if not made:
+        check_continuation(config, None)
+        return None
+    [(plugin, continuer)] = made
+    return continuer if plugin.trusted else GuardedContinuer(plugin, continuer)
 
 
 def check_continuation(config: Config, continuer: Continuer | None) -> None:
