@@ -92,8 +92,8 @@ class Rest(ABC):
 class KeptStream(ABC):
     """What is kept of a stream that another engine could go on with.
 
-    - ``pieces``: whole events that have passed and are not read yet. The gateway adds to this list, and calls ``read``
-      once they have more than ``most`` bytes.
+    - ``pieces``: whole events that have passed and are not read yet. The gateway adds to this list, which stays the
+      same object, and calls ``read`` once they have more than ``most`` bytes.
     - ``cut``: makes the client's events of the engine's, if they differ; it returns nothing for events that are not for
       the client.
     - ``meter``: counts what has passed; set by the gateway.

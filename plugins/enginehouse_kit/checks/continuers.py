@@ -58,6 +58,10 @@ def _check_kept(it: Continuer, kept: KeptStream) -> None:
     for piece in (_ROLE, _TEXT):
         passed: Any = kept.take(piece)
         expect(passed == piece, f"take must return what the client gets, {piece!r}, got {passed!r}")
+    pieces: Any = getattr(kept, "pieces", None)
+    expect(isinstance(pieces, list), f"pieces must be a list, got {pieces!r}")
+    kept.read()
+    expect(kept.pieces is pieces and not pieces, "read must empty pieces, and leave the same list there")
     tokens: Any = kept.tokens()
     expect(isinstance(tokens, StreamTokens), f"tokens must return StreamTokens, got {tokens!r}")
     why: Any = kept.why_not_movable()
