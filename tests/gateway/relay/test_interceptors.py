@@ -26,7 +26,11 @@ from enginehouse.interceptors import (
 )
 from enginehouse.plugin_manager.discovery import collect
 from enginehouse.plugin_manager.registry import Registered, Registry
+from enginehouse.relay.answers.reply import Reply
+from enginehouse.relay.jobs.inference_job import InferenceJob
+from enginehouse.relay.relayed_request import RelayedRequest
 from tests.support.keys import bearer, key
+from tests.support.paths import ROOT
 from tests.support.raw_client import RawResponse
 from tests.support.scripted_engine import StartEngine
 from tests.support.served_gateway import OpenGateway, ServedGateway
@@ -1050,20 +1054,25 @@ OFF = (
     "enginehouse_hung",
     "relay/web_sockets",
 )
-"""Where what agents can have is, apart from heartbeats."""
+"""The files of features that can be off."""
 
 
 async def test_what_is_off_makes_no_call_in_a_request(house: OpenGateway, engine: StartEngine) -> None:
-    served = await engine()
+    served, gate = await engine(), asyncio.Event()
     gateway = await house(served, interceptors=[], streams={"heartbeat": 0})
     called: set[str] = set()
-    for stream in (False, True):
-        if stream:
-            served.streams(event("a"), DONE, served.END)
-        sys.setprofile(lambda frame, what, _: called.add(f"{frame.f_code.co_filename}:{frame.f_code.co_name}"))
-        reply = await ask(gateway, stream=stream)
-        sys.setprofile(None)
-        assert reply.status == 200
+    sys.setprofile(lambda frame, what, _: called.add(f"{frame.f_code.co_filename}:{frame.f_code.co_name}"))
+    replies = [await ask(gateway, stream=False)]
+    served.streams(gate, event("a"), DONE, served.END)
+    silent = asyncio.create_task(ask(gateway, stream=True))
+    await until(lambda: len(served.calls) == 2)
+    gateway.pass_time(16)
+    gate.set()
+    replies.append(await silent)
+    sys.setprofile(None)
+    assert [reply.status for reply in replies] == [200, 200]
     assert any("relay" in call for call in called)
+    assert all([*ROOT.glob(f"gateway/enginehouse/{part}*"), *ROOT.glob(f"plugins/{part}*")] for part in OFF)
     assert not [call for call in called if any(part in call for part in OFF)]
-    assert not [call for call in called if call.endswith((":_keep_alive", ":ping", ":_aside"))]
+    methods = (RelayedRequest._keep_alive, Reply.ping, InferenceJob._aside)
+    assert {call.partition(":")[2] for call in called}.isdisjoint(each.__name__ for each in methods)
