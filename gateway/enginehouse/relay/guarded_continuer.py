@@ -12,7 +12,7 @@ from enginehouse.interfaces.drivers import SupportsContinuation
 from enginehouse.interfaces.kept_streams import Gathering, KeptStream, NewShare, Question, Rest
 from enginehouse.interfaces.moving_streams import StreamMove
 from enginehouse.interfaces.protocols import Protocol
-from enginehouse.relay.guarded_stream import GuardedGathering, GuardedStream
+from enginehouse.relay.guarded_kept_stream import GuardedGathering, GuardedKeptStream
 from enginehouse.telemetry.plugin_failures import await_plugin, log_plugin_failure, plugin_errors, wrong_result
 
 
@@ -72,7 +72,7 @@ class GuardedContinuer(Continuer):
             kept, model = self._inner.restore(path, saved, drivers, share)
         if not (isinstance(kept, KeptStream) and isinstance(model, str)):
             raise wrong_result(self._plugin, "returned no KeptStream and model from restore")
-        return GuardedStream(self._plugin, kept), model
+        return GuardedKeptStream(self._plugin, kept), model
 
     def gathered(self, path: str, body: bytes, share: NewShare) -> Gathering | None:
         try:
@@ -83,7 +83,7 @@ class GuardedContinuer(Continuer):
         return GuardedGathering(self._plugin, found) if isinstance(found, Gathering) else None
 
     def _guarded(self, kept: object) -> KeptStream | None:
-        return GuardedStream(self._plugin, kept) if isinstance(kept, KeptStream) else None
+        return GuardedKeptStream(self._plugin, kept) if isinstance(kept, KeptStream) else None
 
 
 class _OwnMove:
@@ -104,5 +104,5 @@ class _OwnMove:
 
 def _own(kept: KeptStream) -> KeptStream:
     """The plugin's object of a stream, which it has kept itself."""
-    assert isinstance(kept, GuardedStream)
+    assert isinstance(kept, GuardedKeptStream)
     return kept.own

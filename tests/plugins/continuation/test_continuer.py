@@ -8,12 +8,12 @@ from enginehouse.app.continuers import find_continuer
 from enginehouse.config.schema import Config, PluginSettings
 from enginehouse.continuers import KeptStream, NewShare
 from enginehouse.domain.errors import PluginError
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.drivers import SupportsContinuation
 from enginehouse.plugin_manager.discovery import load_plugins
 from enginehouse.plugin_manager.registry import Registered
+from enginehouse.relay.guarded_kept_stream import GuardedKeptStream
 from enginehouse_continuation.continuer import StreamContinuer
-from enginehouse_continuation.kept_events import MOST_KEPT
-from enginehouse_continuation.stream_history import StreamHistory
 from enginehouse_kit.testing import check_continuer, create
 
 
@@ -21,7 +21,7 @@ def test_it_keeps_the_rules_of_a_continuer() -> None:
     check_continuer(lambda: create("continuer", "continuation"))
 
 
-class OtherList(StreamHistory):
+class OtherList(GuardedKeptStream):
     def read(self) -> None:
         super().read()
         self.pieces = []
@@ -31,7 +31,8 @@ class WithOtherLists(StreamContinuer):
     def keep(
         self, path: str, body: bytes, driver: SupportsContinuation, share: NewShare
     ) -> tuple[KeptStream | None, bytes]:
-        return OtherList(path, body, driver.streams, share(MOST_KEPT), added=False), body
+        kept, body = super().keep(path, body, driver, share)
+        return kept and OtherList(PluginId("continuer", "own", "acme"), kept), body
 
 
 def test_the_check_finds_a_stream_that_loses_what_the_gateway_adds() -> None:

@@ -19,7 +19,7 @@ def _forwarded(name: str) -> Any:
     return property(lambda self: getattr(self.own, name), lambda self, value: setattr(self.own, name, value))
 
 
-class GuardedStream(KeptStream):
+class GuardedKeptStream(KeptStream):
     """Does as ``own``, the plugin's object.
 
     What fails while the stream passes or breaks raises ``PluginFailed``. What others ask of it, and its end, cannot
