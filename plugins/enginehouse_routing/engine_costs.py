@@ -144,9 +144,8 @@ class EngineCosts:
     def used(self, backend: str) -> EngineState:
         """Note that a request goes to ``backend``. Return what is known of its engine."""
         engine = self.engine(backend)
-        trust = self._trust(engine)
-        if trust < 1:
-            engine.learned.fade(trust**2)  # the square: an old time may be a hundred times too long
+        if self._turn - engine.used > len(self._engines):
+            engine.learned.fade(self._trust(engine) ** 2)  # the square: an old time may be a hundred times too long
         self._turn += 1
         engine.used = self._turn
         self._engines.move_to_end(backend)
@@ -160,14 +159,16 @@ class EngineCosts:
 
     def begin(self, engine: EngineState, tokens: int) -> UnreadPrompt:
         """Add a prompt to the engine's backlog, until ``is_read``."""
-        self._expect(engine, tokens)
+        engine.backlog += tokens
+        self._changes(engine)
         return UnreadPrompt(engine, tokens)
 
     def is_read(self, prompt: UnreadPrompt) -> None:
         """Take ``prompt`` from its engine's backlog."""
         if prompt.tokens:
-            self._expect(prompt.engine, -prompt.tokens)
+            prompt.engine.backlog -= prompt.tokens
             prompt.tokens = 0
+            self._changes(prompt.engine)
 
     def will_be_read(self, prompt: UnreadPrompt, ahead: float, now: float) -> None:
         """Take ``prompt`` for read when it probably is, after ``ahead`` tokens. Its answer tells only at its end."""
@@ -185,10 +186,6 @@ class EngineCosts:
         due, now = self._due, self.now()
         while due and due[0][0] <= now:
             self.is_read(heappop(due)[2])
-
-    def _expect(self, engine: EngineState, tokens: float) -> None:
-        engine.backlog += tokens
-        self._changes(engine)
 
     def read(self, engine: EngineState, seconds: float, tokens: float) -> None:
         """Learn from a first token that came ``seconds`` after its request was sent."""

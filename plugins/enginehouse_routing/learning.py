@@ -66,14 +66,17 @@ class Learning(Placement):
         self._ahead = max(0.0, self._engine.backlog - self._unread)
         if not self._is_stream and self._prompt is not None:
             self._costs.will_be_read(self._prompt, self._ahead, self._granted)
-        self._loaded()
+        if self._waking is not None:
+            self._loaded(self._waking)
 
     def first_byte(self) -> None:
         self._began = True
         if self._is_stream:
             self._first = self._costs.now()
             self._costs.read(self._engine, self._first - self._granted, self._unread + self._ahead)
-        self._is_read()
+        if self._prompt is not None:
+            self._costs.is_read(self._prompt)
+            self._prompt = None
         if self.tokens_of is not None:
             self.tokens_of()
             self.tokens_of = None
@@ -102,8 +105,10 @@ class Learning(Placement):
     def ended(self) -> None:
         if self._began:
             self._costs.ended(self._engine, self._costs.now() - self._granted)
-        self._is_read()
-        self._loaded()
+        if self._prompt is not None:
+            self._costs.is_read(self._prompt)
+        if self._waking is not None:
+            self._loaded(self._waking)
         if self._adapter:
             self._engine.end_adapter(self._adapter)
 
@@ -113,11 +118,7 @@ class Learning(Placement):
             return self._unread
         return self._tokens * max(0.0, 1 - tokens.cached / tokens.input)
 
-    def _is_read(self) -> None:
-        if self._prompt is not None:
-            self._costs.is_read(self._prompt)
-
-    def _loaded(self) -> None:
-        waking = self._waking
-        if waking is not None and (there := self._costs.loading.get(waking.host)) is not None:
+    def _loaded(self, waking: Candidate) -> None:
+        there = self._costs.loading.get(waking.host)
+        if there is not None:
             there.pop(waking.replica, None)

@@ -46,7 +46,8 @@ class WriteBatch:
     def _end_turn(self) -> None:
         self._busy = self._sent + len(self.waiting) > 1
         self._in_turn = False
-        self.send()
+        if self.waiting:
+            self.send()
         self._sent = 0
 
     def send(self) -> None:

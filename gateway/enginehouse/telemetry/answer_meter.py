@@ -10,6 +10,7 @@ import msgspec
 from enginehouse.domain.tokens import Tokens
 from enginehouse.telemetry.counted_answers import (
     Counted,
+    Timings,
     Usage,
     decode_counted,
     decode_ending,
@@ -99,21 +100,22 @@ def read_tokens(
     Anthropic's streams tell the prompt's tokens at their beginning, in ``first``. ``found``: in the answer as a whole.
     ``nested``: they may be in an object of the last event, as OpenAI's Responses have them.
     """
-    usage = None if found is None else found.usage
-    if usage is None:
+    if found is None:
         tail = tail[-_TAIL:]
-        found = _last_counted(tail, _KEY, nested)
-        usage = None if found is None else found.usage
-        if usage is None:
-            return _read_timings(tail[-_END:])
+        found = _last_counted(tail, _KEY, nested) or _last_counted(tail[-_END:], _TIMINGS, False)
+        if found is None:
+            return None
+    usage, timings = found.usage, found.timings
+    if usage is None:
+        return _timed(timings) if timings is not None else None
     prompt, cached = _of_prompt(usage)
     if not prompt and first:
         at = first.find(_KEY)
         began = _counted_at(first, at, True)
         if began is not None and began.usage is not None:
             prompt, cached = _of_prompt(began.usage)
-    timings = found.timings.measured() if found is not None and found.timings is not None else None
-    return Tokens(prompt, usage.completion_tokens or usage.output_tokens, cached, timings)
+    measured = timings.measured() if timings is not None else None
+    return Tokens(prompt, usage.completion_tokens or usage.output_tokens, cached, measured)
 
 
 def tokens_of(usage: object) -> Tokens | None:
@@ -135,11 +137,8 @@ def _of_prompt(usage: Usage) -> tuple[int, int | None]:
     return usage.prompt_tokens or usage.input_tokens, details.cached_tokens if details is not None else None
 
 
-def _read_timings(tail: bytes) -> Tokens | None:
-    """The tokens in the last ``timings``, as llama-server's streams end with; ``None`` without one."""
-    found = _last_counted(tail, _TIMINGS, False)
-    if found is None or (timings := found.timings) is None:
-        return None
+def _timed(timings: Timings) -> Tokens:
+    """The tokens in ``timings``, as llama-server's streams end with."""
     prompt = timings.prompt_n + (timings.cache_n or 0)
     return Tokens(prompt, timings.predicted_n, timings.cache_n, timings.measured())
 

@@ -125,7 +125,7 @@ class InferenceJob(Job):
         return suspects
 
     def served(self, route: Route, status: int, suspects: Suspects) -> None:
-        if verdict(status) is not EngineVerdict.GOOD:
+        if status >= 400 and verdict(status) is not EngineVerdict.GOOD:
             return
         fleet = self.context.fleet
         fleet.succeeded(route.chosen.backend)
