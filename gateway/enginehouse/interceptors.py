@@ -9,9 +9,11 @@ from enginehouse.interfaces.interceptors import (
     Change,
     Event,
     InterceptedRequest,
+    InterceptorAdapter,
     Join,
     Passed,
     Refuse,
+    Whole,
 )
 
 __all__ = [
@@ -22,7 +24,9 @@ __all__ = [
     "GuardAnswer",
     "GuardRequest",
     "InterceptedRequest",
+    "InterceptorAdapter",
     "Join",
     "Passed",
     "Refuse",
+    "Whole",
 ]

@@ -39,6 +39,7 @@ MISSING = {
         "enable the plugin 'remote'",
     ),
     "continuation": ("[routing]\ngather = true\n", "routing.gather", "enable the plugin 'continuation'"),
+    "guards": ('guards = ["mask"]\n', "guards", "enable the plugin 'guards'"),
     "local": ('[models.m]\ndriver = "sim"\n', "hosts.local.launcher", "disabled plugins: local"),
     "callers": ('[[auth.keys]]\nname = "a"\nkey = "secret-of-a"\n', "limits.store", "disabled plugins: callers"),
     "routing": ("", "routing.strategy", "disabled plugins: routing"),

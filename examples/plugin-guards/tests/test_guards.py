@@ -43,7 +43,7 @@ def before(guard: Guard, content: object) -> object:
 
 
 def test_the_plugin_registers_its_guards() -> None:
-    found = {(row.kind, row.type) for row in installed_plugins() if row.name == "guards"}
+    found = {(row.kind, row.type) for row in installed_plugins() if row.name == "text_guards"}
     assert found == {("guard", "mask_emails"), ("guard", "moderation")}
 
 

@@ -10,8 +10,10 @@ from enginehouse.app.plugin_instances import create, identity
 from enginehouse.config.aliases import Aliases
 from enginehouse.config.routing import parse_hedge_after
 from enginehouse.config.schema import Config, InterceptorSettings
+from enginehouse.domain.errors import ConfigError
 from enginehouse.engines.launch_line import launch_spec
 from enginehouse.interfaces.driver_support import DriverSupport
+from enginehouse.interfaces.interceptors import InterceptorAdapter
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.plugin_manager.registry import Registry
 from enginehouse.relay.context import RelayContext
@@ -60,27 +62,43 @@ def drivers_by_backend(config: Config, drivers: Drivers) -> Drivers:
 
 
 def build_interceptors(config: Config, registry: Registry) -> Interceptors | None:
-    """What ``interceptors`` and ``guards`` name; ``None`` if that is nothing.
+    """What ``interceptors`` names, and what adapters make of their lists; ``None`` if that is nothing.
 
     Raises ``ConfigError`` or ``PluginError``.
     """
-    interceptors = [
-        InterceptorInForce.of(each, terms)
-        for each, terms in _made(config, registry, "interceptor", "interceptors", config.interceptors)
-    ]
-    guards = [
-        InterceptorInForce.of_guard(each, terms)
-        for each, terms in _made(config, registry, "guard", "guards", config.guards)
-    ]
-    return Interceptors(interceptors, guards) if interceptors or guards else None
+    interceptors = []
+    for made, terms in _made(config, registry, "interceptor", "interceptors"):
+        if isinstance(made, InterceptorAdapter):
+            problem = f"'{terms.plugin.type}' is used with '{made.table}', and sees no request itself"
+            raise ConfigError(problem, key="interceptors", remedy="remove it")
+        interceptors.append(InterceptorInForce.of(made, terms))
+    outer = list(_adapted(config, registry))
+    return Interceptors(interceptors, outer) if interceptors or outer else None
 
 
-def _made(
-    config: Config, registry: Registry, kind: str, key: str, named: Sequence[str | InterceptorSettings]
-) -> Iterator[tuple[Any, InForce]]:
+def _adapted(config: Config, registry: Registry) -> Iterator[InterceptorInForce]:
+    adapters = list(_adapters(config, registry))
+    if config.guards and not any(each.table == "guards" for each in adapters):  # they never fail open
+        remedy = "enable the plugin 'guards', or remove the key"
+        raise ConfigError("no enabled plugin asks guards", key="guards", remedy=remedy)
+    for adapter in adapters:
+        for made, terms in _made(config, registry, adapter.kind, adapter.table):
+            yield InterceptorInForce.of(adapter.adapt(terms.plugin, made, passes=terms.passes), terms)
+
+
+def _adapters(config: Config, registry: Registry) -> Iterator[InterceptorAdapter]:
+    for name in registry.types("interceptor"):
+        factory = registry.get("interceptor", name).factory
+        if isinstance(factory, type) and issubclass(factory, InterceptorAdapter):
+            yield create(config, registry, "interceptor", name)
+
+
+def _made(config: Config, registry: Registry, kind: str, table: str) -> Iterator[tuple[Any, InForce]]:
+    """An instance of each plugin that a list of the configuration names."""
+    named: Sequence[str | InterceptorSettings] = getattr(config, table)
     for number, each in enumerate(named):
         settings = InterceptorSettings(type=each) if isinstance(each, str) else each
-        made = create(config, registry, kind, settings.type, f"{key}[{number}]", settings.parameters)
+        made = create(config, registry, kind, settings.type, f"{table}[{number}]", settings.parameters)
         yield made, InForce(identity(registry, kind, settings.type), settings.timeout, settings.on_error == "pass")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from enginehouse.domain.plugin_id import PluginId
 from enginehouse.interfaces.misspelt import misspelt
 
 EventKind = Literal["text", "thinking", "tool", "refusal", "usage", "finish", "error", "other"]
@@ -95,10 +96,13 @@ class Event(msgspec.Struct, frozen=True):
 
 Passed = Event | Sequence[Event] | Refuse | None
 """What a filter returns for an event."""
+Whole = bytes | dict[str, Any] | Refuse | None
+"""What a filter returns for a whole answer."""
 
 
 class AnswerFilter:
-    """Sees one answer on its way to the client, and may change it. Each method is optional, and must return at once.
+    """Sees one answer on its way to the client, and may change it. Each method is optional, and must return at once,
+    but ``whole`` may be a coroutine.
 
     An answer is OpenAI's, whatever the client speaks. Its head comes first. Then ``event`` gets each event of a stream,
     and ``end`` is called last; any other answer comes whole, to ``whole``. An error ends an answer with ``broken``: it
@@ -126,8 +130,11 @@ class AnswerFilter:
         """
         return event
 
-    def whole(self, body: bytes) -> bytes | dict[str, Any] | Refuse | None:
-        """Return the body of a whole answer of status 200 to 299 that the client gets; ``None`` leaves it."""
+    def whole(self, body: bytes) -> Whole | Awaitable[Whole]:
+        """Return the body of a whole answer of status 200 to 299 that the client gets; ``None`` leaves it.
+
+        May be a coroutine, for which the answer is held, as long as ``before`` may take.
+        """
         return None
 
     def silent(self, seconds: float) -> Passed:
@@ -159,6 +166,23 @@ class Interceptor(ABC):  # noqa: B024 - each method is optional
     def answer(self, request: InterceptedRequest) -> AnswerFilter | None:
         """Return a new filter for the answer to ``request``, which is as the engine gets it; ``None`` for none."""
         return None
+
+
+class InterceptorAdapter(Interceptor):
+    """Makes interceptors of what plugins register as another kind, and a list of the configuration names.
+
+    It is registered as an interceptor, and used if that list names anything. What it makes sees requests before the
+    interceptors of ``interceptors`` do, and answers after them; no request may ``Join`` another one there.
+    """
+
+    kind: ClassVar[str]
+    """The kind, such as ``guard``."""
+    table: ClassVar[str]
+    """The list, such as ``guards``, which has the form of ``interceptors``."""
+
+    @abstractmethod
+    def adapt(self, plugin: PluginId, made: Any, *, passes: bool) -> Interceptor:
+        """Return the interceptor of ``made``, an instance of ``plugin``. ``passes``: if it fails, requests go on."""
 
 
 def _texts_by_message(body: bytes) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from enginehouse import Interceptor
@@ -83,10 +83,14 @@ def _check_filters(it: Interceptor, request: InterceptedRequest) -> None:
     _check_stream(stream)
     _check_head(whole.head(200, _HEAD))
     for body in (*map(encoded, ANSWERS), b"", b"plain text"):
-        _check_whole(whole.whole(body))
+        _check_whole(asyncio.run(_result(whole.whole(body))))
     _check_head(error.head(503, _HEAD))
     error.broken({"message": "No", "type": "server_error", "code": "overloaded"})
     left.broken({"message": "The client left", "code": "client_left"})
+
+
+async def _result(said: Any) -> Any:
+    return await said if isinstance(said, Awaitable) else said
 
 
 def _filter(it: Interceptor, request: InterceptedRequest) -> AnswerFilter | None:

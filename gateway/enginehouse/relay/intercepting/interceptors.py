@@ -1,4 +1,4 @@
-"""The interceptors in force, guards among them, and what follows from what they say."""
+"""The interceptors in force, and what follows from what they say."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from enginehouse.domain.foreign import shown
-from enginehouse.interfaces.guards import Guard
 from enginehouse.interfaces.interceptors import Answer, AnswerFilter, InterceptedRequest, Interceptor, Join
 from enginehouse.relay.engine_memory import EngineMemory
 from enginehouse.relay.intercepting.filtering_door import FilteringDoor
-from enginehouse.relay.intercepting.guards import GuardInterceptor
 from enginehouse.relay.intercepting.in_force import InForce
 from enginehouse.relay.intercepting.sharing_door import SharingDoor
 from enginehouse.relay.intercepting.stage import Stage
@@ -33,11 +31,6 @@ class InterceptorInForce(NamedTuple):
     def of(cls, interceptor: Interceptor, terms: InForce) -> InterceptorInForce:
         has = type(interceptor)
         return cls(terms, interceptor, has.before is not Interceptor.before, has.answer is not Interceptor.answer)
-
-    @classmethod
-    def of_guard(cls, guard: Guard, terms: InForce) -> InterceptorInForce:
-        interceptor = GuardInterceptor(guard, terms)
-        return cls(terms, interceptor, interceptor.asks, interceptor.watches)
 
     async def before(self, request: InterceptedRequest) -> Said:
         """What it says of a request. Raises ``RequestError``."""
@@ -74,10 +67,10 @@ class InterceptorInForce(NamedTuple):
 
 
 class Interceptors:
-    """All interceptors, in their order, and the ``guards``.
+    """All interceptors, in their order, and the ``outer`` ones: those that an adapter has made.
 
-    Guards see requests first, so that what another interceptor answers is allowed, and answers last, so that they see
-    what clients get.
+    The outer ones see requests first, so that what another interceptor answers is allowed, and answers last, so that
+    they see what clients get.
 
     - ``before``: those that look at requests.
     - ``may_join``: one of them may let a request join another one, so answers are kept for that.
@@ -85,9 +78,9 @@ class Interceptors:
     - ``listening``: the streams whose filters want to know of silence.
     """
 
-    def __init__(self, interceptors: Sequence[InterceptorInForce], guards: Sequence[InterceptorInForce]) -> None:
-        self.before = [each for each in (*guards, *interceptors) if each.asks]
-        self._answering = [each for each in (*interceptors, *guards) if each.answers]
+    def __init__(self, interceptors: Sequence[InterceptorInForce], outer: Sequence[InterceptorInForce]) -> None:
+        self.before = [each for each in (*outer, *interceptors) if each.asks]
+        self._answering = [each for each in (*interceptors, *outer) if each.answers]
         self.may_join = any(each.asks for each in interceptors)
         self.shared: dict[bytes, list[SharingDoor]] = {}
         self.listening: dict[FilteringDoor, None] = {}

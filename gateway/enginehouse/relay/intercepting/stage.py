@@ -10,7 +10,6 @@ from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.domain.foreign import shown
 from enginehouse.interfaces.interceptors import AnswerFilter, Event, Refuse
 from enginehouse.relay.engine_memory import EngineMemory, EngineShare
-from enginehouse.relay.intercepting.guards import GuardedAnswer
 from enginehouse.relay.intercepting.in_force import InForce
 from enginehouse.relay.intercepting.stream_events import KINDS
 from enginehouse.telemetry.plugin_failures import log_plugin_failure, wrong_result
@@ -37,7 +36,7 @@ class Stage:
         self._events = "event" in has
         self.reads = self._events or "end" in has
         self.listens = "silent" in has
-        self.takes_whole = "whole" in has or (isinstance(filter, GuardedAnswer) and filter.decides)
+        self.takes_whole = "whole" in has
         self._held: list[Event] = []
         self._share = EngineShare(memory, "answer", _LARGEST)
         self._failed = False
@@ -82,13 +81,14 @@ class Stage:
         return self._released() if said is None or said is _FAILED else self._in_place_of_held(said, ())
 
     def whole(self, body: bytes) -> bytes | Awaitable[bytes]:
-        """The body that goes on; an awaitable one where a guard takes its time."""
-        if self._failed:
-            return body
-        filter = self._filter
-        if isinstance(filter, GuardedAnswer):
-            return filter.decide(body) if filter.decides else body
-        said = self._say("whole", filter.whole, body) if "whole" in self._has else None
+        """The body that goes on; an awaitable one where the filter takes its time."""
+        said = self._say("whole", self._filter.whole, body) if "whole" in self._has else None
+        if isinstance(said, Awaitable):
+            return self.terms.ask(lambda: said, lambda said: self._whole(said, body))
+        return self._whole(said, body)
+
+    def _whole(self, said: object, body: bytes) -> bytes:
+        """The body that goes on when the filter has ``said`` this about it."""
         if isinstance(said, (bytes, dict)):
             try:
                 return self.terms.encoded(said)

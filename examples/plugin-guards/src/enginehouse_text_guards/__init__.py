@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from enginehouse import Guard, Register, hookimpl
-from enginehouse_guards.mask_emails import MaskEmailsGuard
-from enginehouse_guards.moderation import ModerationGuard
+from enginehouse_text_guards.mask_emails import MaskEmailsGuard
+from enginehouse_text_guards.moderation import ModerationGuard
 
 
 @hookimpl

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from enginehouse import Guard
+from enginehouse import ConfigError, Guard
 from enginehouse.config.schema import PluginSettings
 from enginehouse.interceptors import Change, GuardAnswer, GuardRequest, Refuse
 from enginehouse.plugin_manager.discovery import collect
@@ -51,6 +51,27 @@ class Answers(Guard):
         return Change(answer.body.replace(b"secret", b"******")) if b"secret" in answer.body else None
 
 
+class Slow(Guard):
+    async def after(self, answer: GuardAnswer) -> Any:
+        await GATES[0].wait()
+
+
+class Wrong(Guard):
+    async def after(self, answer: GuardAnswer) -> Any:
+        return answer.body
+
+
+class Careless(Guard):
+    """Fails at what it should find."""
+
+    look_back: ClassVar[int] = 5
+
+    def on_text(self, piece: str) -> Any:
+        if "raise" in piece:
+            raise ValueError("broken")
+        return 5 if "nonsense" in piece else piece
+
+
 class Texts(Guard):
     look_back: ClassVar[int] = 5
 
@@ -63,7 +84,7 @@ class Texts(Guard):
 @pytest.fixture
 def registry() -> Registry:
     found = collect(PluginSettings(enabled=[])).registry
-    guards = {"words": Words, "answers": Answers, "texts": Texts}
+    guards = {"words": Words, "answers": Answers, "texts": Texts, "careless": Careless, "slow": Slow, "wrong": Wrong}
     for type, factory in guards.items():
         found.add(
             [
@@ -189,6 +210,43 @@ async def test_a_stream_without_an_end_of_its_text_loses_nothing(house: OpenGate
     gateway = await house(served, guards=["texts"])
     served.streams(b'data: {"choices": [{"index": 0, "text": "all of it"}]}\n\ndata: [DONE]\n\n', served.END)
     assert text_of((await ask(gateway, "x", stream=True)).body) == "all of it"
+
+
+@pytest.mark.parametrize("word", ["raise", "nonsense"])
+async def test_a_text_at_which_a_guard_fails_is_refused_or_passes_whole(
+    house: OpenGateway, engine: StartEngine, word: str
+) -> None:
+    served = await engine()
+    strict, lenient = (
+        await house(served, guards=["careless"]),
+        await house(served, guards=[{"type": "careless", "on_error": "pass"}]),
+    )
+    served.streams(events("before ", word, " after"), served.END)
+    reply = await ask(strict, "x", stream=True)
+    assert b"plugin_failed" in reply.body
+    assert b"guard 'careless'" in reply.body
+    assert word not in text_of(reply.body)
+    served.streams(events("before ", word, " after"), served.END)
+    assert text_of((await ask(lenient, "x", stream=True)).body) == f"before {word} after"
+
+
+@pytest.mark.parametrize("guard", ["slow", "wrong"])
+async def test_a_guard_that_fails_at_a_whole_answer_refuses_or_lets_pass(
+    house: OpenGateway, engine: StartEngine, guard: str
+) -> None:
+    served = await engine()
+    strict = await house(served, guards=[{"type": guard, "timeout": 0.05}])
+    reply = await ask(strict, "x")
+    assert (reply.status, reply.code) == (503 if guard == "slow" else 500, "plugin_failed")
+    assert f"guard '{guard}'" in reply.error["message"]
+    lenient = await house(served, guards=[{"type": guard, "timeout": 0.05, "on_error": "pass"}])
+    assert (await ask(lenient, "x")).status == 200
+
+
+async def test_the_adapter_is_no_interceptor_to_be_named(house: OpenGateway, engine: StartEngine) -> None:
+    served = await engine()
+    with pytest.raises(ConfigError, match="'guards' is used with 'guards', and sees no request itself"):
+        await house(served, interceptors=["guards"])
 
 
 async def test_a_refused_text_ends_the_stream_with_an_error(house: OpenGateway, engine: StartEngine) -> None:

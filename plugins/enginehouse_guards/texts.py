@@ -1,0 +1,26 @@
+"""The text of one choice on its way through a guard."""
+
+from __future__ import annotations
+
+from enginehouse.interceptors import Refuse
+from enginehouse_guards.active_guard import ActiveGuard
+
+
+class GuardedText:
+    """Holds back the end of the text, which the guard sees again together with what follows."""
+
+    def __init__(self, guard: ActiveGuard) -> None:
+        self._guard = guard
+        self._held = ""
+
+    def passed(self, text: str, *, last: bool) -> str | Refuse:
+        """What goes on when ``text`` has come. After the ``last`` text, nothing is held."""
+        whole = self._held + text
+        if not whole:
+            return ""
+        said = self._guard.on_text(whole)
+        if isinstance(said, Refuse):
+            return said
+        keep = 0 if last else min(len(said), self._guard.look_back)
+        self._held = said[len(said) - keep :]
+        return said[: len(said) - keep]
