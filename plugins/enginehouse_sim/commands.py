@@ -18,7 +18,6 @@ from enginehouse_sim.simulator.core.options import (
     LIMIT_OPTION,
     POSITIVE,
     Finite,
-    can_draw,
     core_options,
     duration_option,
     progress,
@@ -191,13 +190,6 @@ _trace = click.argument("trace", type=click.Path(path_type=Path))
 @LIMIT_OPTION
 @FORMAT_OPTION
 @JSON_OPTION
-@click.option(
-    "--plot",
-    "picture",
-    type=click.Path(path_type=Path),
-    callback=can_draw,
-    help="Draw the figures: an .svg or .png file.",
-)
 @click.option("--slo", help="Objectives: ttft=2s,tpot=50ms,latency=1m.")
 @click.option("--config", type=click.Path(path_type=Path), help="Replay through the gateway of this file.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=A,B", help="Compare values of a key of the file.")
@@ -219,7 +211,6 @@ def replay(
     limit: int | None,
     format_name: str | None,
     as_json: bool,
-    picture: Path | None,
     slo: str | None,
     config: Path | None,
     changes: Sequence[str],
@@ -243,8 +234,8 @@ def replay(
     model, or a trace of Azure, Bailian or Mooncake as published.
     """
     from enginehouse_sim.simulator.replay.faults import PlannedFault
-    from enginehouse_sim.simulator.replay.figures.printing import draw, print_figures
-    from enginehouse_sim.simulator.replay.figures.report import Slo
+    from enginehouse_sim.simulator.replay.figures.printing import print_figures
+    from enginehouse_sim.simulator.replay.figures.report import Report, Slo
     from enginehouse_sim.simulator.replay.gateway_replay import Setting
     from enginehouse_sim.simulator.replay.variants import (
         TraceFile,
@@ -258,9 +249,10 @@ def replay(
     file = TraceFile(path=trace, limit=limit, format=format_name)
     objectives = Slo.parse(slo) if slo else None
     is_alone = config is None and instances is None and not changes and not faults
+    figures: Sequence[Report]
     with progress("trace") as on_progress:
         if is_alone:
-            outcomes = [replayed_alone(file, core, objectives, on_progress)]
+            figures = [replayed_alone(file, core, objectives, on_progress)]
         else:
             gateway = VirtualSettings(file=config, instances=instances, seed=core.seed)
             planned = tuple(PlannedFault.parse(fault) for fault in faults)
@@ -268,14 +260,11 @@ def replay(
                 gateway=gateway, core=core, load_time=load_time, model=model, slo=objectives, faults=planned
             )
             variants = variants_of(file, setting, [choice_of(change) for change in changes])
-            outcomes = run_variants(variants, on_progress, jobs)
-    if picture is not None:
-        draw([each.name for each in outcomes], [each.curves for each in outcomes], picture)
-    figures = [each.figures for each in outcomes]
+            figures = run_variants(variants, on_progress, jobs)
     if as_json:
         print_json(msgspec.json.encode(figures[0] if is_alone else {"variants": figures}))
     else:
-        print_figures([each.name for each in outcomes], figures)
+        print_figures(figures)
 
 
 @sim.command(context_settings={"show_default": True})

@@ -13,7 +13,7 @@ from rich.table import Table
 from enginehouse import ConfigError
 from enginehouse_sim.simulator.replay.figures.report import Distribution, Report, Slo
 from enginehouse_sim.simulator.replay.gateway_replay import Setting
-from enginehouse_sim.simulator.replay.variants import Outcome, Traffic, Variant, reseeded, run_variants
+from enginehouse_sim.simulator.replay.variants import Traffic, Variant, reseeded, run_variants
 from enginehouse_sim.simulator.steps.profile import Profile
 
 _FULL = 0.95
@@ -98,12 +98,12 @@ _OF_REPORT = (
 )
 
 
-def judged(fleet: Fleet, outcomes: Sequence[Outcome], share: float, price: float | None) -> FleetPlan:
-    """The verdict on one fleet. ``outcomes``: one for each seed, and one of the first seed with longer steps.
+def judged(fleet: Fleet, reports: Sequence[Report], share: float, price: float | None) -> FleetPlan:
+    """The verdict on one fleet. ``reports``: one for each seed, and one of the first seed with longer steps.
 
     ``price``: of one engine for an hour.
     """
-    *nominal, slower = (each.figures for each in outcomes)
+    *nominal, slower = reports
     first, attainments = nominal[0], [_attainment(each) for each in nominal]
     mean, least, with_slower = sum(attainments) / len(attainments), min(attainments), _attainment(slower)
     verdict: Verdict = "no"
@@ -196,10 +196,10 @@ def planned(
         raise ConfigError("a plan needs objectives", key="--slo", remedy="for example ttft=1s,tpot=15ms")
     margin, source = _margin(question, profile)
     variants = [variant for fleet in question.fleets for variant in _variants(question, fleet, margin)]
-    outcomes = run_variants(variants, on_progress, jobs)
+    reports = run_variants(variants, on_progress, jobs)
     each = question.seeds + 1
     verdicts = [
-        judged(fleet, outcomes[at * each : (at + 1) * each], question.share, question.price)
+        judged(fleet, reports[at * each : (at + 1) * each], question.share, question.price)
         for at, fleet in enumerate(question.fleets)
     ]
     sure = [fleet for fleet in verdicts if fleet.meets == "yes"]

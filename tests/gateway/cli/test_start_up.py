@@ -14,7 +14,6 @@ NOT_OF_THE_GATEWAY = {
     "google",
     "grpc",
     "httpx",
-    "matplotlib",
     "opentelemetry",
     "rich",
     "enginehouse_otlp.process.spans",

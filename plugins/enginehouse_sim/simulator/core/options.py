@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
-from pathlib import Path
 from typing import Any, get_args
 
 import click
@@ -42,17 +41,6 @@ def progress(name: str) -> Iterator[Callable[[float], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task("", total=1.0)
         yield lambda share: shown.update(task, completed=share)
-
-
-def can_draw(_context: click.Context, _option: click.Parameter, picture: Path | None) -> Path | None:
-    """``picture``; raises ``ConfigError`` if what draws it is missing, before the work and not after it."""
-    if picture is not None:
-        try:
-            import matplotlib  # noqa: F401
-        except ImportError:
-            remedy = "install it: pip install 'enginehouse[plot]'"
-            raise ConfigError("A picture needs matplotlib", key="--plot", remedy=remedy) from None
-    return picture
 
 
 _CONSTANTS = frozenset(SchedulerConstants.__struct_fields__)

@@ -139,7 +139,7 @@ class GatewayReplay(VirtualEngines):
             await gateway.open()
             self._end = self._loop.create_future()
             self._model = self._setting.model or next(iter(gateway.models), "")
-            world.begin(self.record.moments, lambda: gateway.waiting, faults, _catch_up_every(gateway))
+            world.begin(self.record.moments, faults, _catch_up_every(gateway))
             self._loop.world = world
             await self._end
             self.record.ended = self._loop.time() - world.began

@@ -256,15 +256,15 @@ class PlayedEngine:
         """Abort all requests and stop all threads."""
         self._core.shutdown()
 
-    def moment(self) -> tuple[int, int, float]:
-        """The requests that run and that wait, and the share of blocks in use.
+    def count_requests(self) -> int:
+        """The requests that run or wait. Notes the share of blocks in use.
 
         No steady step changes the number of requests or preempts one. So those that have ended need not be made.
         """
         state = self._core.scheduler.state
         kv_use = usage_after(state, self._num_due() if self._foreseen else 0)
         self.instance.peak_kv_use = max(self.instance.peak_kv_use, kv_use)
-        return len(state.running), len(state.waiting), kv_use
+        return len(state.running) + len(state.waiting)
 
     def _begin(self, wanted: RequestState, request: AnswerRecord, at: float) -> None:
         self._interrupt()
@@ -323,15 +323,7 @@ class PlayedEngine:
         self._owner.ended(request)
 
 
-def moment_of(now: float, engines: list[PlayedEngine], queued: int) -> Moment:
-    """The state of all ``engines``."""
-    states = [engine.moment() for engine in engines]
-    return Moment(
-        now,
-        sum(running for running, _, _ in states),
-        sum(waiting for _, waiting, _ in states),
-        queued,
-        max((running + waiting for running, waiting, _ in states), default=0),
-        sum(kv_use for _, _, kv_use in states) / max(1, len(states)),
-        sum(engine.instance.preemptions for engine in engines),
-    )
+def moment_of(engines: list[PlayedEngine]) -> Moment:
+    """The requests at ``engines`` now."""
+    counts = [engine.count_requests() for engine in engines]
+    return Moment(sum(counts), max(counts, default=0))

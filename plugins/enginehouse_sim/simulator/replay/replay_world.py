@@ -49,15 +49,14 @@ class ReplayWorld(EngineOwner):
         self._steps: list[tuple[float, int, PlayedEngine]] = []
         self._faults: FaultPlan
         self._moments: Moments
-        self._waiting: Callable[[], int]
         self._catch_up_every = self._catch_up_at = math.inf
 
-    def begin(self, moments: Moments, waiting: Callable[[], int], faults: FaultPlan, catch_up_every: float) -> None:
-        """Let events happen from now on. ``waiting`` returns the number of requests in the gateway's queues.
+    def begin(self, moments: Moments, faults: FaultPlan, catch_up_every: float) -> None:
+        """Let events happen from now on.
 
         Every ``catch_up_every`` seconds, streams get the tokens that nobody has looked at.
         """
-        self._moments, self._waiting, self._faults = moments, waiting, faults
+        self._moments, self._faults = moments, faults
         self.began = now = self._time.now
         self._catch_up_every = catch_up_every
         self._catch_up_at = now + catch_up_every
@@ -117,7 +116,7 @@ class ReplayWorld(EngineOwner):
         now, began = self._time.now, self.began
         self.place = (now, -1.0)
         if now >= began + self._moments.due:
-            self._moments.add(moment_of(now - began, self.engines, self._waiting()))
+            self._moments.add(now - began, moment_of(self.engines))
         elif now >= began + self._faults.next_at:
             self._faults.advance(now)
         elif now >= self._catch_up_at:

@@ -92,7 +92,7 @@ class Replay(EngineOwner):
                 engine.catch_up()
             yield engine.end_step()
             if engine.now >= moments.due:
-                moments.add(moment_of(engine.now, [engine], 0))
+                moments.add(engine.now, moment_of([engine]))
         self.record.ended = engine.now
         engine.close()
 

@@ -18,7 +18,6 @@ import msgspec
 from enginehouse import ConfigError, EnginehouseError
 from enginehouse_sim.simulator.core.build import build_core, outside_costs
 from enginehouse_sim.simulator.domain.constants import CoreSettings
-from enginehouse_sim.simulator.replay.figures.printing import Curves, curves_of
 from enginehouse_sim.simulator.replay.figures.report import Report, Slo, VariantReport, report
 from enginehouse_sim.simulator.replay.gateway_replay import GatewayReplay, Setting
 from enginehouse_sim.simulator.replay.simulate import Replay
@@ -94,14 +93,6 @@ class Variant(msgspec.Struct, frozen=True):
     traffic: Traffic
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """The result of one replay: its figures and its curves. ``name``: of the variant."""
-
-    name: str
-    figures: Report
-    curves: Curves
-
-
 def choice_of(text: str) -> tuple[str, list[str]]:
     """Read ``routing.strategy=smart,random`` as a key and its values.
 
@@ -141,17 +132,17 @@ def variants_of(traffic: Traffic, setting: Setting, choices: Sequence[tuple[str,
 
 def replayed_alone(
     trace: TraceFile, core: CoreSettings, slo: Slo | None, on_progress: Callable[[float], None]
-) -> Outcome:
+) -> Report:
     """Replay a trace on one engine, without a gateway. Raises ``EnginehouseError``."""
     began = perf_counter()
     record = Replay(trace.requests(on_progress), build_core(core, makes_text=False), slo, outside_costs(core)).run()
     record.real_seconds = perf_counter() - began
-    return Outcome("", report(record), curves_of(record))
+    return report(record)
 
 
 def run_variants(
     variants: Sequence[Variant], on_progress: Callable[[float], None], jobs: int | None = None
-) -> list[Outcome]:
+) -> list[VariantReport]:
     """Replay every variant, each in a process of its own if there are several and ``jobs`` is not 1.
 
     ``on_progress`` gets the share of the work that is done, 0 to 1. ``jobs``: the most processes at once, by default
@@ -160,29 +151,29 @@ def run_variants(
     for variant in variants:
         variant.setting.gateway.load()  # so that an error is reported before the first replay
     if len(variants) == 1 or jobs == 1:
-        outcomes = []
+        reports = []
         for number, variant in enumerate(variants):
 
             def note(share: float, done: int = number) -> None:
                 on_progress((done + share) / len(variants))
 
-            outcomes.append(_replay(variant, note))
-        return outcomes
+            reports.append(_replay(variant, note))
+        return reports
     workers = min(len(variants), jobs or os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         submitted = [pool.submit(_replay_apart, variant) for variant in variants]
         for number, _ in enumerate(as_completed(submitted), 1):
             on_progress(number / len(variants))
-        return [_outcome(job.result()) for job in submitted]
+        return [_report_of(job.result()) for job in submitted]
 
 
-def _outcome(result: Outcome | str) -> Outcome:
+def _report_of(result: VariantReport | str) -> VariantReport:
     if isinstance(result, str):
         raise EnginehouseError(result)
     return result
 
 
-def _replay_apart(variant: Variant) -> Outcome | str:
+def _replay_apart(variant: Variant) -> VariantReport | str:
     """Replay in a worker process. An error comes back as its message, because not every error can be pickled."""
     try:
         return _replay(variant, _ignore)
@@ -190,11 +181,10 @@ def _replay_apart(variant: Variant) -> Outcome | str:
         return str(error)
 
 
-def _replay(variant: Variant, on_progress: Callable[[float], None]) -> Outcome:
+def _replay(variant: Variant, on_progress: Callable[[float], None]) -> VariantReport:
     with _no_log():
         record = GatewayReplay(variant.traffic.requests(on_progress), variant.setting).run()
-    figures = VariantReport(name=variant.name, **msgspec.structs.asdict(report(record)))
-    return Outcome(variant.name, figures, curves_of(record))
+    return VariantReport(name=variant.name, **msgspec.structs.asdict(report(record)))
 
 
 def _ignore(share: float) -> None:

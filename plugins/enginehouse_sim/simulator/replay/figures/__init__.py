@@ -1,1 +1,1 @@
-"""The reports of a replay: figures, tables and plots."""
+"""The reports of a replay: figures and tables."""

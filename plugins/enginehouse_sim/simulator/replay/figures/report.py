@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -64,20 +65,11 @@ class InstanceRecord(msgspec.Struct):
 _SAMPLES = 600
 
 
-class Moment(msgspec.Struct, frozen=True, gc=False):
-    """The state of all engines at one time, in seconds.
+class Moment(NamedTuple):
+    """The number of requests at all engines at one time, and the most at one of them."""
 
-    ``running`` and ``waiting`` count the requests at engines, ``queued`` those in the gateway's queues. ``busiest``:
-    the most requests at one engine. ``kv_use``: the mean share of blocks in use, 0 to 1. ``preemptions``: those so far.
-    """
-
-    time: float
-    running: int
-    waiting: int
-    queued: int
+    requests: int
     busiest: int
-    kv_use: float
-    preemptions: int
 
 
 class Record:
@@ -137,20 +129,20 @@ class Record:
 
 
 class Moments:
-    """Samples of the state over time. At ``_SAMPLES`` of them, every second one goes and the interval doubles."""
+    """Samples over time. At ``_SAMPLES`` of them, every second one goes and the interval doubles."""
 
     def __init__(self) -> None:
         self.samples: list[Moment] = []
         self.due = 0.0
         self._every = 0.05
 
-    def add(self, moment: Moment) -> None:
+    def add(self, now: float, moment: Moment) -> None:
         """Add a sample. The next one is ``due`` later."""
         self.samples.append(moment)
         if len(self.samples) >= _SAMPLES:
             self._every *= 2
             del self.samples[1::2]
-        self.due = moment.time + self._every
+        self.due = now + self._every
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True):
@@ -326,7 +318,7 @@ def _instance(instance: InstanceRecord, duration: float) -> EngineReport:
 
 def _imbalance(samples: Sequence[Moment], engines: int) -> float:
     """The busiest engine's requests over the mean engine's. A moment weighs as much as it has requests."""
-    live = sum(moment.running + moment.waiting for moment in samples)
+    live = sum(moment.requests for moment in samples)
     return _round(_share(engines * sum(moment.busiest for moment in samples), live)) or 1.0
 
 
