@@ -5,14 +5,17 @@ from __future__ import annotations
 from enginehouse.config.model_settings import ModelSettings, ReplicaRange, SizedRange
 from enginehouse.config.schema import DiscoverySettings
 from enginehouse.domain.backend_status import BackendStatus
+from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
 from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
 from enginehouse.interfaces.scalers import ModelLoad, ScaleView, WantedReplicas
 
 __all__ = [
     "BackendStatus",
+    "CacheKeeper",
     "DiscoverySettings",
     "FoundBackend",
+    "LaunchedBackend",
     "LoadingBackend",
     "ModelLoad",
     "ModelServer",

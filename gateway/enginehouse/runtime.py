@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enginehouse.aio.clock import Clock
+from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.tasks import BackgroundTasks
 from enginehouse.aio.timeouts import run_within, wait_within
 from enginehouse.domain.plugin_id import PluginId
@@ -17,6 +18,7 @@ __all__ = [
     "log_plugin_failure",
     "plugin_errors",
     "replace_file",
+    "run_slowly",
     "run_within",
     "wait_within",
     "wrong_result",

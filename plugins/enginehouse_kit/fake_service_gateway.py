@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from enginehouse import Candidate, Headers, Route
-from enginehouse.backends import BackendStatus, FoundBackend, LoadingBackend, ModelServer
+from enginehouse import Candidate, Headers, RequestRecord, Route
+from enginehouse.backends import (
+    BackendStatus,
+    CacheKeeper,
+    FoundBackend,
+    LaunchedBackend,
+    LoadingBackend,
+    ModelServer,
+)
 from enginehouse.callers import UsageRow
 from enginehouse.drivers import EngineClient
 from enginehouse.errors import NotFound
@@ -49,13 +56,14 @@ class FakeServiceGateway:
     """A ``ServiceGateway`` whose parts a test sets, and which notes what a service does.
 
     - ``tables``: of the configuration, by name; its defaults where there is none.
-    - ``live``: the requests. ``moves``: what was moved where. ``cancelled``: ids. ``submitted``: paths and bodies,
-      which get ``answer``. ``asking``: who asks for pages. ``senders``: for whom what was submitted.
+    - ``live``: the requests. ``records``: of ended ones. ``moves``: what was moved where. ``cancelled``: ids.
+      ``submitted``: paths and bodies, which get ``answer``. ``asking``: who asks for pages. ``senders``: for whom what
+      was submitted.
     - ``reports`` and ``statuses``: of engines and backends. ``joined``, ``drained``: the backends that are so now.
       ``refused``: why some cannot join. ``serving``: whether engines serve. ``given_up``: why some were. ``clients``:
       of engines, by backend.
-    - ``candidates``: the replicas of models. ``wanted``, ``loaded``: what was wanted of models. ``loads_with``:
-      what makes their servers.
+    - ``candidates``: the replicas of models. ``wanted``, ``loaded``: what was wanted of models. ``loads_with``,
+      ``keeps_with``: what makes their servers, and what keeps the caches of launched engines.
     - ``routes``: the added pages. ``calls``: what is called regularly. ``notes``: the events that observers got.
     - ``usage``: what was added to it.
     """
@@ -66,6 +74,7 @@ class FakeServiceGateway:
         self.address: tuple[str, int] | None = None
         self.tables: dict[str, Any] = {}
         self.live: list[GatewayRequest] = []
+        self.records: list[RequestRecord] = []
         self.moves: list[tuple[str, str, str]] = []
         self.cancelled: list[str] = []
         self.submitted: list[tuple[str, bytes]] = []
@@ -87,6 +96,7 @@ class FakeServiceGateway:
         self.wanted: dict[str, int] = {}
         self.loaded: set[str] = set()
         self.loads_with: Callable[[LoadingBackend], ModelServer] | None = None
+        self.keeps_with: Callable[[LaunchedBackend], CacheKeeper] | None = None
         self.routes: list[BaseRoute] = []
         self.calls: list[tuple[float, Callable[[], Awaitable[None] | None]]] = []
         self.usage: list[UsageRow] = []
@@ -147,6 +157,9 @@ class _Requests:
 
     def __iter__(self) -> Iterator[GatewayRequest]:
         return iter(self._fake.live)
+
+    def ended(self) -> Iterator[RequestRecord]:
+        return reversed(self._fake.records)
 
     async def submit(
         self,
@@ -247,6 +260,9 @@ class _Models:
 
     def load_with(self, make: Callable[[LoadingBackend], ModelServer]) -> None:
         self._fake.loads_with = make
+
+    def keep_with(self, make: Callable[[LaunchedBackend], CacheKeeper]) -> None:
+        self._fake.keeps_with = make
 
 
 class _Pages:

@@ -12,11 +12,11 @@ from enginehouse import Launcher, ReplicaState, RequestError
 from enginehouse.config.schema import Config
 from enginehouse.domain.errors import ShuttingDown
 from enginehouse.drivers import EngineClient
+from enginehouse.engines.cache_folders import CacheFolders
 from enginehouse.engines.engine import Engine, EngineListener
 from enginehouse.engines.gpus import GpuReader
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.kept_cache import CacheReports
 from enginehouse.engines.launches import Ports
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.ownership import EngineOwnership
@@ -64,12 +64,18 @@ class BareHost(Host, EngineListener):
             make_swapper=lambda facts: _Quiet(),
             managed=lambda host: replicas,
             loading=lambda host: {},
-            caches=CacheReports(lambda model, outcome: None, list, lambda: 0.0),
             downloads=None,
         )
         nobody: Any = None
         super().__init__(
-            name, cast(HostContext, context), ports or Ports(), state_file, nobody, nobody, EngineOwnership()
+            name,
+            cast(HostContext, context),
+            ports or Ports(),
+            state_file,
+            nobody,
+            nobody,
+            EngineOwnership(),
+            CacheFolders(state_file.folder),
         )
         self.gpus._reader = gpus
         learned = self._launches.learned

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from enginehouse import Launcher
+from enginehouse.engines.cache_folders import CacheFolders
 from enginehouse.engines.gpus import Gpus
-from enginehouse.engines.kept_cache import CacheReports
 from enginehouse.engines.launches import Launches, Ports
 from enginehouse.engines.ownership import EngineOwnership
 from enginehouse.engines.state_file import StateFile
@@ -31,7 +31,7 @@ def launches(
         state_file or no_state_file(),
         gpus or Gpus(),
         ownership or EngineOwnership(),
-        CacheReports(lambda model, outcome: None, list, lambda: 0.0),
+        CacheFolders(Path("/nowhere")),
     )
 
 

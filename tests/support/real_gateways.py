@@ -65,9 +65,10 @@ def _table(name: str, settings: Mapping[str, str]) -> str:
     return f'[models."{name}"]\n' + "".join(f"{key} = {value}\n" for key, value in settings.items())
 
 
-def gateway_for(engine: RealEngine, config: str) -> RunningGateway:
-    """A gateway that finds the program of ``engine``."""
-    return RunningGateway(config, {"PATH": f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}"})
+def gateway_for(engine: RealEngine, config: str, state: Path | None = None) -> RunningGateway:
+    """A gateway that finds the program of ``engine``. ``state``: its state folder, to be used by the next one too."""
+    kept = {} if state is None else {"ENGINEHOUSE_STATE_DIR": str(state)}
+    return RunningGateway(config, {"PATH": f"{engine.program.parent}{os.pathsep}{os.environ['PATH']}", **kept})
 
 
 @contextmanager

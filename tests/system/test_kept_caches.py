@@ -152,3 +152,14 @@ def test_an_engine_that_is_killed_leaves_only_what_was_saved_before(gateway: Run
     process.wait(30)
     again, cached = ask(gateway, "a")
     assert (again, cached > 500) == (text, True)
+
+
+def test_a_preloaded_model_gets_back_what_an_earlier_gateway_has_saved(model: RealEngine, tmp_path: Path) -> None:
+    tables = [llama_table(name, model, *ARGS, **PATIENT) for name in "ab"]
+    with gateway_for(model, "".join(tables), tmp_path / "state") as gateway:
+        text, _ = ask(gateway, "a")
+        ask(gateway, "b", OTHER)
+    preloaded = llama_table("a", model, *ARGS, **PATIENT, preload="true")
+    with gateway_for(model, preloaded + tables[1], tmp_path / "state") as gateway:
+        again, cached = ask(gateway, "a")
+        assert (again, cached > 500) == (text, True)

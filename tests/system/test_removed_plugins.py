@@ -38,6 +38,11 @@ MISSING = {
         "backends.x.driver",
         "enable the plugin 'remote'",
     ),
+    "kept_caches": (
+        '[models.m]\ndriver = "sim"\nkeep_cache = "4GiB"\n',
+        "models.m.keep_cache",
+        "enable the plugin 'kept_caches'",
+    ),
     "continuation": ("[routing]\ngather = true\n", "routing.gather", "enable the plugin 'continuation'"),
     "guards": ('guards = ["mask"]\n', "guards", "enable the plugin 'guards'"),
     "local": ('[models.m]\ndriver = "sim"\n', "hosts.local.launcher", "disabled plugins: local"),

@@ -21,7 +21,6 @@ from enginehouse.app.services.service_runner import Services
 from enginehouse.config.schema import Config, HostSettings, ModelSettings
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.host_context import HostContext
-from enginehouse.engines.kept_cache import CacheReports
 from enginehouse.engines.launch_line import fingerprint, launch_line, launch_rules
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.engines.probing.prober import Prober
@@ -187,10 +186,5 @@ def build_host_context(
         make_swapper=partial(build_swapper, config, registry),
         make_launcher=partial(build_launcher, config, registry),
         has_launcher=lambda host: host in config.hosts or HostSettings().launcher in registry.types("launcher"),
-        caches=CacheReports(
-            note=path.relay.context.counters.kept,
-            answered=lambda: (each.record for each in path.relay.context.activity.newest_first()),
-            now=path.outside.clock.now,
-        ),
         downloads=Downloads(lambda: [source for _, source in create_installed(config, registry, "model_source")]),
     )

@@ -160,6 +160,7 @@ class Gateway:
         self.path.follow_caches()
         self.reloader.open()
         started = asyncio.ensure_future(self.current.services.start())
+        self.engines.preload()
         self._settling = asyncio.ensure_future(self._settle(first_round, started))
 
     async def probed(self) -> None:

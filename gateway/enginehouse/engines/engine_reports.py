@@ -55,7 +55,8 @@ class EngineReports(EngineListener):
         if engine.removal is None:
             if managed.server is None:
                 self._find(engine)
-            self.show(engine, engine.problem, engine.cache.estimated if state is not ReplicaState.READY else 0)
+            kept = engine.keeper.estimated if engine.keeper and state is not ReplicaState.READY else 0
+            self.show(engine, engine.problem, kept)
             if managed.server is None and state is ReplicaState.READY:
                 self.context.fleet.succeeded(managed.backend)
             if state is ReplicaState.FAILED and engine.is_lost:

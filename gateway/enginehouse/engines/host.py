@@ -12,6 +12,7 @@ from enginehouse.domain.errors import ConfigError, LoadFailed, ModelNotFound, Re
 from enginehouse.domain.replica import AT_REST, ReplicaState
 from enginehouse.engines import orders
 from enginehouse.engines.adoption import begin_adoption, take_over
+from enginehouse.engines.cache_folders import CacheFolders
 from enginehouse.engines.engine import Engine
 from enginehouse.engines.engine_reports import EngineReports
 from enginehouse.engines.gpus import host_gpus
@@ -54,6 +55,7 @@ class Host(EngineControl, QueueListener):
         prober: Prober,
         drains: Drains,
         ownership: EngineOwnership,
+        caches: CacheFolders,
     ) -> None:
         QueueListener.__init__(self, context.observers)
         self.name = name
@@ -69,7 +71,7 @@ class Host(EngineControl, QueueListener):
             state_file,
             self.gpus,
             ownership,
-            context.caches,
+            caches,
             context.downloads,
         )
         self.engines: dict[str, Engine] = {}

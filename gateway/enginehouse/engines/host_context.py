@@ -9,7 +9,6 @@ from enginehouse.config.schema import BackendSettings, Config
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import replica_name
 from enginehouse.engines.downloads import Downloads
-from enginehouse.engines.kept_cache import CacheReports
 from enginehouse.engines.launch_line import LaunchRules
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.placements import placement_of
@@ -42,7 +41,6 @@ class HostContext(NamedTuple):
     make_scheduler: Callable[[], Scheduler]
     make_swapper: Callable[[HostFacts], GuardedSwapper]
     make_launcher: Callable[[str, str], Launcher]
-    caches: CacheReports
     downloads: Downloads | None = None
     has_launcher: Callable[[str], bool] = lambda host: True
 

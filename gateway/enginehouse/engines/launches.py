@@ -15,10 +15,10 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.config.schema import HostSettings
 from enginehouse.config.units import parse_ports
 from enginehouse.domain.errors import EnginehouseError, LoadFailed
+from enginehouse.engines.cache_folders import CacheFolders
 from enginehouse.engines.downloads import Downloads
 from enginehouse.engines.gpus import CUDA_VISIBLE_DEVICES, Gpus
 from enginehouse.engines.guards import unguarded_launcher
-from enginehouse.engines.kept_cache import CacheReports
 from enginehouse.engines.launch_line import fingerprint, is_own_port
 from enginehouse.engines.learned_facts import LearnedFacts
 from enginehouse.engines.managed_replica import ManagedReplica
@@ -114,7 +114,7 @@ class Launches:
         state_file: StateFile,
         gpus: Gpus,
         ownership: EngineOwnership,
-        caches: CacheReports,
+        caches: CacheFolders,
         downloads: Downloads | None = None,
     ) -> None:
         self.host = host

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from enginehouse.aio.slow_work import run_slowly
@@ -16,10 +15,10 @@ from enginehouse.domain.errors import InvalidRequest, ModelNotFound, ReplicaLost
 from enginehouse.domain.gpu import GpuStatus
 from enginehouse.domain.replica import ReplicaState
 from enginehouse.domain.ticket import Ticket
+from enginehouse.engines.cache_folders import CacheFolders, MakeKeeper
 from enginehouse.engines.host import Host
 from enginehouse.engines.host_context import HostContext
 from enginehouse.engines.host_rules import HostChange, HostMemory, host_memory
-from enginehouse.engines.kept_cache import kept_caches, remove_others
 from enginehouse.engines.launches import Ports
 from enginehouse.engines.load_request import load, preload
 from enginehouse.engines.managed_replica import RunningEngine
@@ -65,7 +64,7 @@ class ManagedEngines:
         self.ownership = EngineOwnership()
         self._context = context
         self._make_host: Callable[[str, HostContext], Host]
-        self._caches: Path | None = None
+        self._caches: CacheFolders | None = None
         self._hosts: Mapping[str, Host] = {}
         self._listed: dict[str, Sequence[ServedModel]] = {}
         self._make_server: MakeServer | None = None
@@ -75,14 +74,20 @@ class ManagedEngines:
 
     def build(self, state_file: StateFile, prober: Prober, drains: Drains) -> None:
         """Make the hosts. Raises ``ConfigError`` or ``PluginError``. Nothing is started."""
+        self._caches = caches = CacheFolders(state_file.folder)
         self._make_host = partial(
-            Host, ports=Ports(), state_file=state_file, prober=prober, drains=drains, ownership=self.ownership
+            Host,
+            ports=Ports(),
+            state_file=state_file,
+            prober=prober,
+            drains=drains,
+            ownership=self.ownership,
+            caches=caches,
         )
         names = [*self._hosts_of(self._context), *(record.host for record in state_file.records.values())]
         if state_file.is_lost:  # engines of an earlier gateway may run on any of them
             names += filter(self._context.has_launcher, host_names(self._context.config))
         self._hosts = {name: self._make_host(name, self._context) for name in dict.fromkeys(names)}
-        self._caches = kept_caches(state_file)
         self.remote.open()
         self._list_queues()
 
@@ -101,7 +106,7 @@ class ManagedEngines:
             self._tasks.start(preload(host.queue, replica))
 
     async def open(self, drained: asyncio.Future[None] | None = None) -> None:
-        """Take over the engines that an earlier gateway left running, then begin to preload models.
+        """Take over the engines that an earlier gateway left running.
 
         ``drained``: when that gateway no longer uses them, if it still runs.
         """
@@ -109,7 +114,15 @@ class ManagedEngines:
         await asyncio.gather(*(host.open(drained) for host in self._hosts.values()))
         self._tasks.start(self._keep_sweeping())
         self._remove_caches()
+
+    def preload(self) -> None:
+        """Begin to preload models."""
         self._preload(self.models)
+
+    def keep_with(self, make: MakeKeeper) -> None:
+        """Have the prefix caches of launched engines kept from now on."""
+        if self._caches is not None:
+            self._caches.make_keeper = make
 
     def load_with(self, make: MakeServer) -> None:
         """Have backends that load models themselves load them from now on, in the queues of their hosts."""
@@ -361,7 +374,7 @@ class ManagedEngines:
             return
         models = self._context.config.models.items()
         names = [backend for name, model in models if model.keep_cache for backend in model.possible_backends(name)]
-        self._tasks.start(run_slowly(remove_others, self._caches, frozenset(names)))
+        self._tasks.start(run_slowly(self._caches.remove_others, names))
 
     async def _keep_sweeping(self) -> None:
         while True:

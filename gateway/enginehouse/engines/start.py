@@ -6,19 +6,22 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
+from enginehouse.aio.slow_work import run_slowly
 from enginehouse.aio.timeouts import run_within
 from enginehouse.domain.errors import PluginFailed
 from enginehouse.domain.replica import ReplicaState
-from enginehouse.engines.kept_cache import KeptCache
+from enginehouse.engines.cache_folders import make_folder
 from enginehouse.engines.launch_line import ModelLaunch
 from enginehouse.engines.launches import Launches
 from enginehouse.engines.managed_replica import ManagedReplica
 from enginehouse.engines.probing.health_check import HealthCheck
 from enginehouse.engines.start_errors import StartErrors
 from enginehouse.engines.start_limits import StartLimits, longest_silence
-from enginehouse.interfaces.drivers import EngineClient
+from enginehouse.interfaces.cache_keepers import CacheKeeper
+from enginehouse.interfaces.drivers import EngineClient, KeepsCache
 from enginehouse.interfaces.launch_spec import LaunchSpec
 from enginehouse.interfaces.launchers import EngineProcess, LaunchLine
 from enginehouse.interfaces.places import EngineNeeds, Place
@@ -29,6 +32,8 @@ _log = logging.getLogger(__name__)
 NOWHERE = Place(port=0)
 _QUESTION_S = 5.0
 """The time limit of a question that a ready engine need not answer."""
+_RESTORE_S, _GRACE_S = 30.0, 10.0
+"""The time limit of the restoring of a cache, and what its keeper may take more to read and write its own files."""
 
 
 class EngineParts(Protocol):
@@ -41,9 +46,13 @@ class EngineParts(Protocol):
     gpus: str
     log: LogRing
     errors: StartErrors
-    cache: KeptCache
+    caches: Path
     launches: Launches
     connect: Callable[[str], EngineClient]
+
+    @property
+    def keeper(self) -> CacheKeeper | None:
+        """What keeps its prefix cache."""
 
 
 class EngineRun:
@@ -84,10 +93,24 @@ class EngineRun:
 
     async def save_cache(self) -> None:
         """Save its prefix cache, before it stops or sleeps."""
-        driver, model = self._engine.managed.driver.cache, self._engine.managed.model
-        if self.is_warm and driver is not None and model.keep_cache:
-            await self._engine.cache.save(driver, self.client, model.keep_cache_wait, model.keep_cache)
+        wait, most = self._engine.managed.model.keep_cache_wait, self._engine.managed.model.keep_cache
+        if self.is_warm:
+            await self._keep(wait, lambda keeper, driver: keeper.save(driver, self.client, wait, most))
         self.is_warm = False
+
+    async def restore_cache(self) -> None:
+        """Give it the prefix cache that was saved."""
+        await self._keep(_RESTORE_S, lambda keeper, driver: keeper.restore(driver, self.client))
+
+    async def _keep(self, wait: float, ask: Callable[[CacheKeeper, KeepsCache], Coroutine[Any, Any, None]]) -> None:
+        """Ask what keeps its cache, if something does. A failure is logged."""
+        keeper, driver = self._engine.keeper, self._engine.managed.driver.cache
+        if keeper is None or driver is None or not self._engine.managed.model.keep_cache:
+            return
+        try:
+            await run_within(wait + _GRACE_S, ask(keeper, driver))
+        except Exception as error:
+            _log.warning("The cache of %s is not kept: %s", self._engine.name, error or type(error).__name__)
 
     async def end(self, timeout: float) -> None:
         """End it: at once if ``timeout`` is 0, else within so many seconds after its cache was saved."""
@@ -168,8 +191,7 @@ class Start:
         line = LaunchLine(command=(), port=0) if engine.managed.server else engine.line.line(place, engine.gpus)
         run = await limits.run(self._launched(line, place))
         await self.until_ready(run)
-        if (driver := engine.managed.driver.cache) is not None and model.keep_cache:
-            await engine.cache.restore(driver, run.client)
+        await run.restore_cache()
         return run
 
     async def until_ready(self, run: EngineRun) -> None:
@@ -250,14 +272,18 @@ class Start:
     async def _prepare_cache(self, line: LaunchLine) -> None:
         """Have a folder for the cache of an engine that is launched with ``line``, if it is to be kept."""
         engine = self._engine
-        folder = str(engine.cache.folder)
-        if not any(folder in word for word in line.command):
+        if not any(str(engine.caches) in word for word in line.command):
             return
         try:
-            await engine.cache.prepare(engine.line.fingerprint, line.command, engine.line.files)
+            await run_slowly(make_folder, engine.caches, empty=engine.keeper is None)
         except OSError as error:
             why = f"the folder for its cache cannot be made: {error} (keep_cache = 0 does without it)"
             raise engine.errors.did_not_start(why, self.first_line) from None
+        try:
+            if (keeper := engine.keeper) is not None:
+                await keeper.prepare(engine.line.fingerprint, line.command, engine.line.files)
+        except Exception as error:
+            _log.warning("The cache of %s will not be kept: %s", engine.name, error or type(error).__name__)
 
     async def _until_healthy(self, run: EngineRun, note: Callable[[str], None]) -> None:
         """Wait until the engine is healthy; ``note`` gets each problem. Raises ``LoadFailed`` if it exits first."""

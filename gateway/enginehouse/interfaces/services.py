@@ -16,9 +16,11 @@ from enginehouse.domain.metric_info import MetricInfo
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate
 from enginehouse.domain.request import Headers
+from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase
 from enginehouse.domain.usage import UsageRow
+from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
 from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
@@ -105,6 +107,9 @@ class GatewayRequests(Protocol):
     """The live requests, oldest first. An operator's rights: a service sees the requests of all callers."""
 
     def __iter__(self) -> Iterator[GatewayRequest]: ...
+
+    def ended(self) -> Iterator[RequestRecord]:
+        """The last 1,000 requests that have ended, the newest first."""
 
     async def submit(
         self,
@@ -220,6 +225,12 @@ class GatewayModels(Protocol):
         """Have the models of backends whose drivers ``SupportsLoading`` loaded by what ``make`` returns for each.
 
         Their requests then wait in the queues of their hosts, whose swappers unload other models for them.
+        """
+
+    def keep_with(self, make: Callable[[LaunchedBackend], CacheKeeper]) -> None:
+        """Have the prefix caches of launched engines whose drivers ``KeepsCache`` kept by what ``make`` returns.
+
+        Models are preloaded after services have been asked to start: call it before ``start`` waits for anything.
         """
 
 

@@ -189,7 +189,6 @@ class Counters:
         self.retries_refused: defaultdict[str, int] = self._counter(metrics.RETRIES_REFUSED)
         self.hedges: defaultdict[tuple[str, str], int] = self._counter(metrics.HEDGES)
         self.stale: defaultdict[str, int] = self._counter(metrics.STALE)
-        self.caches_kept: defaultdict[tuple[str, str], int] = self._counter(metrics.CACHES_KEPT)
         self.continuations: defaultdict[tuple[str, str, str], int] = self._counter(metrics.CONTINUATIONS)
         self.gaps: defaultdict[str, Histogram] = defaultdict(Histogram)
         """The times for which clients waited for the next event of a continued stream, by the reason."""
@@ -201,10 +200,6 @@ class Counters:
     def labelled(self, metric: MetricInfo) -> list[tuple[tuple[str, ...], int]]:
         """A counter of ``by_metric``, each number with the values of all labels."""
         return [(key if isinstance(key, tuple) else (key,), count) for key, count in self.by_metric[metric].items()]
-
-    def kept(self, model: str, outcome: str) -> None:
-        """Count what became of a model's prefix cache when its engine stopped or was launched."""
-        self.caches_kept[model, outcome] += 1
 
     def forget_series(self) -> None:
         """Begin the series of models and backends again."""

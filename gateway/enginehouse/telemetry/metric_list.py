@@ -103,12 +103,6 @@ STALE = _counter(
     "Requests sent again because this backend closed a kept connection.",
     ("backend",),
 )
-CACHES_KEPT = _counter(
-    "enginehouse_caches_kept",
-    "Prefix caches of launched engines over a stop (`models.*.keep_cache`): `saved`, `late` if it took longer than "
-    "`keep_cache_wait`, `failed`, then `restored`, `refused` by the engine, or `unconfirmed` by its answers.",
-    ("model", "outcome"),
-)
 CONTINUATIONS = _counter(
     "enginehouse_continuations",
     "Streams that this backend continued: after the `tokens`, after the `text`, or by a `restart`.",

@@ -1047,11 +1047,11 @@ async def test_a_joined_stream_that_waits_gets_heartbeats(
 
 OFF = (
     "relay/intercept",
-    "engines/kept_cache",
     "enginehouse_interceptors",
     "enginehouse_batches",
     "enginehouse_energy",
     "enginehouse_hung",
+    "enginehouse_kept_caches",
     "relay/web_sockets",
 )
 """The files of features that can be off."""

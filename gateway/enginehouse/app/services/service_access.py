@@ -26,11 +26,13 @@ from enginehouse.domain.instance import ClusterView, InstanceReport, RequestView
 from enginehouse.domain.plugin_id import PluginId
 from enginehouse.domain.replica import Candidate, Health, ReplicaState
 from enginehouse.domain.request import Headers
+from enginehouse.domain.request_record import RequestRecord
 from enginehouse.domain.route import Route
 from enginehouse.domain.ticket import Phase, Ticket
 from enginehouse.domain.usage import UsageRow
 from enginehouse.engines.managed_engines import ManagedEngines
 from enginehouse.interfaces.authenticators import AdmittedCaller
+from enginehouse.interfaces.cache_keepers import CacheKeeper, LaunchedBackend
 from enginehouse.interfaces.discoverers import FoundBackend
 from enginehouse.interfaces.drivers import EngineClient
 from enginehouse.interfaces.model_servers import LoadingBackend, ModelServer
@@ -143,6 +145,9 @@ class _RequestAccess:
         waiting = _WaitingTickets(self._parts)
         for live in sorted(self._relay.live, key=lambda live: live.began):
             yield _SeenRequest(live, waiting, self._relay.context.clock)
+
+    def ended(self) -> Iterator[RequestRecord]:
+        return (each.record for each in self._relay.context.activity.newest_first())
 
     async def submit(
         self,
@@ -394,6 +399,9 @@ class _ModelAccess:
 
     def load_with(self, make: Callable[[LoadingBackend], ModelServer]) -> None:
         self._engines.load_with(lambda backend: self._calls.ask(partial(make, backend)))
+
+    def keep_with(self, make: Callable[[LaunchedBackend], CacheKeeper]) -> None:
+        self._engines.keep_with(lambda backend: self._calls.ask(partial(make, backend)))
 
 
 class _PageAccess:

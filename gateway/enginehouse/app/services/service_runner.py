@@ -16,7 +16,7 @@ from enginehouse.aio.timeouts import run_within
 from enginehouse.api.metrics.families import numbers
 from enginehouse.app.plugin_instances import create, identity, prepare
 from enginehouse.app.services.service_access import GatewayParts, ServiceAccess
-from enginehouse.config.schema import Config, ReplicaRange
+from enginehouse.config.schema import Config, ModelSettings, ReplicaRange
 from enginehouse.config.shape import dotted
 from enginehouse.domain.errors import ConfigError, EnginehouseError, RequestError
 from enginehouse.domain.foreign import describe
@@ -281,6 +281,8 @@ def _needs(config: Config, loading: Collection[str]) -> Iterator[tuple[str, str,
     for name, model in config.models.items():
         if isinstance(model.replicas, ReplicaRange):
             yield "scheduling", dotted(("models", name, "replicas")), "scaling"
+        if model.keep_cache not in (0, ModelSettings().keep_cache):
+            yield "models", dotted(("models", name, "keep_cache")), "kept_caches"
 
 
 async def _finished(call: Callable[[], Awaitable[None] | None]) -> None:

@@ -5,19 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import quote
 
 import msgspec
 
-from enginehouse.aio.slow_work import run_slowly
-from enginehouse.aio.timeouts import run_within
-from enginehouse.domain.request_record import RequestRecord
-from enginehouse.engines.state_file import StateFile, replace_file
-from enginehouse.interfaces.drivers import EngineClient, KeepsCache
+from enginehouse import RequestRecord
+from enginehouse.backends import CacheKeeper, LaunchedBackend
+from enginehouse.drivers import EngineClient, KeepsCache
+from enginehouse.runtime import replace_file, run_slowly, run_within
 
 _log = logging.getLogger(__name__)
 _RESTORE_S: Final = 30.0
@@ -27,28 +25,15 @@ _KEPT, _LAUNCHED = "kept.json", "launched"
 
 
 class CacheReports(NamedTuple):
-    """What is told of kept caches, and what tells of their use.
+    """What keepers report, and what tells of the use of their caches.
 
-    ``note`` takes a model and what became of its cache. ``answered``: the last requests, the newest first. ``now``:
+    ``note`` takes a model and what became of its cache. ``ended``: the last requests, the newest first. ``now``:
     the clock of their times.
     """
 
     note: Callable[[str, str], None]
-    answered: Callable[[], Iterable[RequestRecord]]
+    ended: Callable[[], Iterable[RequestRecord]]
     now: Callable[[], float]
-
-
-def kept_caches(state_file: StateFile) -> Path:
-    """The folder with a folder for each backend."""
-    return state_file.folder / "kept_caches"
-
-
-def remove_others(folder: Path, backends: Collection[str]) -> None:
-    """Remove the caches of all backends but these. To be called in a thread."""
-    known = {quote(each, safe="") for each in backends}
-    for found in folder.iterdir() if folder.is_dir() else ():
-        if found.name not in known:
-            shutil.rmtree(found, ignore_errors=True)
 
 
 class _CacheFiles(msgspec.Struct, frozen=True):
@@ -58,7 +43,7 @@ class _CacheFiles(msgspec.Struct, frozen=True):
     files: dict[str, int]
 
 
-class KeptCache:
+class KeptCache(CacheKeeper):
     """Saves the prefix cache of the engine of ``backend`` before it stops, and restores it after the next launch.
 
     Only an engine of the same program, launch line and model files gets it back. One that then reads again what it
@@ -67,30 +52,25 @@ class KeptCache:
     ``tokens``: how many are kept for the next launch. ``estimated``: the same, as routing estimates tokens of prompts.
     """
 
-    def __init__(self, backend: str, model: str, caches: Path, reports: CacheReports) -> None:
-        self.folder = caches / quote(backend, safe="")
+    def __init__(self, backend: LaunchedBackend, reports: CacheReports) -> None:
         self.tokens = self.estimated = 0
-        self._backend = backend
-        self._model = model
+        self._folder = backend.folder
+        self._backend = backend.name
+        self._model = backend.model
         self._reports = reports
-        self._engine = ""
+        self._engine: str | None = None
         self._useless = ""
         self._restored: _Restored | None = None
 
     async def prepare(self, launch: str, command: Sequence[str], files: Sequence[str]) -> None:
-        """Make the folder for an engine with this fingerprint of its ``launch``, before it. Raises ``OSError``."""
-        self._engine = await run_slowly(_prepared, self.folder, launch, command, files)
-
-    async def recall(self) -> None:
-        """Take over an engine of an earlier gateway, which has prepared its launch."""
-        self._engine = await run_slowly(_launched, self.folder)
+        self._engine = ""
+        self._engine = await run_slowly(_prepared, self._folder, launch, command, files)
 
     async def restore(self, driver: KeepsCache, engine: EngineClient) -> None:
-        """Give an engine that is ready the cache that was saved. Raises nothing."""
         self._restored = None
         if not self._engine:  # none was prepared
             return
-        kept = await run_slowly(_kept, self.folder, self._engine) if self._engine != self._useless else None
+        kept = await run_slowly(_kept, self._folder, self._engine) if self._engine != self._useless else None
         if kept is None:
             self.tokens = self.estimated = 0
             return
@@ -105,8 +85,9 @@ class KeptCache:
             self._reports.note(self._model, "restored")
 
     async def save(self, driver: KeepsCache, engine: EngineClient, within: float, most: int) -> None:
-        """Save the cache of an engine that stops, in so many seconds and up to ``most`` bytes. Raises nothing."""
-        answered = [each for each in self._reports.answered() if each.backend == self._backend]
+        if self._engine is None:  # an earlier gateway has launched it
+            self._engine = await run_slowly(_launched, self._folder)
+        answered = [each for each in self._reports.ended() if each.backend == self._backend]
         if self._restored is not None and _is_unconfirmed(self._restored, answered):
             _log.warning("%s did not have what it said that it had restored: no cache is kept for it", self._backend)
             self._useless = self._engine
@@ -114,11 +95,11 @@ class KeptCache:
         self._restored = None
         if not self._engine or self._engine == self._useless:
             return
-        await run_slowly(_forget, self.folder)  # first: files that are only half written must not look whole
+        await run_slowly(_forget, self._folder)  # first: files that are only half written must not look whole
         self.tokens = self.estimated = 0
         try:
             files = await run_within(within, driver.save_cache(engine))
-            self.tokens = await run_slowly(_keep, self.folder, _CacheFiles(self._engine, dict(files)), most)
+            self.tokens = await run_slowly(_keep, self._folder, _CacheFiles(self._engine, dict(files)), most)
             self.estimated = _estimated(self.tokens, answered)
         except TimeoutError:
             self._reports.note(self._model, "late")
@@ -132,7 +113,7 @@ class KeptCache:
 
     async def _forget(self, outcome: str) -> None:
         self.tokens = self.estimated = 0
-        await run_slowly(_forget, self.folder)
+        await run_slowly(_forget, self._folder)
         self._reports.note(self._model, outcome)
 
 
@@ -173,7 +154,6 @@ def _estimated(tokens: int, answered: Iterable[RequestRecord]) -> int:
 
 
 def _prepared(folder: Path, launch: str, command: Sequence[str], files: Sequence[str]) -> str:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = _identity(launch, command, files)
     replace_file(folder / _LAUNCHED, engine.encode())
     return engine

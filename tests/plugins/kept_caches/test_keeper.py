@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import pytest
 
-from enginehouse.domain.errors import UpstreamError
-from enginehouse.domain.request_record import RequestRecord
+from enginehouse import RequestRecord
+from enginehouse.backends import LaunchedBackend
 from enginehouse.drivers import EngineClient, KeepsCache
-from enginehouse.engines.kept_cache import CacheReports, KeptCache, remove_others
+from enginehouse.errors import UpstreamError
+from enginehouse_kept_caches.keeper import CacheReports, KeptCache
 
 CLIENT = cast(EngineClient, None)
 MOST = 1000
@@ -55,9 +56,10 @@ class Kept:
         self.answers: list[RequestRecord] = []
         self.now = 0.0
         reports = CacheReports(lambda _, outcome: self.noted.append(outcome), lambda: self.answers, lambda: self.now)
-        self.cache = KeptCache("a", "m", folder, reports)
+        self.cache = KeptCache(LaunchedBackend("a", "m", self.folder), reports)
 
     async def launch(self, launch: str = "line", *files: Path) -> None:
+        self.folder.mkdir(exist_ok=True)
         await self.cache.prepare(launch, ["/bin/sh"], [str(file) for file in files])
         await self.cache.restore(self.engine, CLIENT)
 
@@ -122,14 +124,12 @@ async def test_a_model_file_that_changes_while_its_engine_runs_is_another_one(ke
 async def test_an_engine_of_an_earlier_gateway_is_known(kept: Kept, tmp_path: Path) -> None:
     await kept.launch()
     later = Kept(tmp_path)
-    await later.cache.recall()
     await later.stop()
     await later.launch()
     assert later.engine.restored == ["slot-0"]
 
 
 async def test_an_engine_that_nobody_prepared_keeps_nothing(kept: Kept) -> None:
-    await kept.cache.recall()
     await kept.stop()
     await kept.cache.restore(kept.engine, CLIENT)
     assert (kept.noted, kept.folder.exists()) == ([], False)
@@ -193,12 +193,3 @@ async def test_what_is_kept_is_known_as_routing_estimates_it(kept: Kept) -> None
     assert (kept.cache.tokens, kept.cache.estimated) == (10, 5)
     await kept.launch("another build")
     assert (kept.cache.tokens, kept.cache.estimated) == (0, 0)
-
-
-def test_what_no_backend_needs_any_more_is_removed(tmp_path: Path) -> None:
-    for name in ("a", "tiny%3A1m", "b"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "slot-0").write_bytes(b"1")
-    remove_others(tmp_path, {"a", "tiny:1m"})
-    assert {each.name for each in tmp_path.iterdir()} == {"a", "tiny%3A1m"}
-    remove_others(tmp_path / "none", set())
