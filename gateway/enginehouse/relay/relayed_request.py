@@ -16,7 +16,6 @@ from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.answers.engine_error import context_error, readable_error
 from enginehouse.relay.answers.joined_reply import JoinedReply
 from enginehouse.relay.answers.json_answer import JsonInPieces, read_answer, why_misfit
-from enginehouse.relay.answers.passing_door import CapturingDoor
 from enginehouse.relay.answers.reply import Reply
 from enginehouse.relay.attempts.attempt import Attempt, client_error, defect
 from enginehouse.relay.attempts.hedge import Hedge
@@ -76,9 +75,9 @@ class RelayedRequest(Request):
 
     def __init__(self, job: Job, door: Door, endings: Endings) -> None:
         super().__init__(job, endings)
-        if job.trace is not None and job.trace.captured is not None:
-            door = CapturingDoor(door, job.trace.captured)
         self._reply = Reply(door, stream_form(job.path))
+        if job.trace is not None:
+            self._reply.captured = job.trace.captured
         hedging = job.context.hedging
         if hedging is not None:
             self._hedge = Hedge(self._dispatch, self, hedging)
@@ -155,8 +154,10 @@ class RelayedRequest(Request):
             self._dispatch.attempt.resume()
 
     def save(self, door: Door) -> tuple[bytes, bytes] | None:
-        history, attempt = self._reply.history, self._dispatch.attempt
-        if self.why_not_movable is not None or self.moving is not None or self._reply.door is not door:
+        reply, attempt = self._reply, self._dispatch.attempt
+        history = reply.history
+        alone = reply.door is door and not reply.filters and reply.captured is None
+        if not alone or self.why_not_movable is not None or self.moving is not None:
             return None
         saved = None if history is None or attempt is None else history.saved(attempt.route.chosen)
         if saved is None:
@@ -385,7 +386,7 @@ class RelayedRequest(Request):
         """End a stream that needs its engine no more, with ``ending``: the events that its client has not got."""
         attempt.cancel()
         self._reply.is_over = False
-        self._reply.door.finish(ending)
+        self._reply.end(ending)
         if not self._status:  # its door has not refused the last piece
             self._settle(attempt, self._reply.status)
 

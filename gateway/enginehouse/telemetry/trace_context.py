@@ -34,6 +34,11 @@ MOST_CAPTURED = 256 * 1024
 """The most bytes of a prompt, and of an answer, that a trace may have."""
 
 
+def capture(kept: bytearray, piece: bytes) -> None:
+    """Add a piece of an answer to what is ``kept`` of it."""
+    kept += piece[: MOST_CAPTURED - len(kept)]
+
+
 class Parent:
     """The client's span: its ids in hexadecimal digits."""
 

@@ -27,6 +27,7 @@ class JoinedReply(Reply):
         self.status = before.status
         self.paused = before.paused
         self.history = before.history
+        self.filters, self.captured = before.filters, before.captured
         self.translator: Translator | None = None
         self._meter = before._meter
         self._on_joined = on_joined
@@ -58,7 +59,7 @@ class JoinedReply(Reply):
         body = self._held + body
         problem = self._translate(self.translator, body, self._check.end(body))
         if problem is None:
-            self.door.finish(b"")
+            self.end(b"")
         return problem
 
     def _translate(self, translator: Translator, body: bytes, problem: BrokenStream | None) -> BrokenStream | None:
@@ -78,7 +79,7 @@ class JoinedReply(Reply):
         if written := b"".join(events):
             if self._meter is not None:
                 self._meter.add(written)
-            self.door.write(written)
+            self._send(written)
         self.is_over = self.history is not None and self.history.ended
         return problem
 

@@ -10,8 +10,7 @@ from enginehouse.domain.errors import RequestError, UpstreamError
 from enginehouse.interfaces.kept_streams import KeptStream
 from enginehouse.relay.answers.fast_path import FastPath
 from enginehouse.relay.answers.json_answer import JsonInPieces
-from enginehouse.relay.answers.passing_door import CuttingDoor
-from enginehouse.relay.answers.renamed_door import RenamedDoor, renaming
+from enginehouse.relay.answers.renaming import RenamedPieces, renaming
 from enginehouse.relay.door import Door
 from enginehouse.relay.events.added_fields import Cut, cutter, joined_cuts
 from enginehouse.relay.events.sse import comment, is_whole, whole_events
@@ -22,6 +21,7 @@ from enginehouse.relay.heads.behalf import ATTEMPTS
 from enginehouse.relay.heads.headers import error_lines
 from enginehouse.telemetry.answer_meter import AnswerMeter, AnswerSize, answer_ends, read_tokens, tokens_of
 from enginehouse.telemetry.counted_answers import Counted
+from enginehouse.telemetry.trace_context import capture
 
 _MOST_KEPT: Final = 64 * 1024
 _OPENED: Final = (
@@ -44,8 +44,8 @@ class Reply:
     - ``is_over``: the last event of a stream has passed, even if its engine does not end the answer.
     - ``paused``: the client is slow.
     - ``history``: keeps what the client gets of a stream that can be continued.
-    - ``hidden``: cuts what is not for the client from its events, if there is such a thing.
-    - ``rename``: gives the model in the client's events the name that it asked for, if the engine has another one.
+    - ``filters``: make the client's pieces of the engine's, in their order. Those of a stream are whole events.
+    - ``captured``: what the client gets is added to this, up to 256 KiB, for a trace.
     - ``fast_path``: of the stream's events, if it has one.
     """
 
@@ -55,8 +55,8 @@ class Reply:
     is_over: bool = False
     paused: bool = False
     history: KeptStream | None = None
-    hidden: Cut | None = None
-    rename: Cut | None = None
+    filters: tuple[Cut, ...] = ()
+    captured: bytearray | None = None
     fast_path: FastPath | None = None
     _head: tuple[int, bytes] | None = None
     _held: bytes = b""
@@ -65,6 +65,9 @@ class Reply:
     _json: JsonInPieces | None = None
     _meter: AnswerMeter | None = None
     _whole: bytes = b""
+    _is_named: bool = False
+    _hides_usage: bool = False
+    _renamed: RenamedPieces | None = None
 
     def __init__(self, door: Door, form: StreamForm) -> None:
         self.door = door
@@ -87,7 +90,7 @@ class Reply:
         self._stream = stream
         if not stream:
             self.status = status
-            self.door.start(status, lines, length)
+            self.door.start(status, lines, None if self.filters else length)
             return
         self._head = (status, lines)
         self._meter = AnswerMeter(stream=True)
@@ -105,16 +108,18 @@ class Reply:
 
     def name_model(self, name: str, *, stream: bool) -> None:
         """Have the client get ``name`` as the model, in an answer or a ``stream`` that begins now."""
-        if self.rename is None:
-            self.rename = rename = renaming(name)
-            self.door = CuttingDoor(self.door, rename) if stream else RenamedDoor(self.door, name, rename)
+        if not self._is_named:
+            self._is_named = True
+            self._renamed = None if stream else RenamedPieces(name)
+            self.filters += (self._renamed or renaming(name),)
 
     def hide_usage(self) -> None:
         """Keep the usage from the client, in a stream that begins now: it was the gateway that asked for it."""
-        if self.hidden is None:
-            self.hidden = hidden = cutter(("usage",))
+        if not self._hides_usage:
+            self._hides_usage = True
+            hidden = cutter(("usage",))
             assert hidden is not None
-            self.door = CuttingDoor(self.door, hidden)
+            self.filters += (hidden,)
 
     def keep(self, history: KeptStream | None) -> None:
         """Let ``history``, if it can be continued, keep the stream that begins now."""
@@ -123,8 +128,10 @@ class Reply:
         self.history = history
         if history is not None:
             history.meter = meter
-        if (transport := self.door.chunks_to()) is not None:
-            cut = joined_cuts(joined_cuts(history.cut if history is not None else None, self.rename), self.hidden)
+        if self.captured is None and (transport := self.door.chunks_to()) is not None:
+            cut = history.cut if history is not None else None
+            for each in self.filters:
+                cut = joined_cuts(cut, each)
             form = self.form if self._check is not None else None
             self.fast_path = FastPath(transport, history or meter, cut, form)
 
@@ -150,6 +157,10 @@ class Reply:
         self.begun = True
         self.status = status
         self._whole = body
+        if self._renamed is not None:
+            body = self._renamed.whole(body)
+        if self.captured is not None:
+            capture(self.captured, body)
         self.door.answer(status, lines, body)
 
     def open(self, request_id: bytes) -> None:
@@ -170,7 +181,7 @@ class Reply:
             self._start()
         elif not self.status:
             self.open(request_id)
-        self.door.write(self.form.ping)
+        self._send(self.form.ping)
 
     def join(self, head: AnswerHead, note: bytes, backend: str) -> Reply:
         """Begin the answer in an opened stream, after ``note`` as a comment. Returns the reply that continues it."""
@@ -199,7 +210,7 @@ class Reply:
         if self._json is not None:
             self._json.take(body)
         if piece := self._passed(body):
-            self.door.write(piece)
+            self._send(piece)
             if fast_path is not None:
                 fast_path.is_open = not self._held and (check is None or not check.is_inside)
         self.is_over = check is not None and check.ended
@@ -220,8 +231,27 @@ class Reply:
             self._whole = body
         elif body:
             body = self._passed(body)
-        self.door.finish(body)
+        self.end(body)
         return None
+
+    def _send(self, piece: bytes) -> None:
+        """Pass on what the filters make of a piece."""
+        for each in self.filters:
+            piece = each(piece)
+        if piece:
+            if self.captured is not None:
+                capture(self.captured, piece)
+            self.door.write(piece)
+
+    def end(self, piece: bytes) -> None:
+        """End what the client gets with its last piece, which may be empty."""
+        if self._renamed is not None:
+            self._renamed.ends = True
+        for each in self.filters:
+            piece = each(piece)
+        if self.captured is not None:
+            capture(self.captured, piece)
+        self.door.finish(piece)
 
     def _passed(self, body: bytes) -> bytes:
         """Count and keep a piece that passes. Returns what the client gets of it, which may be nothing."""
@@ -237,7 +267,7 @@ class Reply:
             if not self.status:
                 self._start()
             if piece := self._passed(body[: problem.good]):
-                self.door.write(piece)
+                self._send(piece)
         return problem
 
     def fail(self, error: RequestError, request_id: bytes, attempts: int = 0) -> None:
@@ -251,7 +281,7 @@ class Reply:
         if not self.status:
             self._start()
         if self._stream:
-            self.door.finish(self.form.error_event(error.status, error.envelope()))
+            self.end(self.form.error_event(error.status, error.envelope()))
         else:
             self.door.abort()
 
@@ -279,6 +309,8 @@ class Reply:
         lines = error_lines(error, request_id)
         if attempts:
             lines += b"%s%d\r\n" % (ATTEMPTS, attempts)
+        if self.captured is not None:
+            capture(self.captured, body)
         self.door.start(error.status, lines, len(body))
         self.door.finish(body)
 
@@ -293,6 +325,7 @@ class MismatchedReply(Reply):
     def __init__(self, opened: Reply, backend: str, status: int) -> None:
         super().__init__(opened.door, opened.form)
         self.begun = self._stream = True
+        self.filters, self.captured = opened.filters, opened.captured
         self.paused = opened.paused
         self.status = status if status >= 400 else UpstreamError.status
         self._answered = status
@@ -312,7 +345,7 @@ class MismatchedReply(Reply):
         theirs = details.get("error") if isinstance(details, dict) else None
         if isinstance(theirs, dict):
             envelope["error"] |= {name: theirs[name] for name in _ERROR_FIELDS if name in theirs}
-        self.door.finish(self.form.error_event(self.status, envelope))
+        self.end(self.form.error_event(self.status, envelope))
         return None
 
 
